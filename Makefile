@@ -160,9 +160,11 @@ test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, tha
 
 # A real Prometheus, for example Debian's package or a release of the project.
 PROMETHEUS := prometheus
+PROMTOOL   := promtool
 
 .PHONY: test-observe
 test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
+	$(PROMTOOL) test rules iceberg_maint_tests/telemetry/rules_test.yaml
 	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
 
 # A real Alertmanager: Debian's package has this name, a release of the project is `alertmanager`.
@@ -247,6 +249,14 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 .PHONY: bench-conflicts
 bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
 	$(PY) -m bench.conflicts
+
+.PHONY: bench-open-batches
+bench-open-batches: setup  ## manifest entries decoded to judge 100 open batches of a table of many files; fails over target
+	$(PY) -m bench.open_batches
+
+.PHONY: test-vended
+test-vended: setup  ## a rewrite by Spark that outlasts the credentials that a REST catalog vends; fetches Iceberg's AWS bundle
+	$(PY) -m iceberg_maint_tests.vended --cache .cache
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 PROJECT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).parent / ".data"
@@ -334,7 +334,14 @@ def commit_ten_files(home: Path, files: int) -> None:
     _publish_large(home, large_table(files), files, extra=manifest(LARGE_MANIFESTS, files, files + 10))
 
 
-def _publish_large(home: Path, made: Path, files: int, extra: Any) -> None:
+def large_head_of_ten_files(home: Path, files: int) -> None:
+    """The table with the snapshot of `large_copy`, and one with ten files more after it."""
+    _, _, manifest = _large_table(home, files)
+    extra = manifest(LARGE_MANIFESTS, files, files + 10)
+    _publish_large(home, large_table(files), files, extra=extra, keep=True)
+
+
+def _publish_large(home: Path, made: Path, files: int, extra: Any, *, keep: bool = False) -> None:
     from iceberg_maint_tests.support.catalog.table_files import ManifestFile
 
     table, _, _ = _large_table(home, files)
@@ -352,6 +359,14 @@ def _publish_large(home: Path, made: Path, files: int, extra: Any) -> None:
         )
 
     table._write_manifest = written
+    if keep:
+        fixed = iter([*rows, *rows])
+        table.commit(
+            cast("Any", [None] * len(rows)),
+            snapshot_id=LARGE_MANIFESTS,
+            sequence_number=LARGE_MANIFESTS,
+            timestamp_ms=_FIRST_MS + LARGE_MANIFESTS,
+        )
     manifests: list[Any] = [None] * len(rows) + ([] if extra is None else [extra])
     number = LARGE_MANIFESTS if extra is None else LARGE_MANIFESTS + 1
     table.commit(manifests, snapshot_id=number, sequence_number=number, timestamp_ms=_FIRST_MS + number)

@@ -18,6 +18,7 @@ from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.frames.columns import COLUMNS, Column
 from iceberg_maint.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
 from iceberg_maint.telemetry.dashboards import files
+from iceberg_maint.telemetry.monitors import monitor_files
 from iceberg_maint.telemetry.series import Series
 
 DOCS = Path(__file__).resolve().parent
@@ -260,7 +261,7 @@ def pages() -> dict[str, str]:
 if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).write_text(text, "utf-8")
-    for name, text in files().items():
+    for name, text in (files() | monitor_files()).items():
         path = DOCS.parent / "deploy" / "observability" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")

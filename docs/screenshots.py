@@ -51,7 +51,7 @@ PICTURES: dict[str, Picture] = {
     "housekeeping": Picture(f"{HOUSEKEEPING}?view=checks&checkDetail=orphan_files", "would_remove"),
     "plots": Picture(f"{TABLE}?view=overview", "Plots", 'text="Plots"', "size_mib"),
     "automation": Picture(
-        f"{TABLE}?view=automation",
+        "assets/lake/demo/weather?view=automation",
         "1 requested",
         ':text-matches("[0-9]:[0-9]{2} [AP]M"):left-of(:text("1 requested"))',
         "maintenance_due",

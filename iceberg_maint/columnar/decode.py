@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.keys import DeletedKeys
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
@@ -22,8 +21,7 @@ _BATCH_ROWS = 65_536
 
 
 class Decoder:
-    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
-    The keys of equality deletes may take `key_bytes`."""
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
 
     def __init__(
         self,
@@ -32,7 +30,6 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
-        key_bytes: int = 0,
     ) -> None:
         self.table = table
         self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
@@ -40,24 +37,22 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
-        self._keys = DeletedKeys(storage, table, name_mapping, key_bytes)
-        self._last: tuple[pa.Schema, Mapping[int, object], list[Source]] | None = None
+        self._last: (
+            tuple[pa.Schema, Mapping[int, object], tuple[list[str] | None, Sequence[Source]]] | None
+        ) = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
         """Returns the live rows of a file and the number of its deleted rows."""
         parquet = self._open(file, contents)
-        sources = self._sources(file, parquet.schema_arrow)
-        needed = _needed(parquet.schema_arrow, sources)
+        needed, sources = self._projection(file, parquet.schema_arrow)
         with _readable(file.path):
             rows = parquet.read(columns=needed, use_threads=False)
-        return self._live(file, rows, _renumbered(sources, needed is not None), 0, self._positions.of(file))
+        return self._live(file, rows, sources, 0, self._positions.of(file))
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
         parquet = self._open(file, contents)
-        sources = self._sources(file, parquet.schema_arrow)
-        needed = _needed(parquet.schema_arrow, sources)
-        renumbered = _renumbered(sources, needed is not None)
+        needed, sources = self._projection(file, parquet.schema_arrow)
         positions, start = self._positions.of(file), 0
         if needed == []:
             yield self.table_of(file, contents)
@@ -69,7 +64,7 @@ class Decoder:
             if batch is None:
                 return
             rows = pa.Table.from_batches([batch])
-            yield self._live(file, rows, renumbered, start, positions)
+            yield self._live(file, rows, sources, start, positions)
             start += rows.num_rows
 
     def _open(self, file: InputFile, contents: pa.Buffer) -> pq.ParquetFile:
@@ -103,17 +98,19 @@ class Decoder:
             and "." not in c.field.name
         ]
 
-    def _sources(self, file: InputFile, schema: pa.Schema) -> list[Source]:
-        """Returns the sources of the table's columns. Files of one writer share their schema, so the last ones are
-        kept."""
+    def _projection(self, file: InputFile, schema: pa.Schema) -> tuple[list[str] | None, Sequence[Source]]:
+        """Returns the names of the columns to read, None for all, and the sources of the table's columns among them.
+        Files of one writer share their schema, so the last ones are kept."""
         if self._last is not None:
-            last_schema, constants, sources = self._last
+            last_schema, constants, found = self._last
             if constants == file.constants and last_schema.equals(schema, check_metadata=True):
-                return sources
+                return found
         columns = file_columns(schema, self._name_mapping, file.path)
         sources = projection(columns, self.table, file.constants)
-        self._last = schema, file.constants, sources
-        return sources
+        needed = _needed(schema, sources)
+        found = needed, _renumbered(sources, needed is not None)
+        self._last = schema, file.constants, found
+        return found
 
     def _live(
         self,
@@ -134,14 +131,13 @@ class Decoder:
                 found = found.dictionary_encode()
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
-        keep = self._keys.kept(file, table)
-        if positions is not None:
-            low, high = np.searchsorted(positions, [start, start + table.num_rows])
-            if low < high:
-                keep = np.ones(table.num_rows, dtype=bool) if keep is None else keep
-                keep[positions[low:high] - start] = False
-        if keep is None or keep.all():
+        if positions is None:
             return table, 0
+        low, high = np.searchsorted(positions, [start, start + table.num_rows])
+        if low == high:
+            return table, 0
+        keep = np.ones(table.num_rows, dtype=bool)
+        keep[positions[low:high] - start] = False
         return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
 
 

@@ -64,8 +64,8 @@ def sampled_dictionaries(rows: pa.Table, table: Struct, of_source: dict[int, boo
 def _repeats(chunks: Sequence[pa.Array]) -> bool:
     if any(pa.types.is_dictionary(c.type) for c in chunks):
         chunks = [c.dictionary_decode() for c in chunks]
-    values = pa.chunked_array(chunks).drop_null() if chunks else []
-    if not len(values):
+    values = pa.chunked_array(chunks).drop_null() if chunks else None
+    if values is None or not len(values):
         return True
     return len(values.unique()) < _DISTINCT_SHARE * len(values)
 

@@ -48,7 +48,7 @@ def spliced_result(task: RewriteTask) -> RewriteResult | None:
     as expected; then there is no output file, and all columns must be encoded."""
     size = sum(f.size_bytes for f in task.inputs)
     if (
-        any(f.deletes or f.equality_deletes for f in task.inputs)
+        any(f.deletes for f in task.inputs)
         or size < _MEAN_FILE_BYTES * max(1, len(task.inputs))
         or size * _HELD_PER_BYTE > task.memory_limit_bytes
         or task.encoding.codec.lower() not in CODECS

@@ -57,8 +57,7 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
     and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
-    WrongInputError if an input does not hold what the task states, KeyMemoryError if the keys of equality deletes do not
-    fit. An output file that is left behind by an error is
+    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
     deleted.
     """
     if task.splice and (spliced := spliced_result(task)) is not None:
@@ -82,10 +81,12 @@ class _Tables:
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
         self._small: list[pa.Table] = []
+        self._small_rows = 0
 
     def add(self, table: pa.Table) -> None:
         self._small.append(table)
-        if sum(t.num_rows for t in self._small) >= _CHUNK_ROWS:
+        self._small_rows += table.num_rows
+        if self._small_rows >= _CHUNK_ROWS:
             self._copy()
 
     def whole(self) -> pa.Table:
@@ -97,7 +98,7 @@ class _Tables:
         if len(self._small) > 1:
             self._small = [pa.concat_tables(self._small).unify_dictionaries().combine_chunks()]
         self._parts += self._small
-        self._small = []
+        self._small, self._small_rows = [], 0
 
 
 class _Run:
@@ -119,8 +120,7 @@ class _Run:
             self.storage,
             self._table,
             self.task.name_mapping,
-            dictionaries=() if streamed else found.strings,
-            key_bytes=self.task.memory_limit_bytes // 2,
+            dictionaries=found.strings,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)
@@ -234,27 +234,29 @@ class _Run:
 
     def _streamed_groups(self, decoder: Decoder) -> Iterator[pa.Table]:
         """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a third
-        of the memory."""
+        of the memory. A file that may take more is decoded in parts."""
         parts: list[pa.Table] = []
         rows, decoded_bytes = 0, 0
         size = self._group_rows(self._input_rows)
         most_bytes = self.task.memory_limit_bytes // 3
         for file in self.task.inputs:
             contents = self._read(file)
-            for part, deleted in decoder.batches_of(file, contents):
+            is_small = file.size_bytes * _DECODED_PER_BYTE <= most_bytes
+            parts_of = [decoder.table_of(file, contents)] if is_small else decoder.batches_of(file, contents)
+            for part, deleted in parts_of:
                 self._deleted += deleted
                 parts.append(part)
                 rows += part.num_rows
                 decoded_bytes += part.nbytes
                 while rows >= size or (rows and decoded_bytes >= most_bytes):
-                    whole = pa.concat_tables(parts)
+                    whole = pa.concat_tables(parts).unify_dictionaries()
                     group = whole.slice(0, size)
                     yield group
                     parts = [whole.slice(size)]
                     rows = parts[0].num_rows
                     decoded_bytes = parts[0].nbytes
         if rows:
-            yield pa.concat_tables(parts)
+            yield pa.concat_tables(parts).unify_dictionaries()
 
     def _group_rows(self, rows: int) -> int:
         """The rows of a row group: row groups of about equal size, none above the bytes of the encoding."""

@@ -31,10 +31,6 @@ class WrongInputError(Exception):
     """An input file does not hold what the task states, or cannot be decoded. Nothing of it may be committed."""
 
 
-class KeyMemoryError(Exception):
-    """The keys of the equality deletes of a task take more than half of its memory."""
-
-
 class DeleteKind(StrEnum):
     """How a delete file states deleted positions."""
 
@@ -58,22 +54,11 @@ class DeleteReference:
 
 
 @dataclass(frozen=True, slots=True)
-class EqualityDeleteReference:
-    """An equality delete file in Parquet. `equality_ids` are the field ids of its key columns."""
-
-    path: str
-    size_bytes: int
-    equality_ids: tuple[int, ...]
-    record_count: int
-
-
-@dataclass(frozen=True, slots=True)
 class InputFile:
     """A data file. `path` is as the manifest states it: position delete files name it so.
 
     `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They fill
-    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file. `equality_deletes`
-    are the equality delete files that apply to it by partition and sequence number, which the task does not check.
+    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file.
     """
 
     path: str
@@ -83,7 +68,6 @@ class InputFile:
     first_row_id: int | None = None
     constants: Mapping[int, object] = field(default_factory=dict)
     deletes: tuple[DeleteReference, ...] = ()
-    equality_deletes: tuple[EqualityDeleteReference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import Any
 
 from iceberg_maint.runner.runtime import SessionFactory
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class EarlySession:
@@ -18,7 +15,7 @@ class EarlySession:
 
     def __init__(self, session: SessionFactory) -> None:
         self._session = session
-        self._started: Future[SparkSession] | None = None
+        self._started: Future[Any] | None = None
 
     def start(self) -> None:
         """Begins to create the session. Does nothing the second time."""
@@ -29,11 +26,11 @@ class EarlySession:
                 target=self._create, args=(self._started,), name="start of Spark", daemon=True
             ).start()
 
-    def __call__(self) -> SparkSession:
+    def __call__(self) -> Any:
         """The session, which the first call creates unless `start` did."""
         return self._session() if self._started is None else self._started.result()
 
-    def _create(self, future: Future[SparkSession]) -> None:
+    def _create(self, future: Future[Any]) -> None:
         try:
             future.set_result(self._session())
         except BaseException as why:  # noqa: BLE001 - the caller raises it

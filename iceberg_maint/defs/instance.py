@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -10,6 +11,8 @@ from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, NOT_FINISHED_STATUSES
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
+from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._serdes import ConfigurableClassData
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import OBSERVE_JOB
@@ -114,6 +117,18 @@ def launches_monitored_workers(instance: dg.DagsterInstance) -> bool:
         return instance.run_launcher.supports_check_run_worker_health
     except Exception:  # noqa: BLE001 - a launcher of the daemon may need what a code server lacks
         return True
+
+
+@contextmanager
+def without_captured_output(instance: dg.DagsterInstance) -> Iterator[dg.DagsterInstance]:
+    """The same instance, which captures no output of the steps of this process. To capture it, Dagster starts
+    four processes that follow the output. In a code server it waits a minute for their end."""
+    if not instance.is_persistent:
+        yield instance
+        return
+    no_capture = ConfigurableClassData(NoOpComputeLogManager.__module__, NoOpComputeLogManager.__name__, "{}")
+    with dg.DagsterInstance.from_ref(instance.get_ref()._replace(compute_logs_data=no_capture)) as other:
+        yield other
 
 
 def observing(instance: dg.DagsterInstance) -> bool:

@@ -14,7 +14,7 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.due_observations import TableSigns, read_signs
-from iceberg_maint.defs.instance import launches_monitored_workers, observing
+from iceberg_maint.defs.instance import launches_monitored_workers, observing, without_captured_output
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import shortened
@@ -71,10 +71,13 @@ class TickObservation:
             names = [s.table for s in changed]
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
-            with run_heartbeat(self._runtime.ledger, run_id):
+            with (
+                run_heartbeat(self._runtime.ledger, run_id),
+                without_captured_output(instance) as quiet_instance,
+            ):
                 self._job.execute_in_process(
                     observe_config(names),
-                    instance=instance,
+                    instance=quiet_instance,
                     run_id=run_id,
                     tags={
                         TABLE_TAG: shortened([str(t) for t in names]),

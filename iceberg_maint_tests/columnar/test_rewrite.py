@@ -19,8 +19,6 @@ from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
     Encoding,
-    EqualityDeleteReference,
-    KeyMemoryError,
     UnsupportedColumnError,
     WrongInputError,
 )
@@ -370,63 +368,6 @@ def test_input_or_delete_file_that_is_damaged_is_refused(tmp_path: Path) -> None
     for memory in (1 << 30, 1000):
         with pytest.raises(WrongInputError, match="cannot be read as Parquet"):
             rewrite(task_of(tmp_path, LONG, [file], memory_limit_bytes=memory))
-    assert not list((tmp_path / "out").glob("*"))
-
-
-KEYED = schema_of(field(1, "a", "long"), field(2, "b", "string"), field(3, "u", "uuid"))
-UUIDS = [bytes(15) + bytes([n]) for n in range(3)]
-
-
-def equality_delete(
-    folder: Path, name: str, schema: str, keys: list[dict[str, Any]]
-) -> EqualityDeleteReference:
-    file = write_file(folder, name, schema, keys)
-    ids = tuple(f["id"] for f in json.loads(schema)["fields"])
-    return EqualityDeleteReference(file.path, file.size_bytes, ids, len(keys))
-
-
-@pytest.mark.parametrize("memory", [1 << 30, 3000], ids=["table", "streaming"])
-def test_rows_under_equality_deletes_are_dropped(tmp_path: Path, memory: int) -> None:
-    rows = [{"a": n % 4 if n else None, "b": [None, "x", "y"][n % 3], "u": UUIDS[n % 3]} for n in range(12)]
-    one, two = (write_file(tmp_path, f"{k}.parquet", KEYED, rows) for k in range(2))
-    # The key column was an int when this delete was written.
-    by_a = equality_delete(tmp_path, "a", schema_of(field(1, "a", "int")), [{"a": 3}, {"a": None}, {"a": 77}])
-    pairs = schema_of(field(2, "b", "string"), field(1, "a", "long"))
-    by_pair = equality_delete(
-        tmp_path, "ab", pairs, [{"b": None, "a": 2}, {"b": "x", "a": 0}, {"b": "y", "a": None}]
-    )
-    by_uuid = equality_delete(tmp_path, "u", schema_of(field(3, "u", "uuid")), [{"u": UUIDS[2]}])
-    marks = write_table(tmp_path, "d.parquet", pa.table({"file_path": [two.path], "pos": [1]}))
-    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
-    files = [
-        replace(one, equality_deletes=(by_a, by_pair)),
-        replace(two, equality_deletes=(by_uuid,), deletes=(delete,)),
-    ]
-    result, found = rewritten(task_of(tmp_path, KEYED, files, memory_limit_bytes=memory))
-
-    def in_first(row: dict[str, Any]) -> bool:
-        return row["a"] not in {3, None} and (row["b"], row["a"]) not in {(None, 2), ("x", 0), ("y", None)}
-
-    kept = [r for r in rows if in_first(r)] + [r for i, r in enumerate(rows) if r["u"] != UUIDS[2] and i != 1]
-    assert [(r["a"], r["b"], r["u"].bytes) for r in found] == [(r["a"], r["b"], r["u"]) for r in kept]
-    assert (result.proof.rows_deleted, result.proof.difference) == (24 - len(kept), "")
-    assert result.streamed is (memory == 3000)
-
-
-def test_keys_that_do_not_fit_the_memory_or_have_other_types_are_refused(tmp_path: Path) -> None:
-    schema = schema_of(field(1, "n", "long"), field(2, "d", "double"))
-    file = write_file(tmp_path, "1.parquet", schema, [{"n": 1, "d": 0.0}])
-    many = equality_delete(tmp_path, "n", LONG, [{"n": n} for n in range(2000)])
-    with pytest.raises(KeyMemoryError, match="more than 5000 bytes"):
-        rewrite(
-            task_of(tmp_path, schema, [replace(file, equality_deletes=(many,))], memory_limit_bytes=10_000)
-        )
-    by_double = equality_delete(tmp_path, "d", schema_of(field(2, "d", "double")), [{"d": 0.0}])
-    with pytest.raises(UnsupportedColumnError, match="Column d: the engine applies no equality deletes"):
-        rewrite(task_of(tmp_path, schema, [replace(file, equality_deletes=(by_double,))]))
-    dropped = equality_delete(tmp_path, "x", schema_of(field(9, "x", "long")), [{"x": 1}])
-    with pytest.raises(UnsupportedColumnError, match="no top-level column of the table"):
-        rewrite(task_of(tmp_path, schema, [replace(file, equality_deletes=(dropped,))]))
     assert not list((tmp_path / "out").glob("*"))
 
 

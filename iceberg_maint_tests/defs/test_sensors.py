@@ -125,6 +125,21 @@ def test_change_under_a_launcher_that_watches_workers_is_observed_by_a_run_of_it
     assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
 
 
+def test_observation_in_a_tick_captures_no_output_of_the_code_server(tmp_path: Path) -> None:
+    overrides = {**SETTINGS, "concurrency": {"runs": {"max_concurrent_runs": 1}}}
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+        world = World(tmp_path, instance)
+        table = world.catalog.create("db.t")
+        table.add("d1", 1)
+        world.observe()
+        before = set(tmp_path.rglob("*.err"))
+        table.add("d1", 8)
+        assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
+        assert len(before) == 1
+        assert set(tmp_path.rglob("*.err")) == before
+        assert not world.evaluations("small_files")[key("d1")].passed
+
+
 def test_table_that_a_tick_cannot_read_is_tried_once_in_ten_minutes(world: World) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 1)

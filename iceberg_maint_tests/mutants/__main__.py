@@ -1,6 +1,6 @@
 """Demands of each hand-written mutant that a test turns red for it.
 
-python -m iceberg_maint_tests.mutants [gate|anti_join|orphans [NUMBER…]]
+python -m iceberg_maint_tests.mutants [gate|anti_join|orphans|columnar [NUMBER…]]
 """
 
 from __future__ import annotations

@@ -62,6 +62,18 @@ KINDS: Mapping[str, Kind] = {
         (),
         is_key=False,
     ),
+    "keyed_struct": Kind(
+        {
+            "type": "struct",
+            "fields": [
+                {"id": 1, "name": "x", "required": True, "type": "int"},
+                {"id": 2, "name": "y", "required": False, "type": "string"},
+            ],
+        },
+        "struct<x: int, y: string>",
+        (),
+        is_key=False,
+    ),
     "list": Kind(
         {"type": "list", "element-id": 1, "element": "int", "element-required": False},
         "array<int>",
@@ -83,7 +95,9 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 """By name. Nanoseconds are not among them: Spark reads no such column. The struct's values are drawn by
-its fields."""
+its fields. `keyed_struct` has a required field, by which equality deletes go."""
+
+STRUCTS = ("struct", "keyed_struct")
 
 
 def sql_literal(kind: Kind, value: Any) -> str:

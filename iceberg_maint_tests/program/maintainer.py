@@ -136,4 +136,4 @@ class Keeper(Maintainer):
         return OrphanPass(around)
 
 
-ALL_KINDS = tuple(k for k in KINDS if k != "long_decimal")
+ALL_KINDS = tuple(k for k in KINDS if k not in ("long_decimal", "keyed_struct"))

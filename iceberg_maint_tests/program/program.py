@@ -29,6 +29,7 @@ from iceberg_maint.core.policy.housekeeping import (
     RewriteManifestsPolicy,
 )
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event
+from iceberg_maint_tests.program.kinds import STRUCTS
 from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
 from iceberg_maint_tests.program.random_runs import Life, Lives
@@ -41,6 +42,8 @@ MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
 MAINTAINED = 0.1
 """Share of steps that are maintenance, which costs as much as twenty commits of writers."""
+REGISTERED_BESIDE = 0.35
+"""Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
 """Steps of one table's life; a longer one sees more of its own past, more lives see more kinds of tables."""
 _LOST_RACES = (Reason.STALE, Reason.CONFLICT)
@@ -103,7 +106,10 @@ class Program(Writing):
                 # What a writer finds is what the batches before this one have left.
                 self.twin.inherit()
                 for _ in range(others):
-                    self.write()
+                    if self.rng.random() < REGISTERED_BESIDE:
+                        self.write_over(batch.paths())
+                    else:
+                        self.write()
             written.append(batch)
 
         def observe(event: Event) -> None:
@@ -228,7 +234,7 @@ class Program(Writing):
         return replace(policy, layout=self._layout(), rewrite_position_delete_files=merge)
 
     def _layout(self) -> LayoutPolicy:
-        sortable = [c for c, kind in self.columns.items() if kind not in ("struct", "list", "map")]
+        sortable = [c for c, kind in self.columns.items() if kind not in (*STRUCTS, "list", "map")]
         by = tuple(self.rng.sample(sortable, 2))
         eager = {"overlap_depth_warn": None, "overlap_depth_act": 1.0, "min_gain_ratio": 0.0}
         return self.rng.choice(

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from iceberg_maint_tests.program.drawn import Drawn
-from iceberg_maint_tests.program.kinds import KINDS
+from iceberg_maint_tests.program.kinds import KINDS, STRUCTS
 from iceberg_maint_tests.program.maintainer import ALL_KINDS
+from iceberg_maint_tests.program.reused_paths import ReusedPaths
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 
 MOST_COLUMNS = 20
 
 
 @dataclass
-class Writing(Drawn):
+class Writing(ReusedPaths):
     """Writers of one table; the trail tells what each of them did."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -24,15 +24,19 @@ class Writing(Drawn):
 
     def write(self) -> None:
         """One commit of some writer."""
+        # Stock Spark takes a key inside of a struct for NULL where it reads other columns only.
+        by_spark = 0 if self.nested else 1
+        # Rows that are in a file are read from Parquet.
+        reuse = 1 if self.formats[0] == "parquet" else 0
         actions: dict[Callable[[], None], int] = {
             self.append: 22,
             self.upsert: 22,
             self.delete: 22,
             self.several_at_once: 8,
-            self.delete_rows: 6,
-            self.delete_positions: 3 if self.version == 2 else 0,
-            self.update: 3,
-            self.insert: 4,
+            self.delete_rows: 6 * by_spark,
+            self.delete_positions: 3 * by_spark if self.version == 2 else 0,
+            self.update: 3 * by_spark,
+            self.insert: 4 * by_spark,
             self.replace_partition: 2,
             self.stage: 2,
             self.publish: 3,
@@ -45,15 +49,34 @@ class Writing(Drawn):
             self.drop_ref: 1,
             self.write_to_branch: 4,
             self.upgrade: 2,
+            self.register_again: 5 * reuse,
+            self.take_out: 2 * reuse,
+            self.put_back: 4 * reuse if self.shelf else 0,
+            self.roll_back: 3,
         }
         if self.version == 1:
             actions = {self.append: 8, self.evolve_spec: 1, self.upgrade: 2}
             actions |= dict.fromkeys((self.insert, self.stage, self.publish, self.replace_partition), 1)
             actions |= dict.fromkeys((self.add_ref, self.add_column, self.rename_column), 1)
+            actions[self.insert] *= by_spark
+            actions |= dict.fromkeys((self.register_again, self.take_out), reuse) | {self.roll_back: 1}
         before = len(self.trail)
         while len(self.trail) == before:  # some have nothing to do, a promotion of promoted columns for one
             (action,) = self.rng.choices(list(actions), list(actions.values()))
             action()
+        self._count(action)
+
+    def write_over(self, paths: Collection[str]) -> None:
+        """One commit of a writer that registers some of these files again, if it can."""
+        before = len(self.trail)
+        if self.formats[0] == "parquet":
+            self.register_again(paths)
+        if len(self.trail) == before:
+            self.write()
+        else:
+            self._count(self.register_again)
+
+    def _count(self, action: Callable[[], None]) -> None:
         self.twin.remember()
         self.counts["writes"] += 1
         self.counts[f"write {action.__name__}"] += 1
@@ -99,7 +122,7 @@ class Writing(Drawn):
             self.trail.append(f"delete rows {tags} by {files} position delete files")
 
     def update(self) -> None:
-        column = self.rng.choice([c for c, kind in self.columns.items() if kind != "struct"])
+        column = self.rng.choice([c for c, kind in self.columns.items() if kind not in STRUCTS])
         if tags := self._some_tags():
             value = self._value(self.columns[column])
             self.trail.append(f"set {column} to {value!r} in rows {tags} by Spark")
@@ -127,7 +150,7 @@ class Writing(Drawn):
     def add_column(self) -> None:
         if len(self.columns) < MOST_COLUMNS:
             self.added += 1
-            name, kind = f"c{self.added}", self.rng.choice([k for k in KINDS if k != "struct"])
+            name, kind = f"c{self.added}", self.rng.choice([k for k in KINDS if k not in STRUCTS])
             # Of ORC files Iceberg reads no defaults: nobody could read such a table.
             defaults = self.version == 3 and self.formats[0] != "orc" and kind == "int"
             default = 1 if defaults and self.rng.random() < 0.5 else None

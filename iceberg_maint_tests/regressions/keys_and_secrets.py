@@ -135,7 +135,7 @@ KEYS_AND_SECRETS = (
             "defs/due_observations.py",
             "            or self.last.pointer != self.pointer\n",
             "",
-            "defs/test_sensors.py::test_commit_is_requested_and_turns_red_although_the_command_line_measured_it_first",
+            "defs/test_sensors.py::test_commit_turns_red_in_one_tick_although_the_command_line_measured_it_first",
         ),
     ),
     Regression(

@@ -304,6 +304,67 @@ REWRITING = (
         ),
     ),
     Regression(
+        "open-batches-read-the-table-each",
+        "found in review",
+        "Each of 100 open batches of a table of a million files decodes all its manifests again",
+        "An open batch is judged by the manifests that changed since its plan, read once for all batches",
+        off(
+            "runner/changes.py",
+            "    changed = changes.since(batch)\n",
+            "    changed = None\n",
+            "catalog/manifests/test_changed_files.py::test_hundred_open_batches_read_the_changed_manifests_once",
+        ),
+    ),
+    Regression(
+        "changed-manifests-of-a-batch-planned-again",
+        "found while settling was made faster",
+        "An attempt's files are searched only after the pinned snapshot of its batch, which was planned again later under "
+        "its id: the files that it committed are not found, and the attempt counts as rejected",
+        "The pinned snapshot counts only if the batch has the contents that it had when the files were written",
+        off(
+            "ledger/attempts.py",
+            "    if row is None or row.batch_digest != digest(row.body):\n",
+            "    if row is None:\n",
+            "ledger/test_attempts.py::test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_contents",
+        ),
+    ),
+    Regression(
+        "planned-file-listed-twice-since-the-plan",
+        "found while open batches were judged faster",
+        "A commit since the plan lists the path of a planned file a second time, and the open batch counts as valid",
+        "A planned file in a manifest that changed must be in one manifest of each snapshot with the planned facts",
+        off(
+            "core/commits/planned_files.py",
+            "    if removed != added or not planned.issuperset(added) or max(added.values(), default=1) > 1:\n",
+            "    if set(removed) - set(added):\n",
+            "catalog/manifests/test_changed_files.py::test_open_batch_with_a_planned_file_listed_twice_is_not_valid",
+        ),
+    ),
+    Regression(
+        "batch-that-loses-every-try-stays-as-large",
+        "found in review",
+        "A batch that a fast writer makes lose every try is planned again in the same size",
+        "The next plan halves the smallest lost batch; runs that lose none double the limit",
+        off(
+            "runner/assess.py",
+            "        limit=limit_after_conflicts(operation, assessment.state, runtime),\n",
+            "",
+            "runner/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
+        ),
+    ),
+    Regression(
+        "expired-credentials-count-against-the-partition",
+        "S3's error code `ExpiredToken`",
+        "S3 answers expired vended credentials with status 400; the partitions of a long write back off and are quarantined",
+        "The answer counts as a failure of the environment",
+        off(
+            "core/outcomes/environment.py",
+            '    "The provided token has expired",\n',
+            "",
+            "core/outcomes/test_environment.py::test_credentials_connections_and_classes_are_the_environment",
+        ),
+    ),
+    Regression(
         "stored-batch-without-facts",
         "found in the review of 0.1.0",
         "A batch stored by an older version does not name the deletes that it applied, and is resumed",

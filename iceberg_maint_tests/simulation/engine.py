@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from iceberg_maint.catalog.fake import document_of
+from iceberg_maint.core.commits import gate
 from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
-from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.commits.intent import intent_of, keeps_data_files
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
@@ -36,6 +37,7 @@ from iceberg_maint_tests.simulation.faults import (
     Answer,
     Killed,
 )
+from iceberg_maint_tests.simulation.gate_change import change_of
 from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import Swap
@@ -184,8 +186,8 @@ class SimEngine:
         return swap
 
     def _gated(self, batch: Batch, written: Written, base: TableState) -> tuple[LiveFile, ...]:
-        """The live files after the commit. Raises _StaleError where the batch does not fit the base, or would
-        change what a reader sees."""
+        """The live files after the commit. Raises _StaleError where the batch does not fit the base by the
+        product's gate."""
         lake = self._lake
         if base.snapshot is None or batch.snapshot_id not in {s.snapshot_id for s in base.ancestors()}:
             raise _StaleError("the pinned snapshot is gone")
@@ -196,12 +198,17 @@ class SimEngine:
             raise _StaleError("an input is gone")
         removed = dropped if keeps_data_files(batch.work) else batch.paths() | dropped
         kept = [f for f in before if f.path not in removed and f.referenced_data_file not in removed]
-        added = [self._added(f, batch, base) for f in written.files]
-        if lake.visible([*kept, *added]) != lake.visible(before):
-            raise _StaleError("rows would be lost or brought back")
+        intent = intent_of(batch, written.files)
+        replaced = {d.identity[0]: d.data_sequence_number for d in intent.deletes}
+        added = [self._added(f, batch, base, replaced.get(f.path)) for f in written.files]
+        violations = gate.check(intent, change_of(intent, lake.every[base.uuid], base, (*kept, *added)))
+        if violations:
+            self._process.world.watch.gated(batch.batch_id, violations)
+            raise _StaleError("; ".join(map(str, violations)))
         return (*kept, *added)
 
-    def _added(self, file: WrittenFile, batch: Batch, base: TableState) -> LiveFile:
+    def _added(self, file: WrittenFile, batch: Batch, base: TableState, replaced: int | None) -> LiveFile:
+        """The live file; a delete that replaces others has the highest number of theirs."""
         number = base.last_sequence_number + 1
         return LiveFile(
             file.path,
@@ -210,7 +217,7 @@ class SimEngine:
             batch.groups[file.group].partition,
             file.record_count,
             file.size_bytes,
-            batch.snapshot_sequence_number if file.kind is FileKind.DATA else number,
+            batch.snapshot_sequence_number if file.kind is FileKind.DATA else replaced or number,
             "parquet",
             referenced_data_file=file.referenced_data_file,
             file_sequence_number=number,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from iceberg_maint.core.commits.violation import Violation, is_stale
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
@@ -83,6 +84,13 @@ class Watch:
             return
         self.hold("I-16", attempt.tries, f"{ours} has no ATTEMPT")
         self.hold("I-12", not attempt.given_up, f"attempt {attempt} was given up and is in the table")
+
+    def gated(self, batch_id: str, violations: Sequence[Violation]) -> None:
+        """The gate refused a commit: its plan is out of date, or something else is corrupt."""
+        self.found["commits that the gate refused as stale"] += 1
+        for violation in violations:
+            self.found[f"gate: {violation.rule}"] += 1
+        self.hold("Gate", is_stale(violations), f"{batch_id}: {'; '.join(map(str, violations))}")
 
     def event(self, process: Process, event: Event) -> None:
         """What a run tells its observer."""

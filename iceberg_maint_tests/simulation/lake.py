@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
@@ -21,7 +22,8 @@ BYTES_PER_ROW = 5
 
 
 class Lake:
-    """The tables by name, all that ever were by UUID, and the content of every file ever written."""
+    """The tables by name, all that ever were by UUID, and the content of every file ever written. `others` are tables
+    as catalogs have them that are not configured."""
 
     def __init__(self, choose: random.Random, *, by_ref: bool) -> None:
         self.choose = choose
@@ -30,6 +32,7 @@ class Lake:
         self.changes = 0
         self.tables: dict[TableId, SimTable] = {}
         self.every: dict[str, SimTable] = {}
+        self.others: list[SimTable] = []
         self.content: dict[str, frozenset[int]] = {}
         self.disk = Disk(lambda: self.now_ms)
         self._ids = 1000
@@ -46,6 +49,10 @@ class Lake:
         self.tables[name] = self.every[uuid] = table
         self.changes += 1
         return table
+
+    def reaching(self, path: str) -> list[str]:
+        """The tables, of all catalogs, that need a file."""
+        return [f"{t.uuid} {t.line}" for t in (*self.every.values(), *self.others) if path in t.reach()]
 
     def landed(self) -> Iterable[Landed]:
         return (one for table in self.every.values() for one in table.landed)
@@ -142,6 +149,12 @@ class Lake:
         ]
         kept = (f for f in table.live if f.path not in paths and f.referenced_data_file not in paths)
         table.commit((*kept, *rewritten), "replace")
+
+    def register(self, table: SimTable, files: Iterable[LiveFile]) -> None:
+        """Files that were written before, as `add_files` commits them: with a sequence number of this commit."""
+        number = table.next_number()
+        new = [replace(f, data_sequence_number=number, file_sequence_number=number) for f in files]
+        table.commit((*table.live, *new), "append")
 
     def _append(self, table: SimTable, partition: str, _live: list[LiveFile]) -> None:
         self.append(table, partition, self.choose.randint(1, 6))

@@ -12,6 +12,7 @@ from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint_tests.simulation.hazards import Hazards
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, only_main
@@ -59,6 +60,8 @@ class Life:
             acts += [(self.days_pass, 2), (self.tag, 1), (self.register_reader, 1)]
         always = [self.write, self.wait, self.go_on]
         self.acts = [(act, weight) for act, weight in acts if act in always or self.choose.random() < 0.4]
+        self.hazards = Hazards(world)
+        self.acts += self.hazards.acts
         self.rate = self.choose.choice([0.02, 0.06, 0.15])
         self.crowd = self.choose.randint(1, 3)
         self.skews = self.choose.choice([(0,), (0, 100_000, -100_000)])
@@ -206,6 +209,7 @@ class Life:
         """I-21: the faults stop, what was begun ends, writers go on, and two runs per table put all in order."""
         world = self.world
         world.stop_faults()
+        self.hazards.end()
         world.run_until_idle()
         world.pass_time(_LONG_MS)
         world.check_late()

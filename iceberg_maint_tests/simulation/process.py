@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
@@ -36,6 +37,8 @@ class ProcessWatch(Protocol):
     @property
     def storage(self) -> StorageWatch: ...
 
+    def gated(self, batch_id: str, violations: Sequence[Violation]) -> None: ...
+
 
 class ProcessWorld(Protocol):
     """What a process and its ports use of the world."""
@@ -61,6 +64,8 @@ class ProcessWorld(Protocol):
     def shown(self, table: TableId) -> TableState: ...
 
     def pointed_at(self, table: TableId) -> TableState: ...
+
+    def store_now_ms(self) -> int: ...
 
     def can_win(self, swap: Swap) -> bool: ...
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from iceberg_maint.core.model.table_state import (
     Snapshot,
     TableState,
 )
+from iceberg_maint_tests.simulation.disk import Disk
 from iceberg_maint_tests.support.core.values import BY_P
 
 
@@ -54,6 +57,8 @@ class TableLake(Protocol):
     now_ms: int
     changes: int
     tables: dict[TableId, SimTable]
+    others: list[SimTable]
+    disk: Disk
 
     def new_id(self) -> int: ...
 
@@ -69,6 +74,7 @@ class SimTable:
         self.uuid = uuid
         self.by_ref = by_ref
         self.version = 0
+        self.line = "x"
         self.location = f"mem://lake/{uuid}"
         self.tags: dict[str, int] = {}
         state = fake_table(str(name), (), specs=(BY_P,)).state
@@ -110,8 +116,7 @@ class SimTable:
         """The metadata file at a location, as far as expiry looks at it."""
         if location == self.state.metadata_location:
             return document_of(self.state, self.former)
-        log = takewhile(lambda former: former != location, self.former)
-        return document_of(self.former[location], log)
+        return document_of(self.former[location], self.log(location))
 
     def reach(self) -> set[str]:
         """Every file of every retained snapshot."""
@@ -121,9 +126,54 @@ class SimTable:
         self.tags[name] = snapshot_id
         self._change()
 
-    def commit(self, live: Iterable[LiveFile], operation: str) -> Snapshot:
+    def commit(
+        self, live: Iterable[LiveFile], operation: str, summary: Mapping[str, str] | None = None
+    ) -> Snapshot:
         """A foreign writer's commit, on the head."""
-        return self._append(tuple(live), operation, {})
+        return self._append(tuple(live), operation, summary or {})
+
+    def log(self, location: str) -> list[str]:
+        """The metadata locations before this one, oldest first."""
+        return list(takewhile(lambda former: former != location, self.former))
+
+    def second_line(self) -> SimTable:
+        """The same table as a catalog has it that is not configured: from now on it commits by itself, and each of its
+        metadata files is on the disk."""
+        other = copy(self)
+        other.line, other.landed = f"other{self.lake.new_id()}", []
+        other.files, other.former, other.tags = dict(self.files), dict(self.former), dict(self.tags)
+        self.lake.others.append(other)
+        return other
+
+    def restore_pointer(self, versions: int) -> None:
+        """The catalog is restored from a backup: it points at a metadata file of some versions ago. Another catalog has
+        the line that is left."""
+        other = self.second_line()
+        other.line = self.line
+        former = list(self.former)[-versions:]
+        for location in [*former[1:], self.state.metadata_location]:
+            other.write_metadata(location)
+        self.line = f"restored{self.lake.new_id()}"
+        self.state = self.former[former[0]]
+        self.former = {at: self.former[at] for at in list(self.former)[:-versions]}
+        self.tags = {r.name: r.snapshot_id for r in self.state.refs if r.kind == "tag"}
+        self.lake.changes += 1
+
+    def write_metadata(self, location: str) -> None:
+        """The metadata file of one version, as far as others read it."""
+        state = self.former.get(location, self.state)
+        log = [
+            {"metadata-file": at, "timestamp-ms": self.former[at].last_updated_ms}
+            for at in self.log(location)
+        ]
+        document = {
+            "format-version": state.format_version,
+            "table-uuid": state.uuid,
+            "last-sequence-number": state.last_sequence_number,
+            "last-updated-ms": state.last_updated_ms,
+            "metadata-log": log,
+        }
+        self.lake.disk.put(location, 1, [json.dumps(document).encode()])
 
     def expire(self, keep: int) -> None:
         """Foreign expiry: the newest `keep` ancestors of the head stay."""
@@ -188,7 +238,8 @@ class SimTable:
     def _change(self, **fields: object) -> None:
         self.version += 1
         self.former[self.state.metadata_location] = self.state
-        self.state = replace(self.state, metadata_location=self._metadata_location(), **fields)  # type: ignore[arg-type]
+        fields |= {"metadata_location": self._metadata_location(), "last_updated_ms": self.lake.now_ms}
+        self.state = replace(self.state, **fields)  # type: ignore[arg-type]
         head = self.state.snapshot
         retained = {s.snapshot_id for s in self.state.snapshots}
         self.tags = {name: of for name, of in self.tags.items() if of in retained}
@@ -196,6 +247,8 @@ class SimTable:
         tags = (Ref(name, "tag", of) for name, of in self.tags.items())
         self.state = replace(self.state, refs=(*main, *tags))
         self.lake.changes += 1
+        if self in self.lake.others:
+            self.write_metadata(self.state.metadata_location)
 
     def _metadata_location(self) -> str:
-        return f"{self.location}/metadata/{self.version:05}-x.metadata.json"
+        return f"{self.location}/metadata/{self.version:05}-{self.line}.metadata.json"

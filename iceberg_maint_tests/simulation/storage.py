@@ -40,7 +40,7 @@ class ProcessStore:
         return self._disk.stat(path)
 
     def now_ms(self, _folder: str) -> int:
-        return self._process.world.lake.now_ms
+        return self._process.world.store_now_ms()
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         return b"".join(self._lines(path))[:most_bytes]
@@ -89,9 +89,12 @@ class ProcessReachability:
         return self._now().metadata_location
 
     def log(self) -> MetadataLog:
-        now = self._now()
-        at, seq, ms = now.metadata_location, now.last_sequence_number, now.last_updated_ms
-        return MetadataLog(at, seq, ms, ms, ())
+        now, table = self._now(), self._process.world.lake.every[self._state.uuid]
+        log = table.log(now.metadata_location)
+        oldest_ms = table.former[log[0]].last_updated_ms if log else now.last_updated_ms
+        return MetadataLog(
+            now.metadata_location, now.last_sequence_number, now.last_updated_ms, oldest_ms, tuple(log)
+        )
 
     def paths(self) -> Iterator[str]:
         return self._process.step("reach", lambda: iter(self._reached()), _unreachable)  # type: ignore[no-any-return]
@@ -140,6 +143,12 @@ def orphan_pass(process: Process) -> OrphanPass:
             now_ms=clock.now_ms,
         )
     )
+
+
+def forget_versions() -> None:
+    """A world begins: what passes remember of metadata files is of tables of other worlds."""
+    for memo in _scratch().glob("metadata-*"):
+        memo.unlink()
 
 
 def _unreachable() -> Exception:

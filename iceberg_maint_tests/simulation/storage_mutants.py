@@ -23,15 +23,19 @@ from iceberg_maint_tests.simulation import test_adoption as adoption
 from iceberg_maint_tests.simulation import test_housekeeping as keeping
 from iceberg_maint_tests.simulation.mutants import Mutant, Plant, wrapped
 
-STORAGE_MUTANTS: list[tuple[Mutant, Callable[[], None]]] = []
+Planted = list[tuple[Mutant, Callable[[], None]]]
 """Each with the scenario that must see it."""
+
+STORAGE_MUTANTS: Planted = []
 
 _LONG_SECONDS = 10**9
 
 
-def planted(rule: str, seen_by: Callable[[], None]) -> Callable[[Plant], Plant]:
+def planted(
+    rule: str, seen_by: Callable[[], None], into: Planted = STORAGE_MUTANTS
+) -> Callable[[Plant], Plant]:
     def register(plant: Plant) -> Plant:
-        STORAGE_MUTANTS.append((Mutant(plant.__name__, rule, plant), seen_by))
+        into.append((Mutant(plant.__name__, rule, plant), seen_by))
         return plant
 
     return register

@@ -3,7 +3,9 @@
 I-9   every file of every retained snapshot is at its place
 I-10  what is moved is reached by nothing and older than the floor; what is swept was marked as long before
 I-12  no file of an open attempt is moved or deleted
-I-13  what is in use never expires: main, tags, registered readers, plans not yet done, bases of unsettled attempts
+      reached by any catalog, configured or not
+I-13  what is in use never expires: main, tags, registered readers, plans not yet done, bases of unsettled attempts,
+      positions of paused writers; nor does a snapshot younger than the policy's age by the true time
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 from itertools import pairwise
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint_tests.simulation.process import Process
@@ -36,7 +39,7 @@ class StorageRules:
             return
         watch, lake = self._watch, self._watch.world.lake
         watch.found["orphans moved"] += 1
-        reached = [t.uuid for t in lake.every.values() if source in t.reach()]
+        reached = lake.reaching(source)
         watch.hold("I-10", not reached, f"{source} is moved, which {reached} reach")
         file = lake.disk.stat(source)
         assert file is not None
@@ -60,7 +63,7 @@ class StorageRules:
         watch.found["orphans deleted"] += 1
         watch.hold("I-10", f"/{TRASH}/" in path, f"{path} is deleted at its place")
         origin = lake.disk.origin[path]
-        reached = [t.uuid for t in lake.every.values() if origin in t.reach()]
+        reached = lake.reaching(origin)
         watch.hold("I-9", not reached, f"{origin} is deleted, which {reached} reach")
         # Counted from the mark: who was stopped between its look at the lease and a move puts a file
         # under a mark that is older by now.
@@ -87,12 +90,19 @@ class StorageRules:
         for row in watch.ledger.rows(f"SELECT * FROM icm_reader WHERE table_uuid = '{table.uuid}'"):
             if row["seen_ms"] >= heard_ms:
                 used[row["snapshot_id"]] = f"reader {row['name']}"
+        used |= _positions(swap.base)
         for attempt_id, snapshot_id in self._bases(table.uuid):
             used[snapshot_id] = f"attempt {attempt_id}"
         for batch_id, snapshot_id in self._plans(process, swap):
             used[snapshot_id] = f"plan of {batch_id}"
         taken = {used[s] for s in gone & used.keys()}
         watch.hold("I-13", not taken, f"{swap.expire} are to expire, in use by {taken}")
+        age_ms = watch.world.policy.expire_snapshots.max_snapshot_age_seconds * 1000 - _SKEW_MS
+        until_ms = watch.world.lake.now_ms - age_ms
+        young = [
+            s.snapshot_id for s in swap.base.snapshots if s.snapshot_id in gone and s.timestamp_ms > until_ms
+        ]
+        watch.hold("I-13", not young, f"{young} are to expire, younger than {age_ms} ms")
 
     def expired(self, table: SimTable, swap: Swap) -> None:
         """An expiry is in the table. A REST catalog compares no base of it."""
@@ -129,3 +139,12 @@ class StorageRules:
             if row["operation"] in DATA_OPERATIONS
             and until_ms.get(snapshot_id := json.loads(row["body"])["snapshot_id"], 0) >= oldest_ms
         ]
+
+
+def _positions(base: TableState) -> dict[int, str]:
+    """The newest snapshots of streaming writers, which look for their position however long they were paused."""
+    newest: dict[str, int] = {}
+    for snapshot in base.ancestors():
+        if job := snapshot.summary.get("flink.job-id"):
+            newest.setdefault(job, snapshot.snapshot_id)
+    return {snapshot_id: f"writer {job}" for job, snapshot_id in newest.items()}

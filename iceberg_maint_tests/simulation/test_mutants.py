@@ -9,6 +9,7 @@ import pytest
 
 from iceberg_maint_tests.simulation import test_found, test_lying_catalog
 from iceberg_maint_tests.simulation.faults import Answer
+from iceberg_maint_tests.simulation.hazard_mutants import HAZARD_MUTANTS
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
 from iceberg_maint_tests.simulation.storage_mutants import STORAGE_MUTANTS
@@ -30,8 +31,12 @@ def test_planted_fault_is_seen(mutant: Mutant, monkeypatch, capsys) -> None:
         print(f"\n| {mutant.rule} | {mutant.name} | {seen} |", end="")
 
 
-@pytest.mark.parametrize(("mutant", "scenario"), STORAGE_MUTANTS, ids=lambda m: getattr(m, "name", ""))
-def test_fault_planted_in_adoption_or_housekeeping_is_seen(mutant, scenario, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(
+    ("mutant", "scenario"), STORAGE_MUTANTS + HAZARD_MUTANTS, ids=lambda m: getattr(m, "name", "")
+)
+def test_fault_planted_in_adoption_housekeeping_or_beside_a_hazard_is_seen(
+    mutant, scenario, monkeypatch, capsys
+) -> None:
     mutant.plant(monkeypatch)
     seen = _by_scenario([scenario])
     assert seen, f"'{mutant.rule}' is off and {_name(scenario)} does not see it"

@@ -52,7 +52,7 @@ from iceberg_maint_tests.simulation.process_ports import (
     unknown_table,
 )
 from iceberg_maint_tests.simulation.sim_table import Swap
-from iceberg_maint_tests.simulation.storage import orphan_pass
+from iceberg_maint_tests.simulation.storage import forget_versions, orphan_pass
 from iceberg_maint_tests.simulation.violations import ViolationError
 from iceberg_maint_tests.support.core.values import NOW_MS
 
@@ -108,8 +108,11 @@ class World:
         self.shown_until: dict[TableId, tuple[int, Callable[[TableState], TableState]]] = {}
         self.ledger_down_until = 0
         self.restored = 0
+        self.ledger_ahead_ms = 0
+        self.store_ahead_ms = 0
         self.trace_lines: deque[str] = deque(maxlen=5000)
         self.trace_digest = 0
+        forget_versions()
         self.ledger, self.connection, empty = _ledger()
         self.connection.deserialize(empty)
         # The database's clock is the world's; the ledger's SQL stays as it is.
@@ -145,6 +148,8 @@ class World:
         except OutOfOrderError as why:
             self.watch.out_of_order(process, name, why)
             raise
+        if name == "now_ms":
+            result += self.ledger_ahead_ms
         self.watch.called(process, name, args, result)
         if name == self.backs_up_after:
             self.backs_up_after = ""
@@ -235,9 +240,14 @@ class World:
             policy_for=lambda _table, _properties: self.policy,
             engine=LazyEngine(lambda: engine),
             orphan_files=lambda _table: orphan_pass(process),
+            store_now_ms=lambda _state: self.store_now_ms(),
         )
 
     # time
+
+    def store_now_ms(self) -> int:
+        """By the clock of the store."""
+        return self.lake.now_ms + self.store_ahead_ms
 
     def step(self) -> bool:
         """Lets one fiber go on; False when all wait for something that time alone does not bring."""
@@ -301,6 +311,7 @@ class World:
         self.competes_until = 0
         self.shown_until.clear()
         self.ledger_down_until = 0
+        self.ledger_ahead_ms = self.store_ahead_ms = 0
         for process in self.processes:
             process.stopped = False
 

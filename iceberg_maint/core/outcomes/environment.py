@@ -66,6 +66,8 @@ _TEXTS = (
     "Status Code: 403",
     "Status Code: 503",
     "security token included in the request is",
+    # S3's answer to vended credentials that are too old has status 400.
+    "The provided token has expired",
     # Iceberg names a class that is missing in the text only (DynConstructors).
     "java.lang.ClassNotFoundException",
     "java.lang.NoClassDefFoundError",

@@ -214,6 +214,28 @@ def test_batch_without_row_ids_is_not_valid(lake: Lake, catalog: PyIcebergCatalo
     assert not still_valid(stored, changes)
 
 
+def test_open_batch_with_a_planned_file_listed_twice_is_not_valid(
+    lake: Lake, catalog: PyIcebergCatalog
+) -> None:
+    """The manifest of the plan still lists the file, and a new one lists the same path."""
+    lake.add(eu("a"), us("b"))
+    batches = list(batches_at_head(catalog))
+    lake.add(eu("a"))
+    changes = changes_of(catalog, batches)
+    assert [still_valid(batch, changes) for batch in batches] == [False, True]
+
+
+def test_open_batch_with_a_planned_file_registered_again_is_not_valid(
+    lake: Lake, catalog: PyIcebergCatalog
+) -> None:
+    lake.add(eu("a"), us("b"))
+    batches = list(batches_at_head(catalog))
+    lake.rewrite("m1.avro", without="a")
+    lake.add(eu("a"))
+    changes = changes_of(catalog, batches)
+    assert [still_valid(batch, changes) for batch in batches] == [False, True]
+
+
 def test_find_live_since_a_snapshot_reads_newer_manifests_only(
     lake: Lake, catalog: PyIcebergCatalog, opened: list[str]
 ) -> None:

@@ -24,6 +24,10 @@ SDK = "software.amazon.awssdk."
             SDK + "services.glue.model.GlueException",
             "The security token included in the request is invalid. (Service: Glue, Status Code: 400)",
         ),
+        (
+            SDK + "services.s3.model.S3Exception",
+            "The provided token has expired. (Service: S3, Status Code: 400, Request ID: 1)",
+        ),
         ("org.apache.iceberg.exceptions.NotAuthorizedException", "Not authorized"),
         ("java.lang.ClassNotFoundException", "org.apache.iceberg.aws.s3.S3FileIO"),
         (

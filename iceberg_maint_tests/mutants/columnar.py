@@ -1,0 +1,80 @@
+"""Mutants of the columnar engine, written by hand: filter, row lineage, proof and splice. Each must turn a test red.
+
+python -m iceberg_maint_tests.mutants columnar [NUMBER…]
+"""
+
+from __future__ import annotations
+
+from iceberg_maint_tests.mutants.mutant import Mutant
+
+_HERE = "iceberg_maint_tests/columnar"
+REWRITE, PROOF, SPLICE, PAGES = (
+    f"{_HERE}/test_{name}.py" for name in ("rewrite", "proof", "splice", "page_splice")
+)
+DECODE, POSITIONS, COMPARE = "columnar/decode.py", "columnar/positions.py", "columnar/proof.py"
+COPY, STATISTICS, RULES, CHECK = (
+    "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
+)  # fmt: skip
+
+
+def rewrite(name: str) -> tuple[str, ...]:
+    return (f"{REWRITE}::test_{name}",)
+
+
+def proof(name: str) -> tuple[str, ...]:
+    return (f"{PROOF}::test_{name}",)
+
+
+def splice(name: str) -> tuple[str, ...]:
+    return (f"{SPLICE}::test_{name}",)
+
+
+def pages(name: str) -> tuple[str, ...]:
+    return (f"{PAGES}::test_{name}",)
+
+
+DELETED = rewrite("rows_under_position_deletes_and_deletion_vectors_are_dropped")
+LINEAGE = rewrite("row_ids_and_sequence_numbers_are_kept_and_materialised")
+STATED = rewrite("input_other_than_stated_is_refused")
+VECTOR = rewrite("deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused")
+FOOTER = proof("footer_statistics_other_than_those_of_the_rows_are_found")
+MANIFEST = proof("metrics_other_than_those_of_the_rows_are_found")
+RULE = splice("column_that_breaks_a_rule_is_encoded")
+WRONG = pages("column_whose_source_states_wrong_statistics_is_encoded")
+
+# One mutant, one line: the file is a table.
+# fmt: off
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant("deleted rows stay", DECODE, "if low == high:", "if low <= high:", DELETED),
+    Mutant("only one of two deletes of a file is applied", POSITIONS, "np.unique(np.concatenate(marks)) if marks", "np.unique(marks[0]) if marks", DELETED),
+    Mutant("the checksum of a vector is not compared", POSITIONS, "if zlib.crc32(content) != crc:", "if False:", VECTOR),
+    Mutant("the cardinality of a vector is not compared", POSITIONS, "if reference.record_count is not None and reference.record_count != len(found):", "if False:", VECTOR),
+    Mutant("inherited row ids start at zero", DECODE, "first = file.first_row_id + start", "first = start", LINEAGE),
+    Mutant("inherited sequence numbers are zero", DECODE, "found.fill_null(file.data_sequence_number)", "found.fill_null(0)", LINEAGE),
+    Mutant("row ids of the file are lost", DECODE, "return pc.coalesce(\n        found, pa", "return pc.coalesce(\n        pa.nulls(len(found), pa.int64()), pa", LINEAGE),
+    Mutant("the rows of an input are not counted", DECODE, "if parquet.metadata.num_rows != file.record_count:", "if False:", STATED),
+    Mutant("the bytes of an input are not counted", DECODE, "if len(contents) != file.size_bytes:", "if False:", STATED),
+    Mutant("a null in a required column is written", DECODE, "if column.required and found.null_count:", "if False:", rewrite("required_column_with_a_null_is_refused")),
+    Mutant("values are not compared", COMPARE, "if same_values(rows, found):", "if True:", proof("changed_values_are_found")),
+    Mutant("floats are compared as numbers", COMPARE, "return bool(_as_bits(rows).equals(_as_bits(other)))", "return bool(rows.equals(other))", proof("sound_file_has_no_difference") + proof("changed_values_are_found")),
+    Mutant("field ids are not compared", COMPARE, "if (field.name, field.nullable, field_id(field)) != (other.name, other.nullable, field_id(other)):", "if (field.name, field.nullable) != (other.name, other.nullable):", proof("changed_schema_is_found")),
+    Mutant("null counts of the footer are not compared", COMPARE, "if stated.nulls != rows.nulls:", "if False:", FOOTER),
+    Mutant("lower bounds are not compared", COMPARE, "if rows.lower is not None and lower is not None and not lower <= rows.lower:", "if False:", FOOTER),
+    Mutant("upper bounds are not compared", COMPARE, "if rows.upper is not None and upper is not None and not upper >= rows.upper:", "if False:", FOOTER),
+    Mutant("counts of the manifest are not compared", COMPARE, "if count != rows:", "if False:", MANIFEST),
+    Mutant("split offsets are not compared", COMPARE, "if split_offsets(groups) != self._metrics.split_offsets:", "if False:", proof("split_offsets_other_than_the_row_groups_are_found")),
+    Mutant("a spliced output is not compared with its sources", COPY, "if difference(output, form, parts, spliced):", "if False:", pages("output_that_differs_from_its_sources_is_deleted_and_encoded")),
+    Mutant("statistics of copied columns are not compared", COPY, "if statistics_difference(output, self._table, spliced, tables, metrics, self.task.metrics_modes):", "if False:", WRONG),
+    Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
+    Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
+    Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
+    Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
+    Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
+    Mutant("chunks with a dictionary are spliced", RULES, "if get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1]):", "if False:", RULE),
+    Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
+    Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
+    Mutant("small pages are spliced", RULES, 'return "" if rows >= pages * min_rows_per_page else', 'return "" if rows >= 0 else', RULE),
+    Mutant("the bytes of copied pages are not compared", CHECK, "if data[position : position + source.size] != source.pages_bytes:", "if False:", (SPLICE,)),
+    Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
+)
+# fmt: on
