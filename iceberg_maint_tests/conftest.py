@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.session.java import JavaHome, find_java
 from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
-from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.support import hangs, jvm
 from iceberg_maint_tests.support.scheduling import Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
+BEGIN = time.time()
 
 # A loaded machine is slow, which is no finding.
 settings.register_profile(
@@ -132,3 +134,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     """Hands out the tests in their order and whole modules where these share what they set up."""
     return Scheduling(config, log)
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """A test that does not end leaves the stacks of its threads and of its JVM in a file."""
+    return hangs.set_timer(item, settings) if settings.method == "thread" else None
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Shows these stacks at the end of the run, those of lost workers as well."""
+    hangs.report(terminalreporter, BEGIN)

@@ -54,6 +54,7 @@ SLOW = (
     "iceberg_maint_tests/runner/test_schedules.py",
     "iceberg_maint_tests/simulation/",
     "iceberg_maint_tests/stored/",
+    "iceberg_maint_tests/test_hangs.py",
     "iceberg_maint_tests/wheel/",
 )
 """Modules and folders of long sweeps, of models, of Dagster, and of programs that tests start: their tests are marked

@@ -181,10 +181,13 @@ class Bridge:
     def _stop_callback_server(self) -> None:
         server = self.gateway._callback_server
         # py4j closes the stream of each connection while the reader waits in it, and that close never
-        # returns. Shutting down the socket first ends the reader.
-        for connection in list(server.connections):
-            with suppress(OSError, AttributeError):  # the socket is None after its JVM has died
-                connection.socket.shutdown(socket.SHUT_RDWR)
+        # returns. Shutting down the socket first ends the reader. Java's finalizer connects at any time to
+        # give up a proxy of Python: the server must add no connection after the last one that is shut down.
+        with server.lock:
+            server.is_shutdown = True
+            for connection in list(server.connections):
+                with suppress(OSError, AttributeError):  # the socket is None after its JVM has died
+                    connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None
 

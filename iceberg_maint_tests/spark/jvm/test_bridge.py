@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
+from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
+from py4j.clientserver import JavaParameters, PythonParameters, PythonServer
 from py4j.java_gateway import JavaClass, JavaPackage
 
 from iceberg_maint.spark.jvm.bridge import Bridge, Names
@@ -58,7 +64,7 @@ def test_once_makes_each_thing_once_for_each_bridge() -> None:
 def test_callback_server_closes_after_its_jvm_has_died() -> None:
     """Its connections have no socket any more."""
     closed: list[bool] = []
-    server = SimpleNamespace(connections=[SimpleNamespace(socket=None)])
+    server = SimpleNamespace(connections=[SimpleNamespace(socket=None)], lock=threading.RLock())
     gateway = SimpleNamespace(
         _callback_server=server,
         shutdown_callback_server=lambda: closed.append(gateway._callback_server is server),
@@ -68,3 +74,45 @@ def test_callback_server_closes_after_its_jvm_has_died() -> None:
     bridge._stop_callback_server()
     assert closed == [True]
     assert gateway._callback_server is None
+
+
+class Connections(set[Any]):
+    """The connections of a callback server. Another client connects each time somebody has listed them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.address = ("", 0)
+        self.clients: list[socket.socket] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        present = list(super().__iter__())
+        if not self.clients:
+            self.clients.append(socket.create_connection(self.address))
+            time.sleep(0.2)  # the server accepts it, and its reader waits
+        return iter(present)
+
+
+def test_callback_server_closes_while_another_client_connects() -> None:
+    """Java's finalizer connects when it collects a proxy, which may be while the server is stopped."""
+    pool = SimpleNamespace(clear=lambda: None)
+    server = PythonServer(
+        SimpleNamespace(set_thread_connection=lambda _connection: None),
+        JavaParameters(),
+        PythonParameters(port=0, daemonize=True, daemonize_connections=True),
+        SimpleNamespace(pool=pool),
+    )
+    server.connections = connections = Connections()
+    server.start()
+    server.server_socket.listen(5)
+    connections.address = server.server_socket.getsockname()
+    bridge = object.__new__(Bridge)
+    bridge.gateway = SimpleNamespace(_callback_server=server, shutdown_callback_server=server.shutdown)
+    stopping = threading.Thread(target=bridge._stop_callback_server, daemon=True)
+    stopping.start()
+    stopping.join(10)
+    is_stopped = not stopping.is_alive()
+    for client in connections.clients:
+        client.close()
+    stopping.join(10)
+    assert is_stopped
+    assert len(connections.clients) == 1
