@@ -293,7 +293,7 @@ def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     from bench.made_up_s3 import MARK, name
-    from iceberg_maint.catalog.file_store import open_store
+    from iceberg_maint.catalog.open_store import open_store
     from iceberg_maint.catalog.s3_store import S3Store
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader

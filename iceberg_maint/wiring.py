@@ -160,7 +160,7 @@ def _audit_config(config: Config) -> AuditConfig:
 def _audit_store(audit: AuditConfig) -> Store:
     from pyiceberg.io import load_file_io
 
-    from iceberg_maint.catalog.file_store import open_store
+    from iceberg_maint.catalog.open_store import open_store
 
     return open_store(load_file_io(dict(audit.properties), audit.location), audit.location)
 
@@ -223,7 +223,7 @@ def policies(config: Config, overrides: Mapping[str, str] | None = None) -> Poli
 def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | None:
     """The clock of a table's store; None for a catalog without files."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.file_store import open_store
+    from iceberg_maint.catalog.open_store import open_store
 
     catalog = catalogs[state.table.catalog]
     if not isinstance(catalog, PyIcebergCatalog):
@@ -243,7 +243,7 @@ class OrphanPasses:
 
     def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
         """The orphan pass of one table."""
-        from iceberg_maint.catalog.file_store import open_store
+        from iceberg_maint.catalog.open_store import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
 

@@ -14,7 +14,6 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
-from iceberg_maint.catalog.approved_io import ApprovedFileIO, ApprovedStore
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 
@@ -25,20 +24,6 @@ _LARGEST_COPY_BYTES = 5 << 30
 _COPY_CHUNK_BYTES = 16 << 20
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 """Names of Arrow file systems that can write a file without creating a folder."""
-
-
-def open_store(io: FileIO, location: str) -> Store:
-    """Returns the store that holds a table's location. The store of an `ApprovedFileIO` has its limits."""
-    if isinstance(io, ApprovedFileIO):
-        return ApprovedStore(open_store(io.at(location), location), io.approved)
-    if location.startswith(("file:", "/")):
-        return LocalStore()
-    from iceberg_maint.catalog.s3_store import s3_store
-
-    def resolve(path: str) -> tuple[FileSystem, str]:
-        return _file_system(io, path)
-
-    return s3_store(lambda: io.properties, location, resolve) or ArrowStore(resolve)
 
 
 class LocalStore:
@@ -74,7 +59,7 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError as error:
-            raise _denied(path, error) from error
+            raise denied(path, error) from error
         return _stored(path, status) if stat.S_ISREG(status.st_mode) else None
 
     def now_ms(self, folder: str) -> int:
@@ -114,7 +99,7 @@ class LocalStore:
                 os.makedirs(os.path.dirname(new), exist_ok=True)  # noqa: PTH103, PTH120
                 os.rename(old, new)  # noqa: PTH104
         except PermissionError as error:
-            raise _denied(source, error) from error
+            raise denied(source, error) from error
 
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
@@ -123,7 +108,7 @@ class LocalStore:
         except FileNotFoundError:
             return
         except PermissionError as error:
-            raise _denied(path, error) from error
+            raise denied(path, error) from error
 
     def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
         """Deletes nothing: the file system has no such request."""
@@ -270,7 +255,7 @@ def _make_parent(system: FileSystem, path: str) -> None:
         system.create_dir(path.rpartition("/")[0], recursive=True)
 
 
-def _file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
+def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
     """Returns the Arrow file system that a FileIO reads a location with, and the path in it."""
     any_io: Any = io
     if hasattr(any_io, "fs_by_scheme"):

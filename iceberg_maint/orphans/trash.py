@@ -239,9 +239,7 @@ def sweep(
         if due:
             memo = versions_memo(scratch, target.state)
             check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
-        swept = tuple(
-            _sweep_one(h, reached[manifest_location(h)], store, scratch, holds, tell) for h in due
-        )
+        swept = tuple(_sweep_one(h, reached[manifest_location(h)], store, scratch, holds, tell) for h in due)
     finally:
         paths.close()
     tidy_trash(target, store)

@@ -13,7 +13,7 @@ from iceberg_maint.audit import folder as folder_module
 from iceberg_maint.audit.chain import Kind, name_of
 from iceberg_maint.audit.folder import Folder, LocalFolder, StoreFolder, local_folders, store_folders
 from iceberg_maint.audit.log import TAIL_RECORDS, AuditLog, record_of
-from iceberg_maint.catalog.file_store import open_store
+from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import RefusedError

@@ -24,7 +24,8 @@ from pyarrow.fs import (
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, open_store
+from iceberg_maint.catalog.file_store import ArrowStore, LocalStore
+from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
