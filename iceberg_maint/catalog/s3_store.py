@@ -30,7 +30,7 @@ _ARROW_ONLY = (
     "s3.retry-strategy-impl",
     "s3.proxy-uri",
 )
-"""Properties that decide with whose permissions or by which way Arrow asks. boto3 might ask as somebody else."""
+"""Properties that decide with whose permissions or by which way Arrow asks. boto3 might use other permissions."""
 
 
 def s3_store(
