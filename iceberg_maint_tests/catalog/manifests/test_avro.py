@@ -230,3 +230,11 @@ def test_read_columns_union_of_several_types_is_read_and_skipped(stored: bytes, 
 def test_read_columns_union_without_such_a_branch_is_refused(wanted: int) -> None:
     with pytest.raises(AvroError, match="a union has no branch 3"):
         read_columns(by_hand([(11, ANY)], number(3)), (wanted,))
+
+
+@pytest.mark.parametrize(
+    ("stored", "value"), [(number(0) + number(9), 9), (number(1) + number(2) + b"ab", "ab")]
+)
+def test_read_columns_union_of_two_types_without_null_is_read(stored: bytes, value: object) -> None:
+    data = by_hand([(11, ["long", "string"]), (12, "long")], stored + number(5))
+    assert read_columns(data, (11, 12)) == [[value], [5]]

@@ -88,3 +88,10 @@ def test_joint_partition_under_old_deletes_left_to_the_other_operation_is_due() 
     left = replace(convert, partitions=(replace(due, verdict=Verdict.SKIP, reason=Reason.OTHER_OPERATION),))
     found = combine_decisions([left, rewrite])
     assert [(p.verdict, p.operation) for p in found.partitions] == [(Verdict.RUN, REWRITE)]
+
+
+def test_joint_of_a_healthy_and_a_paused_operation_tells_of_the_pause() -> None:
+    healthy = decide({"p=a": HEALTHY})
+    paused = replace(decide({"p=a": HEALTHY}, operation=CONVERT), reason=Reason.PAUSED)
+    assert (healthy.verdict, paused.verdict) == (Verdict.SKIP, Verdict.SKIP)
+    assert combine_decisions([healthy, paused]).reason is Reason.PAUSED

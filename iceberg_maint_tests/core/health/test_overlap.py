@@ -185,3 +185,12 @@ def test_choice_is_of_free_files_once_each_and_never_predicts_worse(
     assert all(g.after.depth < g.before.depth for g in found.groups)
     assert found.before == overlap_of(files)
     assert found.after.depth <= found.before.depth
+
+
+def test_predicted_ranges_of_points_have_the_weight_of_the_points() -> None:
+    points = [(0, 0), (1, 1), (2, 2)]
+    assert predicted_ranges(points, [1, 1, 1], 3) == [(0, 0), (0, 1), (1, 2)]
+
+
+def test_one_file_alone_is_not_sorted() -> None:
+    assert choose([file(0, 100)], limits()).groups == ()

@@ -105,3 +105,9 @@ def test_order_by_a_column_that_cannot_be_sorted_is_refused(policy: LayoutPolicy
         match=f"^{key}, which is not a sortable column of the table. The sortable columns are id, s.cat, ts, v$",
     ):
         target_sort_order(state(), policy)
+
+
+def test_refusal_of_a_column_names_twenty_others_at_most() -> None:
+    wide = replace(state(), column_ids={f"c{n:02}": n for n in range(1, 22)})
+    with pytest.raises(ValueError, match=r"sortable columns are c01, .*c19, c20, …$"):
+        target_sort_order(wide, LayoutPolicy(sort_by=("nosuch",)))

@@ -47,6 +47,7 @@ def test_target_is_policy_then_table_then_512_mib() -> None:
     policy = RewriteDataFilesPolicy()
     assert target_file_size_bytes(policy, {}) == 536_870_912
     assert target_file_size_bytes(policy, {"write.target-file-size-bytes": "7"}) == 7
+    assert target_file_size_bytes(policy, {"write.target-file-size-bytes": "1"}) == 1
     assert target_file_size_bytes(rewrite_policy(), {"write.target-file-size-bytes": "7"}) == TARGET
 
 

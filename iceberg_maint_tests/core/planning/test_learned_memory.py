@@ -46,3 +46,7 @@ def test_correction_is_no_less_than_what_ran_out_of_memory_needed(
     uses: tuple[MemoryUse, ...], correction: float
 ) -> None:
     assert learned_correction(uses) == correction
+
+
+def test_use_of_the_smallest_estimate_teaches() -> None:
+    assert learned_correction([MemoryUse(1, 2, 1, 1)]) == 2.0

@@ -162,3 +162,10 @@ def test_driver_needs_memory_by_file_and_by_bitmap_of_rows() -> None:
     assert driver_bytes(20_000, 0) - driver_bytes(0, 0) == 20_000 * 12 * KIB
     # A bit for every row, twice.
     assert driver_bytes(0, 1 << 30) - driver_bytes(0, 0) == 256 * MIB
+
+
+def test_filter_of_up_to_four_million_keys_pays() -> None:
+    def filtered(keys: int) -> bool:
+        return fit(need(keys, rows=40_000_000), 4096).filtered
+
+    assert (filtered(4_000_000), filtered(4_000_001)) == (True, False)

@@ -31,9 +31,8 @@ from iceberg_maint_tests.mutants.mutant import PRODUCT, PROJECT, planted
 Modules = Mapping[str, Mapping[str, Reach]]
 """Tests by id, by the path of their module."""
 
-MOST_SECONDS, MOST_SECONDS_IMPORTED = 8, 5
-"""Of CPU in tests as recorded, per mutant and stage, quickest tests first; the second of a change outside of functions,
-for which no call shows which tests depend on it."""
+MOST_SECONDS = {"module": 15.0, "all": 5.0}
+"""Of CPU in tests as recorded, per mutant and stage."""
 
 FLOOR_SECONDS = 6
 PATIENCE_SECONDS = 240
@@ -63,37 +62,40 @@ class Verdict:
 
 def stages(site: Site, modules: Modules) -> Iterator[tuple[str, list[str], float]]:
     """(stage, tests, seconds as recorded): tests of the module that reach the site's function, then all others that do.
+    Those that mirror the module come first, then the quickest.
 
     A site outside of functions is reached by tests that call any function of its file, or import it.
     """
     own = {name for name in modules if is_of(name, site)}
     for stage, names in (("module", own), ("all", modules.keys() - own)):
-        chosen: list[tuple[float, str]] = []
+        chosen: list[tuple[bool, float, str]] = []
         for name in names:
             for test, reach in modules[name].items():
-                lines = reach.lines.get(site.file)
-                if (site.first in lines if site.first and lines else lines) or (
-                    stage == "module" and not site.first
-                ):
-                    chosen.append((reach.seconds, test))
-        chosen += [(0.0, test) for test in OF_CONSTANTS if stage == "all" and not site.function]
+                lines = reach.lines.get(site.file, ())
+                if (site.first in lines) if site.function else (lines or stage == "module"):
+                    chosen.append((not mirrors(name, site), reach.seconds, test))
+        if stage == "all" and not site.function:
+            chosen += [(False, 0.0, test) for test in OF_CONSTANTS]
         tests, total = [], 0.0
-        for seconds, test in sorted(chosen):
-            if total + seconds <= (MOST_SECONDS if site.function else MOST_SECONDS_IMPORTED):
+        for _, seconds, test in sorted(chosen):
+            if total + seconds <= MOST_SECONDS[stage]:
                 total += seconds
                 tests.append(test)
         yield stage, tests, total
 
 
+def mirrors(name: str, site: Site) -> bool:
+    """Whether a test module stands where the site's module does, under its name."""
+    path = Path(name).relative_to("iceberg_maint_tests")
+    return path.parent == Path(site.file).parent and path.stem.startswith(f"test_{Path(site.file).stem}")
+
+
 def is_of(name: str, site: Site) -> bool:
     """Whether a test module mirrors the site's module, or imports it."""
-    folder, stem = Path(site.file).parent, Path(site.file).stem
-    path = Path(name).relative_to("iceberg_maint_tests")
-    if path.parent == folder and path.stem.startswith(f"test_{stem}"):
-        return True
     text = (PROJECT / name).read_text("utf-8")
     parent, _, last = site.module.rpartition(".")
-    return f"from {site.module} import" in text or f"from {parent} import {last}" in text
+    imports = f"from {site.module} import" in text or f"from {parent} import {last}" in text
+    return imports or mirrors(name, site)
 
 
 @dataclass(slots=True, eq=False)
