@@ -22,6 +22,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS
 from iceberg_maint.spark.rewrite.columnar import strategy, worker
+from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
@@ -299,3 +300,44 @@ def test_task_that_read_other_rows_than_planned_is_refused(
     with pytest.raises(RefusedError, match="planned files with") as refusal:
         shop.engine.write(planned(shop, sick_table(shop, 2)), COLUMNAR)
     assert refusal.value.code == "ICM-101"
+
+
+def variable(name: str, _attempt: int) -> str:
+    return os.environ.get(name, "")
+
+
+def test_workers_keep_freed_memory_and_other_jobs_have_their_own_environment(shop: Workshop) -> None:
+    context = shop.spark.sparkContext
+    before = dict(context.environment)
+    names = list(WORKER_ENVIRONMENT)
+    assert run_tasks(shop.bridge, variable, names, [0] * len(names)) == list(WORKER_ENVIRONMENT.values())
+    assert context.environment == before
+
+
+@pytest.mark.parametrize("properties", ["", ", 'write.parquet.page-row-limit' = '20000'"])
+def test_pages_of_unique_columns_are_copied_unless_the_table_sets_its_pages(
+    shop: Workshop, properties: str
+) -> None:
+    name = shop.new_name("spliced")
+    shop.sql(
+        f"create table {name} (text string, flag string) using iceberg tblproperties ('format-version' = '2'"
+        f"{properties})"
+    )
+    for k in range(2):
+        shop.sql(
+            f"insert into {name} select sha2(cast(id as string), 256), concat('f', id % 3)"
+            f" from range({k * 10_000}, {(k + 1) * 10_000}, 1, 1)"
+        )
+    batch = planned(shop, name)
+    before = [pages(f.path) for group in batch.groups for f in group.files]
+    written = shop.engine.write(batch, COLUMNAR)
+    assert (written.proof.equal, written.proof.detail) == (True, "")
+    [output] = [pages(f.path) for f in written.files]
+    assert (output == b"".join(before)) is (properties == "")
+
+
+def pages(location: str) -> bytes:
+    """The bytes of the pages of the first column."""
+    path = Path(worker.local_path(location))
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    return path.read_bytes()[chunk.data_page_offset :][: chunk.total_compressed_size]
