@@ -31,7 +31,7 @@ WORKER_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
 }
 """The workers keep freed memory between columns and pages. By default it is returned and faulted in again, which costs
-a fifth of the CPU of a rewrite. The end of a Spark task returns it."""
+CPU. The end of a Spark task returns it."""
 
 DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
 LEAST_TASK_BYTES = 256 * 1024 * 1024
