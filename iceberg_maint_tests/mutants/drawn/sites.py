@@ -143,7 +143,8 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.value, bool):
             self._add(self._start(node), old, str(not node.value))
         elif isinstance(node.value, int | float):
-            self._add(self._start(node), old, repr(node.value + 1))
+            more = node.value + 1
+            self._add(self._start(node), old, repr(more if more != node.value else 2 * more))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outer = self._first, self._inside
