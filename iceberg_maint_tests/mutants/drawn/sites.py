@@ -25,7 +25,7 @@ COMPARISONS = {
     ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"),
     ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
+    ast.NotIn: ("not in", "in"),  # codespell:ignore
 }
 MESSAGES = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 TEXT = (ast.JoinedStr, ast.List, ast.Tuple)
