@@ -53,10 +53,12 @@ def test_save_plan_its_batches_are_open_in_plan_order(ledger, lease):
     )
 
 
-def test_save_plan_a_later_plan_comes_behind(ledger, lease):
+def test_save_plan_a_later_plan_comes_behind(ledger, lease, place: Place):
     ledger.save_plan(lease, plan_of("day=2"), "run-1")
     ledger.save_plan(lease, plan_of("day=1", "day=3"), "run-2")
-    assert open_ids(ledger) == [make_batch(p).batch_id for p in ("day=2", "day=1", "day=3")]
+    expected = [make_batch(p).batch_id for p in ("day=2", "day=1", "day=3")]
+    assert open_ids(ledger) == expected
+    assert place.sql("SELECT ordinal, batch_id FROM icm_batch ORDER BY ordinal") == [*enumerate(expected, 1)]
 
 
 def test_save_plan_without_batches_stores_nothing(ledger, lease):

@@ -83,7 +83,7 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
     [
         ("core/commits/test_gate.py", True),
         ("core/commits/test_gate_model.py", True),
-        ("report/test_terminal.py", False),
+        ("report/test_grid.py", False),
     ],
 )
 def test_tests_of_a_module_mirror_or_import_it(tests: str, expected: bool) -> None:

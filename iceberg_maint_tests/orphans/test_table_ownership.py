@@ -83,6 +83,13 @@ OF_PYICEBERG = {
     "format-version": 2,
     "last-sequence-number": 3,
 }
+NUMBER_LAST = {
+    "format-version": 2,
+    "table-uuid": "mine",
+    "last-updated-ms": 7,
+    **LONG,
+    "last-sequence-number": 3,
+}
 UUID_LAST = {"last-sequence-number": 3, "last-updated-ms": 7, **LONG, "table-uuid": "mine"}
 
 
@@ -98,7 +105,7 @@ def test_only_the_beginning_is_read_where_all_stands_there(tmp_path: Path, memo:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("document", [OF_PYICEBERG, UUID_LAST])
+@pytest.mark.parametrize("document", [OF_PYICEBERG, NUMBER_LAST, UUID_LAST])
 def test_file_with_the_numbers_far_behind_is_read_whole(
     tmp_path: Path, memo: Path, packed: bool, document: dict[str, object]
 ) -> None:

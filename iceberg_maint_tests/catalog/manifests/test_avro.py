@@ -238,3 +238,4 @@ def test_read_columns_union_without_such_a_branch_is_refused(wanted: int) -> Non
 def test_read_columns_union_of_two_types_without_null_is_read(stored: bytes, value: object) -> None:
     data = by_hand([(11, ["long", "string"]), (12, "long")], stored + number(5))
     assert read_columns(data, (11, 12)) == [[value], [5]]
+    assert read_columns(data, (12,)) == [[5]]

@@ -86,3 +86,8 @@ def test_contract_names_are_metrics() -> None:
     )
     assert set(contract.split()) <= set(partition_metrics(ONE))
     assert {"snapshots", "manifests", "metadata_bytes", "refs"} <= {f.name for f in fields(TableHealth)}
+
+
+def test_overlap_depth_without_measured_ranges_is_zero() -> None:
+    assert PartitionHealth().overlap_depth == 0.0
+    assert PartitionHealth(overlap_depth_sum=6, sort_ranges=4).overlap_depth == 1.5

@@ -18,7 +18,78 @@ class Equivalent:
     reason: str
 
 
-EQUIVALENT: tuple[Equivalent, ...] = ()
+EQUIVALENT: tuple[Equivalent, ...] = (
+    Equivalent(
+        "core/outcomes/unrecorded_runs.py",
+        "_committed",
+        'removed = int(snapshot.summary.get("removed-delete-files", "0")) if snapshot is not None else 0',
+        'removed = int(snapshot.summary.get("removed-delete-files", "0")) if snapshot is not None else 1',
+        "Without a snapshot the outcome is IMPROVED whatever was removed: the number is not read.",
+    ),
+    Equivalent(
+        "core/model/column_types.py",
+        "base_type",
+        'return re.split(r"[(\\[]", type_name, maxsplit=1)[0].strip()',
+        'return re.split(r"[(\\[]", type_name, maxsplit=2)[0].strip()',
+        "Only the text before the first bracket is used.",
+    ),
+    Equivalent(
+        "catalog/file_store.py",
+        "LocalStore.list",
+        "status = entry.stat(follow_symlinks=False)",
+        "status = entry.stat(follow_symlinks=True)",
+        "Only regular files come here: they are no links.",
+    ),
+    Equivalent(
+        "ledger/unrecorded_runs.py",
+        "unrecorded",
+        "attempt.c.run_id != lease.owner, attempt.c.fence < lease.fence",
+        "attempt.c.run_id != lease.owner, attempt.c.fence <= lease.fence",
+        "Each lease gets a fence of its own: attempts with the lease's fence have its owner.",
+    ),
+    Equivalent(
+        "catalog/manifests/live_files.py",
+        "_unreferenced",
+        "never = 1 << 63",
+        "never = 2 << 63",
+        "The number is above all sequence numbers, which are below 2^63.",
+    ),
+    Equivalent(
+        "orphans/table_ownership.py",
+        "",
+        "_GZIP = 31",
+        "_GZIP = 32",
+        "zlib takes 32 as: gzip or zlib, by the header. The files are gzip.",
+    ),
+    Equivalent(
+        "orphans/path_index.py",
+        "_hashed",
+        "return blake2b(key, digest_size=16).digest()",
+        "return blake2b(key, digest_size=17).digest()",
+        "Digests are only compared for equality, all of the same length.",
+    ),
+    Equivalent(
+        "ledger/database.py",
+        "_sqlite",
+        'settings: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT_MS / 1000}}',
+        'settings: dict[str, Any] = {"connect_args": {"timeout": _BUSY_TIMEOUT_MS / 1001}}',
+        "SQLite waits for 29.97 seconds and not 30.",
+    ),
+    Equivalent(
+        "orphans/table_ownership.py",
+        "",
+        "_AT_ONCE = 16",
+        "_AT_ONCE = 17",
+        "The number of files that are read at the same time changes no result.",
+    ),
+    Equivalent(
+        "core/decisions/combine.py",
+        "_rank",
+        "return _SEVERITY_ORDER.index(verdict), _QUIET.index(reason) + 1 if reason in _QUIET else 0",
+        "return _SEVERITY_ORDER.index(verdict), _QUIET.index(reason) + 2 if reason in _QUIET else 0",
+        "Ranks are only compared. The order of the reasons stays: the others before the three.",
+    ),
+)
 
 
 def reason_of(site: Site) -> str:

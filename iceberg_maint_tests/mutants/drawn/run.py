@@ -130,23 +130,28 @@ class Judge:
                 work = _Patched(self._chosen(tests), site) if site.function else _Imported(tests, site)
                 test = in_child(work, seconds, null)
                 ran += len(tests)
-                if test:
-                    self._demand_green(test, tests, seconds, null)
+                if test and self._is_green(test, tests, seconds, null, imported=not site.function):
                     killed_by = stage
                     break
+                test = ""
         took = round(time.monotonic() - begin, 1)
         return Verdict(site.key, site.function, before, after, killed_by, test, ran, took)
 
     def _chosen(self, tests: Sequence[str]) -> list[pytest.Item]:
         return [self._items[test] for test in tests if test in self._items]
 
-    def _demand_green(self, test: str, tests: Sequence[str], seconds: float, null: int) -> None:
-        """Raises ValueError where the product as it is fails as the mutant did."""
-        again = [test] if test in self._items else list(tests)
+    def _is_green(
+        self, test: str, tests: Sequence[str], seconds: float, null: int, *, imported: bool
+    ) -> bool:
+        """Whether the product as it is passes what the mutant failed."""
+        again = [test] if "::" in test else list(tests)
         if not self._green.issuperset(again):
-            if failure := in_child(_Patched(self._chosen(again), None), seconds, null):
-                raise ValueError(f"red without any mutant: {failure} of {again[:3]}")
+            work = _Imported(again, None) if imported else _Patched(self._chosen(again), None)
+            if failure := in_child(work, seconds, null):
+                print(f"red without any mutant: {failure}", file=sys.__stderr__, flush=True)
+                return False
             self._green.update(again)
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +182,7 @@ class _Imported:
     """Runs tests in a session of their own that imports the changed module."""
 
     tests: Sequence[str]
-    site: Site
+    site: Site | None
 
     def __call__(self, folder: Path) -> str:
         """`passed`, the test that fails, or `import` where the test modules cannot be collected."""
@@ -185,7 +190,7 @@ class _Imported:
         files = sorted({test.split("::", 1)[0] for test in self.tests})
         options = [*OPTIONS, "-x", "--basetemp", str(folder / "tests"), *files]
         plugins = [_Failures(failures), _Chosen(self.tests)]
-        with planted({self.site.module: self.site.changed()}):
+        with planted({self.site.module: self.site.changed()} if self.site else {}):
             code = pytest.main(options, plugins=plugins)
         if failures:
             return failures[0]

@@ -25,7 +25,7 @@ COMPARISONS = {
     ast.Is: ("is", "is not"),
     ast.IsNot: ("is not", "is"),
     ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
+    ast.NotIn: ("not in", "in"),  # codespell:ignore
 }
 MESSAGES = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
 TEXT = (ast.JoinedStr, ast.List, ast.Tuple)
@@ -143,7 +143,8 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.value, bool):
             self._add(self._start(node), old, str(not node.value))
         elif isinstance(node.value, int | float):
-            self._add(self._start(node), old, repr(node.value + 1))
+            more = node.value + 1
+            self._add(self._start(node), old, repr(more if more != node.value else 2 * more))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         outer = self._first, self._inside

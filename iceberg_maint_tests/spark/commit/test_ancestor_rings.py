@@ -22,13 +22,13 @@ class Snapshot:
     """As much of a Java `Snapshot` as a history asks for."""
 
     number: int
-    parent: int
+    parent: int | None
     properties: dict[str, str] = field(default_factory=dict)
 
     def snapshotId(self) -> int:
         return self.number
 
-    def parentId(self) -> int:
+    def parentId(self) -> int | None:
         return self.parent
 
     def summary(self) -> dict[str, str]:
@@ -74,3 +74,18 @@ def test_token_is_looked_for_in_all_snapshots_of_ring_that_never_comes_to_base(
     token: str, found: int | None
 ) -> None:
     assert find_token(BRIDGE, Ring(), token, 9) == found
+
+
+class Line(Ring):
+    """A table at snapshot 2, whose parent is 1, which has none; 3 is staged beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all[1].parent = None
+
+
+@pytest.mark.parametrize(("base", "found"), [(1, None), (9, 3)])
+def test_token_is_looked_for_beside_the_history_only_if_that_never_comes_to_base(
+    base: int, found: int | None
+) -> None:
+    assert find_token(BRIDGE, Line(), "t", base) == found
