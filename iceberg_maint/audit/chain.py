@@ -1,4 +1,4 @@
-"""The chain: entries that contain the hash of the entry before them, and the faults of a chain."""
+"""The chain of the audit log. Each entry contains the hash of the entry before it. `verify` finds the faults."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 FORMAT = 1
 FIRST_PREVIOUS = "0" * 64
-"""The `previous` of the first entry."""
+"""The first entry has no entry before it. Its field `previous` has this value."""
 
 
 class Kind(StrEnum):
-    """The kinds of entries. An intent is written before the work; a record after it. `abandoned` ends an intent
-    whose run did nothing that the ledger knows of."""
+    """The kinds of entries. The log gets an intent before the work and a record after it. `abandoned` ends an
+    intent whose run has no record in the ledger."""
 
     INTENT = "intent"
     RECORD = "record"
@@ -25,8 +25,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry. `subject` identifies what it is about: a record's id; of an intent its run and operation.
-    `hash` is the SHA-256 of all the rest."""
+    """One entry. The `subject` of a record is the record's id. The `subject` of an intent names its run and operation.
+    An abandoned entry has the subject of its intent. `hash` is the SHA-256 of all other fields."""
 
     sequence: int
     previous: str
@@ -36,8 +36,8 @@ class Entry:
     body: Mapping[str, Any]
     hash: str
 
-    def text(self) -> bytes:
-        """The stored form: canonical JSON, one line."""
+    def to_bytes(self) -> bytes:
+        """The content of the entry's file: one line of canonical JSON."""
         return f"{_canonical({**self._content(), 'hash': self.hash})}\n".encode()
 
     def _content(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Entry:
 
 
 def next_entry(last: Entry | None, kind: Kind, subject: str, at_ms: int, body: Mapping[str, Any]) -> Entry:
-    """Returns the entry that follows `last`; without one the first entry."""
+    """Returns the entry that follows `last`. If `last` is None, returns the first entry."""
     sequence = 1 if last is None else last.sequence + 1
     previous = FIRST_PREVIOUS if last is None else last.hash
     content = _content(sequence, previous, kind, subject, at_ms, body)
@@ -53,10 +53,10 @@ def next_entry(last: Entry | None, kind: Kind, subject: str, at_ms: int, body: M
 
 
 def parse(data: bytes) -> Entry:
-    """Reads an entry. Raises ValueError if it is not what `Entry.text` wrote: any byte was changed."""
+    """Parses the content of an entry's file. Raises ValueError if a byte differs from what `Entry.to_bytes` returned."""
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError("it is not an entry of this format")
+        raise ValueError(f"its format is not {FORMAT}")
     try:
         entry = Entry(
             sequence=document["sequence"],
@@ -68,16 +68,22 @@ def parse(data: bytes) -> Entry:
             hash=document["hash"],
         )
     except KeyError as why:
-        raise ValueError(f"it has no {why}") from why
-    if _digest(entry._content()) != entry.hash or entry.text() != data:  # noqa: SLF001 - the same module
-        raise ValueError("its hash is not that of its content")
+        raise ValueError(f"it has no field {why}") from why
+    if _digest(entry._content()) != entry.hash or entry.to_bytes() != data:  # noqa: SLF001 - the same module
+        raise ValueError("its hash is not the hash of its content")
     return entry
 
 
 class FaultKind(StrEnum):
-    """What is wrong with a log. `missing`: an entry is gone. `changed`: its content is not what was written.
-    `moved`: it stands at another place. `replaced`: the next entry followed another one. `cut`: the ledger has
-    work that the log lacks. `differs`: the ledger has another record with the same id."""
+    """The kinds of faults.
+
+    - `missing`: the file of an entry does not exist.
+    - `changed`: the content of a file is not the content that the log wrote.
+    - `moved`: a file has the content of an entry with another number.
+    - `replaced`: the next entry contains the hash of another entry than this one.
+    - `cut`: the ledger has work that the log does not have.
+    - `differs`: the ledger and the log have different records with the same id.
+    """
 
     MISSING = "missing"
     CHANGED = "changed"
@@ -89,7 +95,7 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `name` is the entry's file, or the id of the ledger's record."""
+    """One fault. `name` is the file name of the entry, or the id of the ledger's record."""
 
     kind: FaultKind
     name: str
@@ -98,20 +104,20 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of reading a chain: its valid entries, its faults, and the intents that nothing has ended."""
+    """The result of `verify`: the valid entries, the faults, and the intents that no later entry ends."""
 
     entries: tuple[Entry, ...]
     faults: tuple[Fault, ...]
     open_intents: tuple[Entry, ...]
 
 
-def name_of(sequence: int) -> str:
+def entry_file_name(sequence: int) -> str:
     """The file name of an entry."""
     return f"{sequence:012d}.json"
 
 
 def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
-    """Checks a whole chain. `files` are its names and contents, in the order of the names."""
+    """Checks a whole chain. `files` are pairs of file name and content, in the order of the names."""
     entries: list[Entry] = []
     faults: list[Fault] = []
     previous: Entry | None = None
@@ -124,12 +130,14 @@ def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
         try:
             entry = parse(data)
         except (ValueError, RecursionError) as why:
-            text = "it is no JSON" if isinstance(why, json.JSONDecodeError) else str(why)
+            text = "it is not valid JSON" if isinstance(why, json.JSONDecodeError) else str(why)
             faults.append(Fault(FaultKind.CHANGED, name, f"the entry was changed: {text}"))
             previous, expected = None, sequence + 1
             continue
         if entry.sequence != sequence:
-            faults.append(Fault(FaultKind.MOVED, name, f"it is the entry {name_of(entry.sequence)}"))
+            faults.append(
+                Fault(FaultKind.MOVED, name, f"its content is the entry {entry_file_name(entry.sequence)}")
+            )
             previous, expected = None, sequence + 1
             continue
         faults += _link_faults(previous, entry, expected)
@@ -140,24 +148,29 @@ def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
 
 def _link_faults(previous: Entry | None, entry: Entry, expected: int) -> Iterator[Fault]:
     if entry.sequence == 1 and entry.previous != FIRST_PREVIOUS:
-        yield Fault(FaultKind.CHANGED, name_of(1), "the first entry follows another one")
+        yield Fault(
+            FaultKind.CHANGED, entry_file_name(1), "the first entry contains the hash of an earlier entry"
+        )
     if previous is not None and entry.sequence == expected and entry.previous != previous.hash:
         yield Fault(
             FaultKind.REPLACED,
-            name_of(previous.sequence),
-            f"the entry {name_of(entry.sequence)} followed another one with the hash {entry.previous[:12]}",
+            entry_file_name(previous.sequence),
+            f"the next entry, {entry_file_name(entry.sequence)}, names another hash for it: {entry.previous[:12]}",
         )
 
 
 def _gap(first: int, sequence: int) -> Fault:
     last = sequence - 1
-    names = name_of(first) if first == last else f"{name_of(first)} to {name_of(last)}"
+    names = (
+        entry_file_name(first) if first == last else f"{entry_file_name(first)} to {entry_file_name(last)}"
+    )
     count = sequence - first
     return Fault(FaultKind.MISSING, names, f"{count} {'entry is' if count == 1 else 'entries are'} gone")
 
 
 def open_intents(entries: Iterable[Entry]) -> list[Entry]:
-    """The intents that neither a record of their run and operation nor an end follows."""
+    """The intents that no later entry ends. A record of the same run and operation ends an intent, and so does an
+    abandoned entry."""
     intents: dict[str, Entry] = {}
     for entry in entries:
         match entry.kind:
@@ -171,7 +184,7 @@ def open_intents(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def intent_subject(run_id: str, operation: str) -> str:
-    """What an intent is about."""
+    """The `subject` of an intent and of the abandoned entry that ends it."""
     return f"{run_id}/{operation}"
 
 

@@ -14,8 +14,8 @@ from iceberg_maint.audit.chain import (
     Entry,
     Kind,
     Verdict,
+    entry_file_name,
     intent_subject,
-    name_of,
     next_entry,
     open_intents,
     parse,
@@ -127,7 +127,7 @@ class AuditLog:
         entry = next_entry(tail.last, kind, subject, self._ledger.now_ms(), body)
         # After a failure the log is read again.
         self._tails.pop(table_uuid, None)
-        self._folder_of(table_uuid).create(name_of(entry.sequence), entry.text())
+        self._folder_of(table_uuid).create(entry_file_name(entry.sequence), entry.to_bytes())
         self._tails[table_uuid] = tail
         tail.last = entry
 

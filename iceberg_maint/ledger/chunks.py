@@ -1,4 +1,4 @@
-"""Queries for many tables: one statement for each chunk of their names or UUIDs."""
+"""Queries for many table names or UUIDs. Each statement asks for one chunk of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select
 
 _CHUNK = 500
-"""Values in one statement. SQLite allows 999 parameters before version 3.32."""
+"""The most values in one statement. SQLite before version 3.32 allows at most 999 parameters."""
 
 
 def chunks(values: Iterable[str]) -> Iterator[list[str]]:
-    """Yields the values in lists of limited length."""
+    """Yields the values as lists of at most `_CHUNK` values."""
     rest = iter(values)
     while chunk := list(islice(rest, _CHUNK)):
         yield chunk

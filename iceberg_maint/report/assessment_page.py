@@ -1,4 +1,4 @@
-"""The page of a first visit: what is unhealthy, what it costs readers, what cleaning would gain."""
+"""The page of `assess`: the tables that need maintenance, the files that readers open now, and after maintenance."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class AssessedTable:
-    """One table, read once.
+    """The measurements of one table and the decision about it.
 
-    `files_after` is the number of data files that a rewrite of the small ones would leave. `reads_before` and
-    `reads_after` are the data and delete files that a full scan opens. `due_partitions` are those beyond a threshold of
-    the policy; `reasons` say which. `backlog_bytes` is what a rewrite would read.
+    `due_partitions` is the number of partitions beyond a threshold of the policy. `reasons` names these thresholds.
+    `reads_before` is the number of data and delete files that a full scan opens now. `reads_after` is that number
+    after maintenance of the due partitions. `backlog_bytes` is the number of bytes that this maintenance would rewrite.
     """
 
     table: str
@@ -39,14 +39,17 @@ class AssessedTable:
     reads_after: int
 
     @property
-    def is_sick(self) -> bool:
-        """Whether a partition is beyond a threshold."""
+    def needs_maintenance(self) -> bool:
+        """Whether at least one partition is beyond a threshold."""
         return self.due_partitions > 0
 
 
 def assessed_table(measured: Measured, decision: Decision) -> AssessedTable:
-    """The table from one measurement and the decision that a policy of mode act would take. Every partition is judged by
-    its own files: files of two partitions are never counted as one after the rewrite."""
+    """Builds the assessment from a measurement and the decision of a policy in mode act.
+
+    It counts the files after maintenance for each partition alone, because a rewrite never merges files of two
+    partitions.
+    """
     total = measured.total()
     findings = {
         p.partition: [f.reason.value for f in p.findings if f.severity is Severity.ERROR]
@@ -78,17 +81,21 @@ def assessed_table(measured: Measured, decision: Decision) -> AssessedTable:
 
 
 def _files_after(health: PartitionHealth, target_bytes: int) -> int:
+    """The number of files of a partition after a rewrite of its small data files.
+
+    The rewrite is assumed to remove every delete file.
+    """
     small = -(-health.small_bytes // max(1, target_bytes))
     return health.data_files - health.small_files + small
 
 
 def assessment_document(tables: Sequence[AssessedTable], errors: Mapping[str, str]) -> Document:
     """The JSON document of `assess`."""
-    sick = [t for t in tables if t.is_sick]
+    due = [t for t in tables if t.needs_maintenance]
     return {
         "summary": {
             "tables": len(tables),
-            "sick": len(sick),
+            "sick": len(due),
             "unreadable": len(errors),
             "data_bytes": sum(t.data_bytes for t in tables),
             "backlog_bytes": sum(t.backlog_bytes for t in tables),
@@ -101,8 +108,8 @@ def assessment_document(tables: Sequence[AssessedTable], errors: Mapping[str, st
 
 
 def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], made: str) -> Page:
-    """The page of an assessment. `made` says when and by what."""
-    sick = [t for t in tables if t.is_sick]
+    """The page of an assessment. `made` is the line with the program version, the time and the source of the figures."""
+    due = [t for t in tables if t.needs_maintenance]
     before, after = sum(t.reads_before for t in tables), sum(t.reads_after for t in tables)
     ordered = _worst_first(tables)
     shown = tuple(
@@ -114,7 +121,7 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
         for t in ordered[:10]
         if t.reads_before > t.reads_after
     )
-    rows, omitted = first_rows([_row(t) for t in ordered if t.is_sick], MOST_ROWS)
+    rows, omitted = first_rows([_row(t) for t in ordered if t.needs_maintenance], MOST_ROWS)
     sections = [
         Section(
             "What readers pay",
@@ -123,7 +130,7 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
                     f"A full scan of every table opens {counted(before, 'file')}. After maintenance it would open "
                     f"{number(after)}."
                 ),
-                "Each file is a request, a footer and a task. Delete files are merged again in every read.",
+                "A reader requests each file and reads its footer. Every scan applies the delete files again.",
             ),
             bars=shown,
         ),
@@ -153,8 +160,8 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
             "How this was made",
             (
                 (
-                    "From table metadata only: no data file was read, nothing was written to a table, and no Spark was "
-                    "started. Thresholds are those of the configuration, or the built-in ones."
+                    "The figures come from table metadata only. The assessment read no data file, wrote to no table and "
+                    "started no Spark. The thresholds are those of the configuration, or the built-in ones."
                 ),
                 "Next: iceberg-maint why TABLE, then iceberg-maint plan TABLE.",
             ),
@@ -163,9 +170,9 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
     return Page(
         "Assessment of Iceberg tables",
         made,
-        f"{number(len(sick))} of {counted(len(tables), 'table')} need maintenance.",
+        f"{number(len(due))} of {counted(len(tables), 'table')} need maintenance.",
         (
-            Tile(f"{number(len(sick))} of {number(len(tables))}", "tables need maintenance"),
+            Tile(f"{number(len(due))} of {number(len(tables))}", "tables need maintenance"),
             Tile(size(sum(t.data_bytes for t in tables)), "of data"),
             Tile(number(sum(t.small_files for t in tables)), "small files"),
             Tile(number(sum(t.delete_files for t in tables)), "delete files"),

@@ -1,4 +1,4 @@
-"""Totals: samples added up in memory, as a receiver that reads current values needs them."""
+"""Totals: the current value of each series, in memory. A receiver that reads current values needs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from iceberg_maint.telemetry.series import Kind, Sample, Series
 
 @dataclass(slots=True)
 class Distribution:
-    """A histogram: cumulative counts per bucket, the last one without bound, and the sum."""
+    """A histogram. `buckets` holds one count per upper bound: the number of values up to that bound. The last bound
+    is infinity. `total` is the sum of the values."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BUCKETS_SECONDS) + 1))
     total: float = 0.0
@@ -33,14 +34,14 @@ Value = float | Distribution
 
 
 class Totals:
-    """The current value of every series by its labels. Safe for use by several threads."""
+    """The current values of all series. A series has one value per set of label values. Safe for several threads."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[Series, tuple[str, ...]], Value] = {}
         self._lock = Lock()
 
     def copy(self) -> Totals:
-        """Returns totals of their own with the same values."""
+        """Returns independent totals with the same values."""
         other = Totals()
         for series, values in self.families():
             for labels, value in values:
@@ -48,7 +49,7 @@ class Totals:
         return other
 
     def add(self, samples: Iterable[Sample]) -> None:
-        """Adds counters up, replaces gauges, and puts the values of histograms in their buckets."""
+        """Adds to counters, replaces the values of gauges, and counts values in the buckets of histograms."""
         with self._lock:
             for sample in samples:
                 self._add(sample)
@@ -68,14 +69,15 @@ class Totals:
                 distribution.add(sample.value)
 
     def families(self) -> Iterator[tuple[Series, list[tuple[tuple[str, ...], Value]]]]:
-        """Every series that has a value, with its values by labels, in the order of their first samples."""
+        """Yields every series that has a value, with pairs of label values and value. The order is that of first samples.
+        Distributions are copies."""
         with self._lock:
             families: dict[Series, list[tuple[tuple[str, ...], Value]]] = {}
             for (series, labels), value in self._values.items():
-                kept = (
+                value_copy = (
                     Distribution(list(value.buckets), value.total)
                     if isinstance(value, Distribution)
                     else value
                 )
-                families.setdefault(series, []).append((labels, kept))
+                families.setdefault(series, []).append((labels, value_copy))
         yield from families.items()

@@ -12,8 +12,8 @@ from iceberg_maint.audit.chain import (
     FaultKind,
     Kind,
     Verdict,
+    entry_file_name,
     intent_subject,
-    name_of,
     next_entry,
     parse,
     verify,
@@ -31,7 +31,7 @@ def entries_of(count: int) -> list[Entry]:
 
 
 ENTRIES = entries_of(COUNT)
-FILES = {name_of(e.sequence): e.text() for e in ENTRIES}
+FILES = {entry_file_name(e.sequence): e.to_bytes() for e in ENTRIES}
 
 
 def faults(files: dict[str, bytes]) -> list[tuple[FaultKind, str]]:
@@ -41,38 +41,41 @@ def faults(files: dict[str, bytes]) -> list[tuple[FaultKind, str]]:
 def test_whole_chain_has_no_fault() -> None:
     verdict = verify(sorted(FILES.items()))
     assert verdict == Verdict(tuple(ENTRIES), (), ())
-    assert parse(FILES[name_of(77)]) == ENTRIES[76]
+    assert parse(FILES[entry_file_name(77)]) == ENTRIES[76]
 
 
 @pytest.mark.parametrize("sequence", [1, 100, COUNT - 1])
 def test_removed_entry_is_named(sequence: int) -> None:
-    files = {n: d for n, d in FILES.items() if n != name_of(sequence)}
-    assert faults(files) == [(FaultKind.MISSING, name_of(sequence))]
+    files = {n: d for n, d in FILES.items() if n != entry_file_name(sequence)}
+    assert faults(files) == [(FaultKind.MISSING, entry_file_name(sequence))]
 
 
 def test_every_fault_of_ten_thousand_entries_is_named() -> None:
-    files = {name_of(e.sequence): e.text() for e in entries_of(10_000)}
-    del files[name_of(3)]
-    files[name_of(5000)] = files[name_of(5000)].replace(b'"number":', b'"numbers":')
-    first, second = name_of(7000), name_of(7010)
+    files = {entry_file_name(e.sequence): e.to_bytes() for e in entries_of(10_000)}
+    del files[entry_file_name(3)]
+    files[entry_file_name(5000)] = files[entry_file_name(5000)].replace(b'"number":', b'"numbers":')
+    first, second = entry_file_name(7000), entry_file_name(7010)
     files |= {first: files[second], second: files[first]}
     assert faults(files) == [
-        (FaultKind.MISSING, name_of(3)),
-        (FaultKind.CHANGED, name_of(5000)),
+        (FaultKind.MISSING, entry_file_name(3)),
+        (FaultKind.CHANGED, entry_file_name(5000)),
         (FaultKind.MOVED, first),
         (FaultKind.MOVED, second),
     ]
 
 
 def test_removed_range_is_named_with_its_ends() -> None:
-    files = {n: d for n, d in FILES.items() if not name_of(10) <= n <= name_of(19)}
+    files = {n: d for n, d in FILES.items() if not entry_file_name(10) <= n <= entry_file_name(19)}
     (fault,) = verify(sorted(files.items())).faults
-    assert (fault.name, fault.detail) == (f"{name_of(10)} to {name_of(19)}", "10 entries are gone")
+    assert (fault.name, fault.detail) == (
+        f"{entry_file_name(10)} to {entry_file_name(19)}",
+        "10 entries are gone",
+    )
 
 
 @pytest.mark.parametrize("sequence", [1, 100, COUNT])
 def test_edited_entry_is_named(sequence: int) -> None:
-    name = name_of(sequence)
+    name = entry_file_name(sequence)
     files = FILES | {name: FILES[name].replace(b'"number":', b'"numbers":')}
     assert faults(files) == [(FaultKind.CHANGED, name)]
 
@@ -82,11 +85,13 @@ def test_entry_that_was_edited_with_a_new_hash_is_named_by_the_next_one(sequence
     old = ENTRIES[sequence - 1]
     last = ENTRIES[sequence - 2] if sequence > 1 else None
     forged = next_entry(last, old.kind, old.subject, old.at_ms, {**old.body, "number": -1})
-    assert faults(FILES | {name_of(sequence): forged.text()}) == [(FaultKind.REPLACED, name_of(sequence))]
+    assert faults(FILES | {entry_file_name(sequence): forged.to_bytes()}) == [
+        (FaultKind.REPLACED, entry_file_name(sequence))
+    ]
 
 
 def test_swapped_entries_are_both_named() -> None:
-    first, second = name_of(40), name_of(50)
+    first, second = entry_file_name(40), entry_file_name(50)
     files = FILES | {first: FILES[second], second: FILES[first]}
     assert faults(files) == [(FaultKind.MOVED, first), (FaultKind.MOVED, second)]
 
@@ -95,17 +100,17 @@ def test_swapped_entries_are_both_named() -> None:
     "data", [b"", b"{", b"[]", b"null", b'{"format":1}', b"[" * 100_000, b"\xff", b'{"format":1,"body":NaN}']
 )
 def test_entry_that_is_no_entry_is_a_fault_and_no_error(data: bytes) -> None:
-    assert faults(FILES | {name_of(7): data}) == [(FaultKind.CHANGED, name_of(7))]
+    assert faults(FILES | {entry_file_name(7): data}) == [(FaultKind.CHANGED, entry_file_name(7))]
 
 
 def test_second_key_in_an_entry_is_a_change() -> None:
-    name = name_of(7)
+    name = entry_file_name(7)
     files = FILES | {name: FILES[name].replace(b'{"at_ms":', b'{"at_ms":1,"at_ms":', 1)}
     assert faults(files) == [(FaultKind.CHANGED, name)]
 
 
 def test_every_byte_counts() -> None:
-    data = ENTRIES[0].text()
+    data = ENTRIES[0].to_bytes()
     for n in range(len(data)):
         changed = data[:n] + bytes([data[n] ^ 1]) + data[n + 1 :]
         with pytest.raises((ValueError, RecursionError)):
@@ -115,7 +120,7 @@ def test_every_byte_counts() -> None:
 def test_first_entry_that_follows_another_one_is_a_fault() -> None:
     forged = replace(ENTRIES[0], previous="1" * 64)
     entry = next_entry(replace(forged, sequence=0), Kind.RECORD, "r0", 1000, ENTRIES[0].body)
-    assert faults({name_of(1): entry.text()}) == [(FaultKind.CHANGED, name_of(1))]
+    assert faults({entry_file_name(1): entry.to_bytes()}) == [(FaultKind.CHANGED, entry_file_name(1))]
 
 
 def test_intent_is_open_until_a_record_of_its_run_or_its_end_follows() -> None:
@@ -126,7 +131,7 @@ def test_intent_is_open_until_a_record_of_its_run_or_its_end_follows() -> None:
     ended = next_entry(intent, Kind.ABANDONED, subject, 2, {})
 
     def still_open(*entries: Entry) -> list[str]:
-        verdict = verify([(name_of(e.sequence), e.text()) for e in entries])
+        verdict = verify([(entry_file_name(e.sequence), e.to_bytes()) for e in entries])
         assert verdict.faults == ()
         return [e.subject for e in verdict.open_intents]
 
@@ -136,6 +141,6 @@ def test_intent_is_open_until_a_record_of_its_run_or_its_end_follows() -> None:
 
 
 def test_stored_form_is_one_line_of_canonical_json() -> None:
-    text = ENTRIES[0].text()
+    text = ENTRIES[0].to_bytes()
     assert text.count(b"\n") == 1
     assert list(json.loads(text)) == sorted(json.loads(text))

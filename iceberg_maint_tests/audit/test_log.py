@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.audit import folder as folder_module
-from iceberg_maint.audit.chain import Kind, name_of
+from iceberg_maint.audit.chain import Kind, entry_file_name
 from iceberg_maint.audit.folder import Folder, LocalFolder, StoreFolder, local_folders, store_folders
 from iceberg_maint.audit.log import TAIL_RECORDS, AuditLog, record_of
 from iceberg_maint.catalog.open_store import open_store
@@ -230,7 +230,7 @@ def test_required_log_that_cannot_be_written_refuses_the_run() -> None:
 def test_log_whose_end_was_changed_is_not_continued(caplog: pytest.LogCaptureFixture) -> None:
     folder, ledger = MemoryFolder(), FakeLedger([record_number(1)])
     log_of(folder, ledger).settle(TABLE, UUID)
-    folder.files[name_of(1)] = folder.files[name_of(1)].replace(b"r1", b"r7")
+    folder.files[entry_file_name(1)] = folder.files[entry_file_name(1)].replace(b"r1", b"r7")
     ledger.stored.append(record_number(2))
     assert not log_of(folder, ledger).settle(TABLE, UUID)
     assert "the entry 000000000001.json was changed" in caplog.text
@@ -242,18 +242,18 @@ def test_local_entry_is_created_whole_and_never_replaced(
 ) -> None:
     folder = LocalFolder(tmp_path / "u1")
     assert folder.names() == []
-    folder.create(name_of(1), b"one")
+    folder.create(entry_file_name(1), b"one")
     with pytest.raises(FileExistsError):
-        folder.create(name_of(1), b"two")
+        folder.create(entry_file_name(1), b"two")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(folder_module.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        folder.create(name_of(2), b"two")
-    assert [p.name for p in (tmp_path / "u1").iterdir()] == [name_of(1)]
-    assert folder.read(name_of(1)) == b"one"
+        folder.create(entry_file_name(2), b"two")
+    assert [p.name for p in (tmp_path / "u1").iterdir()] == [entry_file_name(1)]
+    assert folder.read(entry_file_name(1)) == b"one"
     assert local_folders(tmp_path) == ["u1"]
 
 
@@ -262,7 +262,7 @@ def test_of_many_local_writers_one_creates_an_entry(tmp_path: Path) -> None:
 
     def create(text: bytes) -> None:
         try:
-            LocalFolder(tmp_path / "u").create(name_of(1), text)
+            LocalFolder(tmp_path / "u").create(entry_file_name(1), text)
             results.append("done")
         except FileExistsError:
             results.append("exists")
@@ -294,7 +294,7 @@ def test_log_on_an_object_store_by_pyicebergs_file_io() -> None:
         verdict = log_of(make(), ledger).read(UUID)
         assert [record_of(e) for e in verdict.entries] == ledger.stored
         with pytest.raises(FileExistsError):
-            make().create(name_of(4), b"x")
+            make().create(entry_file_name(4), b"x")
         assert store_folders(store, "s3://bucket/audit") == ["u1"]
 
 

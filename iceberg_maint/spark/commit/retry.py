@@ -1,9 +1,11 @@
 """The retry loop around every commit. It classifies the result of each try.
 
-A try loads the table and calls `commit()` once on a new operation object. Iceberg itself does not retry behind
-a Python gate. The table decides the result, not an exception. If the table shows the commit, the
-result is COMMITTED. If it does not, and the exception reports a lost compare-and-swap, the result is REJECTED. Any
-other result after the swap was tried is UNKNOWN. This module rolls nothing back and deletes no file.
+A try loads the table and calls `commit()` once on a new operation object. Iceberg itself does not retry a commit
+whose gate raises an exception. A try that ends before the compare-and-swap is REJECTED.
+
+After the swap, the loop loads the table again. If the table shows the commit, the result is COMMITTED, even if the
+catalog raised an exception. If the table does not show the commit and the catalog reports a lost swap, the result is
+REJECTED. Otherwise the result is UNKNOWN. This module rolls nothing back and deletes no file.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from iceberg_maint.spark.commit.gate import Gate
 from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, causes, one_line
 
 LoadTable = Callable[[str], Any]
-"""Loads the Java `Table` of a name. Every call loads it again."""
+"""(table name) → the Java `Table`. Every call reads the table from the catalog again."""
 
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 _LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
@@ -36,16 +38,16 @@ _STALE = frozenset(
         "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
     }
 )
-"""Exceptions that Iceberg raises before the swap if the plan no longer fits the table."""
+"""Exceptions that mean, before the swap, that the plan is out of date."""
 _NO_ANCESTOR = "is not an ancestor of"
-"""Part of the message of a row delta (BaseRowDelta.validate) if the pinned snapshot has expired or was rolled
-back. Its exception, IllegalArgumentException, has other causes too."""
+"""Part of the message that BaseRowDelta.validate raises if the pinned snapshot has expired or was rolled back.
+The class of the exception is IllegalArgumentException. Other errors have this class too, so the message decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The wait after the nth lost try: `base_seconds` · 2ⁿ⁻¹, at most `cap_seconds`, times
-    `jitter()` in [0, 1)."""
+    """The wait before the next try. After n tries it is min(`cap_seconds`, `base_seconds` · 2ⁿ⁻¹) · `jitter()`.
+    `jitter()` returns a number in [0, 1)."""
 
     base_seconds: float
     cap_seconds: float
@@ -53,16 +55,16 @@ class Backoff:
     sleep: Callable[[float], None]
 
     def after(self, tries: int) -> None:
-        """Waits after this many tries."""
+        """Waits. `tries` is the number of tries so far."""
         self.sleep(min(self.cap_seconds, self.base_seconds * 2 ** (tries - 1)) * self.jitter())
 
 
 CommitAttempt = Callable[[Any], tuple[Gate, Exception | None]]
-"""(a Java `Table` that was just loaded) → (the gate of the commit, the exception that it raised). Commits once.
-Raises StaleBatchError if the table shows before the commit that the plan is out of date."""
+"""(a Java `Table` that was just loaded) → (the gate of the commit, the exception that `commit()` raised). Calls
+`commit()` once. Raises StaleBatchError, before it calls `commit()`, if the plan is out of date."""
 FindCommit = Callable[[Any, int | None], int | None]
-"""(a Java `Table` that was just loaded, the base snapshot's id) → the id of the snapshot that contains the
-commit; None if the table does not show the commit."""
+"""(a Java `Table` that was just loaded, the base snapshot's id) → the id of the snapshot that the commit made.
+Returns None if the table does not show the commit."""
 
 
 def commit_with_retry(
@@ -73,35 +75,37 @@ def commit_with_retry(
     try_once: CommitAttempt,
     find_commit: FindCommit,
 ) -> CommitResult:
-    """Tries the commit again while it loses to another commit, at most `context.max_tries` times.
+    """Tries the commit until its result is not a conflict, at most `context.max_tries` times.
 
-    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
+    Raises FenceLostError if the lease is lost before the swap. Does not catch KeyboardInterrupt or SystemExit.
     """
     tries = 0
     while True:
         tries += 1
         try:
             table = load(name)
-        except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
-            return rejected(_before_swap(why), one_line(why), tries)
+        except Exception as why:  # noqa: BLE001 - no swap was tried, so the commit is rejected
+            return rejected(_rejection_before_swap(why), one_line(why), tries)
         try:
             gate, failure = try_once(table)
         except StaleBatchError as why:
             return rejected(Rejection.STALE, why.message, tries)
         if gate.tried:
-            result = _after_swap(load, name, find_commit, gate, failure, tries)
+            result = _result_after_swap(load, name, find_commit, gate, failure, tries)
             result = replace(result, window_seconds=gate.window_seconds)
         else:
-            result = _not_tried(gate, failure, tries)
+            result = _result_without_swap(gate, failure, tries)
         if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:
             return result
         backoff.after(tries)
 
 
-def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
-    """The result of a try whose gate did not call the catalog. Nothing was committed."""
+def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
+    """The result of a try whose gate did not call the catalog to swap. Such a try commits nothing."""
     if gate.moved:
-        return rejected(Rejection.CONFLICT, "another commit came after the table was loaded", tries)
+        return rejected(
+            Rejection.CONFLICT, "another commit changed the table after this try loaded it", tries
+        )
     if gate.violations:
         stale = is_stale(gate.violations)
         violations = "; ".join(f"{v.rule}: {v.fact}" for v in gate.violations)
@@ -113,17 +117,17 @@ def _not_tried(gate: Gate, failure: Exception | None, tries: int) -> CommitResul
             return rejected(Rejection.CLOCKS, str(gate.error), tries)
         return rejected(Rejection.ERROR, one_line(gate.error), tries)
     if failure is not None:
-        return rejected(_before_swap(failure), one_line(failure), tries)
+        return rejected(_rejection_before_swap(failure), one_line(failure), tries)
     return rejected(Rejection.ERROR, "Iceberg found nothing to commit", tries)
 
 
-def _before_swap(why: BaseException) -> Rejection:
+def _rejection_before_swap(why: BaseException) -> Rejection:
     if _STALE.intersection(cause_classes(why)) or _NO_ANCESTOR in one_line(why):
         return Rejection.STALE
     return Rejection.ENVIRONMENT if is_environment(causes(why)) else Rejection.ERROR
 
 
-def _after_swap(
+def _result_after_swap(
     load: LoadTable,
     name: str,
     find_commit: FindCommit,
@@ -131,7 +135,7 @@ def _after_swap(
     failure: Exception | None,
     tries: int,
 ) -> CommitResult:
-    """Classifies a try by the table, because the catalog's answer may be lost, late or wrong."""
+    """Classifies a try by the state of the table. The catalog's answer can be lost, late or wrong."""
     error = gate.error or failure
     if error is not None and not isinstance(error, Exception):
         raise error
@@ -142,7 +146,10 @@ def _after_swap(
             message, lost = one_line(error), _lost_swap(error)
         snapshot_id = find_commit(load(name), base)
     except Exception as why:  # noqa: BLE001 - a table that cannot be read makes the result unknown
-        message = f"{message or 'committed'}; the table could not be read back: {one_line(why)}"
+        message = (
+            f"{message or 'the catalog reported success'}; the table could not be loaded after the swap: "
+            f"{one_line(why)}"
+        )
         return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
     if snapshot_id is not None:
         return CommitResult(CommitStatus.COMMITTED, None, snapshot_id, base, tries, message)
@@ -157,15 +164,15 @@ def _lost_swap(why: BaseException) -> bool:
     return classes[:1] == (_LOST_SWAP,) and _STATE_UNKNOWN not in classes
 
 
-def find_token(bridge: Bridge, table: Any, token: str, base_snapshot_id: int | None) -> int | None:
-    """The id of the snapshot whose summary has this token.
+def snapshot_with_token(bridge: Bridge, table: Any, token: str, base_snapshot_id: int | None) -> int | None:
+    """The id of the snapshot whose summary has this token, or None.
 
-    Searches the snapshots since the base. If the head no longer descends from the base, searches all
-    retained snapshots.
+    Walks from the current snapshot back to the base. If the walk does not meet the base, searches all snapshots
+    of the table metadata.
     """
     ancestors: set[int] = set()
     snapshot = table.currentSnapshot()
-    # In broken metadata a snapshot can be its own ancestor.
+    # Broken metadata can make a snapshot its own ancestor. `ancestors` ends the walk in that case.
     while (
         snapshot is not None
         and snapshot.snapshotId() != base_snapshot_id
@@ -190,15 +197,14 @@ def rejected(rejection: Rejection, message: str, tries: int) -> CommitResult:
 
 @contextmanager
 def quiet_proxies() -> Iterator[None]:
-    """Inside the block py4j does not log the stack trace of each exception that a Python proxy raises. The gate
-    keeps and reports these exceptions."""
+    """Stops py4j from logging exceptions that Python proxies raise in this block. The gate reports them."""
     log = logging.getLogger("py4j.clientserver")
-    log.addFilter(_not_from_proxy)
+    log.addFilter(_is_not_from_proxy)
     try:
         yield
     finally:
-        log.removeFilter(_not_from_proxy)
+        log.removeFilter(_is_not_from_proxy)
 
 
-def _not_from_proxy(record: logging.LogRecord) -> bool:
+def _is_not_from_proxy(record: logging.LogRecord) -> bool:
     return "executing the Python Proxy" not in str(record.msg)

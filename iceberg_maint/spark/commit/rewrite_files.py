@@ -35,7 +35,13 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
-from iceberg_maint.spark.commit.retry import Backoff, LoadTable, commit_with_retry, find_token, quiet_proxies
+from iceberg_maint.spark.commit.retry import (
+    Backoff,
+    LoadTable,
+    commit_with_retry,
+    quiet_proxies,
+    snapshot_with_token,
+)
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 
@@ -110,7 +116,7 @@ def commit_batch(
         return gate, failure
 
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
-        return find_token(bridge, table, context.token, base_snapshot_id)
+        return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
 
     load = load_table or bridge.load_table
     return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)

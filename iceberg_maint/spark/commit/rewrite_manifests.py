@@ -35,9 +35,9 @@ from iceberg_maint.spark.commit.retry import (
     Backoff,
     LoadTable,
     commit_with_retry,
-    find_token,
     quiet_proxies,
     rejected,
+    snapshot_with_token,
 )
 from iceberg_maint.spark.commit.rewrite_files import summary_of
 from iceberg_maint.spark.jvm.bridge import Bridge, causes, one_line
@@ -104,7 +104,7 @@ def commit_regrouping(
         return gate, None
 
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
-        return find_token(bridge, table, context.token, base_snapshot_id)
+        return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
 
     return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
 
