@@ -26,7 +26,7 @@ _MANIFEST = ".m0"
 class ProcessStore:
     """`ports.storage.Store` over the lake's disk."""
 
-    at_once = 1
+    at_once, bulk = 1, 0
 
     def __init__(self, process: Process) -> None:
         self._process = process

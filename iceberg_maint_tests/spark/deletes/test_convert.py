@@ -21,6 +21,7 @@ from iceberg_maint.ports.engine import MemoryExceededError
 from iceberg_maint.spark import engine
 from iceberg_maint.spark.deletes import convert, marked_rows
 from iceberg_maint.spark.scan import positions
+from iceberg_maint.spark.write import deletes as write_deletes
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.equality_deletes import (
     CONVERT,
@@ -220,7 +221,7 @@ def test_convert_that_runs_out_of_memory_reports_how_far_it_came(
     def run_out(bridge: Any, _work: Any) -> None:
         bridge.spark.sql(f"select {none_left}").collect()
 
-    monkeypatch.setattr(engine, "convert", run_out)
+    monkeypatch.setattr(write_deletes, "convert", run_out)
     with pytest.raises(MemoryExceededError, match=r"ran out of memory .*OutOfMemoryError") as ended:
         shop.engine.write(batch, FULL)
     assert ended.value.use.exceeded
