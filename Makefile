@@ -69,8 +69,8 @@ RACE_SECONDS := 120
 demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
 	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
-# A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Four keep two cores busy.
-WORKERS := 4
+# A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
+WORKERS := 3
 
 # The classes that every Spark of the tests loads, in one file that they share.
 CLASSES := $(CACHE)/tests/classes.jsa
