@@ -266,7 +266,8 @@ class Watch:
         rows = self.ledger.rows(
             f"SELECT * FROM icm_outcome WHERE ordinal > {self.seen.last['outcome']} ORDER BY ordinal"
         )
-        tokens = {o.token for o in self.world.lake.landed()} if rows else set()
+        landed = tuple(self.world.lake.landed()) if rows else ()
+        tokens = {o.token for o in landed}
         for row in rows:
             self.seen.last["outcome"] = row["ordinal"]
             attempt, status = self.seen.attempts[row["attempt_id"]], row["status"]
@@ -278,7 +279,9 @@ class Watch:
             if status in ("DONE", "UNKNOWN") and attempt.attempt_id not in self.forgotten:
                 self.hold("I-16", attempt.tries or not commits, f"{attempt} is {status} without an ATTEMPT")
             if status == "DONE" and attempt.operation in _LEAVING_A_TOKEN:
-                own = attempt.token in tokens or not tokens.isdisjoint(self._sharing(attempt))
+                # Another attempt that reused these files may have committed them, and a ledger put back
+                # does not know of it.
+                own = attempt.token in tokens or any(o.files & (attempt.files or set()) for o in landed)
                 self.hold("I-19", own, f"{attempt} is DONE and not in the table")
             if status in ("FAILED", "SUPERSEDED"):
                 attempt.given_up = True
@@ -293,11 +296,6 @@ class Watch:
             if not row["settled"]:
                 attempt.handed_back = row["partitions"] == "[]"
                 self.retries.backed_off(attempt, status, json.loads(row["body"]))
-
-    def _sharing(self, attempt: Attempted) -> set[str]:
-        """Tokens of the attempts with the same files, which one has adopted of the other."""
-        others = (a for a in self.seen.attempts.values() if a.batch_id == attempt.batch_id)
-        return {a.token for a in others if a.files and attempt.files and a.files & attempt.files}
 
     def _batches(self) -> None:
         rows = self.ledger.batches()

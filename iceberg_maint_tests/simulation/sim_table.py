@@ -41,7 +41,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """A commit of ours that is in the table."""
+    """A commit of ours that is in the table. `files` are the paths that it added."""
 
     table_uuid: str
     snapshot_id: int
@@ -49,6 +49,7 @@ class Landed:
     fence: int
     batch_id: str
     operation: str
+    files: frozenset[str]
 
 
 class TableLake(Protocol):
@@ -223,6 +224,7 @@ class SimTable:
             manifests=(*kept, made),
         )
         if TOKEN_PROPERTY in summary:
+            before = {f.path for f in self.files[parent]} if parent is not None else set()
             self.landed.append(
                 Landed(
                     self.uuid,
@@ -231,6 +233,7 @@ class SimTable:
                     int(summary[FENCE_PROPERTY]),
                     summary[BATCH_PROPERTY],
                     summary["operation"],
+                    frozenset(f.path for f in live) - before,
                 )
             )
         return snapshot
