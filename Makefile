@@ -81,7 +81,11 @@ $(CLASSES): $(STAMP)
 .PHONY: test
 test: setup  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
 	@$(MAKE) -j $(WORKERS) -O lint types $(CLASSES)
-	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) -m "not variant"
+
+.PHONY: test-variants
+test-variants: setup $(CLASSES)  ## the versions, routes, seeds and places of tests that `make test` does not draw
+	$(PY) -m pytest -n $(WORKERS) -m variant
 
 SECOND_SPARK := $(CACHE)/spark35
 
@@ -95,7 +99,7 @@ $(SECOND_SPARK)/.complete: requirements/spark35.txt $(STAMP)
 
 .PHONY: test-fast
 test-fast: setup  ## tests that need neither a JVM nor a server, but the slow ones
-	$(PY) -m pytest -n $(WORKERS) -m "not spark and not postgres and not slow"
+	$(PY) -m pytest -n $(WORKERS) -m "not spark and not postgres and not slow and not variant"
 
 # How many steps, and the first seed: a life of a table is decided by its seed alone.
 STEPS := 5000

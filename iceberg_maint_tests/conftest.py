@@ -20,6 +20,7 @@ from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
 from iceberg_maint_tests.support.scheduling import Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
+from iceberg_maint_tests.support.variants import Variants
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,6 +108,10 @@ def postgres_url() -> Iterator[str]:
     """SQLAlchemy address of a throw-away PostgreSQL on a loopback port; tests create databases or schemas in it."""
     with postgres() as url:
         yield url
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Variants())
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint_tests.support.scheduling import LONG, SLOW, SPLIT, TOGETHER, is_slow, order_of, scope_of
+from iceberg_maint_tests.support.variants import DRAWN, Variants
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -41,6 +42,36 @@ def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
 
     assert of_programs == [0, 1]
     assert 1 < of_long < of_spark < of_sweep < of_unit
+
+
+def test_variants_every_entry_names_tests_that_exist() -> None:
+    places = {entry: entry.partition("::") for entry in DRAWN}
+    assert [
+        entry
+        for entry, (path, _, name) in places.items()
+        if not (PROJECT / path).exists() or (name and f"def {name}" not in (PROJECT / path).read_text())
+    ] == []
+
+
+class _Variant:
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+        self.markers: list[str] = []
+
+    def add_marker(self, marker: pytest.MarkDecorator) -> None:
+        self.markers.append(marker.name)
+
+
+def test_variants_of_a_test_beyond_its_number_are_marked() -> None:
+    drawn = "iceberg_maint_tests/spark/test_verify.py::test_verify"
+    others = "iceberg_maint_tests/core/commits/test_gate.py::test_gate"
+    items = [_Variant(f"{test}[{version}]") for test in (drawn, others) for version in (1, 2, 3)]
+
+    Variants().pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+
+    marked = [i.nodeid for i in items if i.markers == ["variant"]]
+    assert DRAWN["iceberg_maint_tests/spark/test_verify.py"] == 1
+    assert [m.partition("[")[0] for m in marked] == [drawn, drawn]
 
 
 CONFTEST = """

@@ -1,6 +1,7 @@
 """SIGKILL between and inside batches: the next run finishes, and no batch is done twice.
 
-Four runs are killed, each at its point and on its own table; one run of the program then heals all.
+Two runs are killed, each at its point and on its own table; one run of the program then heals both. `kill/` kills runs
+at every other point.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any
 import pytest
 
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
-from iceberg_maint_tests.support.e2e.killed_run import POINTS
 from iceberg_maint_tests.support.e2e.lake import (
     PARTITIONS,
     catalog_of,
@@ -31,6 +31,7 @@ from iceberg_maint_tests.support.e2e.lake import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
+POINTS = ("after_swap", "files_written")
 FILES_PER_PARTITION = 6
 LAST_BREATH_SECONDS = 8
 """How much of its lease the dead run of the first table still has when the program starts."""

@@ -117,11 +117,15 @@ class Hazards:
             self.world.lake.append(other, f"p={self.choose.choice('abc')}", 1)
 
     def restore_pointer(self) -> None:
-        """The catalog is restored while nothing is at work: what was left is reached by another one."""
+        """The operator ends all runs and restores the catalog: another one reaches what was left. Not where a swap is on
+        its way, or where an attempt at the table is open."""
         world, table = self.world, self._table()
-        idle = not world.late and all(p.dead or p.ended for p in world.processes)
-        idle = idle and not world.ledger.open_attempts(table.uuid)
-        if idle and len(table.former) > 4 and not world.lake.others:
+        if len(table.former) <= 4 or world.lake.others or world.late:
+            return
+        for process in world.processes:
+            if not process.ended:
+                process.kill()
+        if not world.ledger.open_attempts(table.uuid):
             table.restore_pointer(self.choose.randint(2, 4))
             world.shown_until.clear()
             world.watch.found["pointers restored"] += 1

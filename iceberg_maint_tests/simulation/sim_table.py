@@ -155,7 +155,7 @@ class SimTable:
         for location in [*former[1:], self.state.metadata_location]:
             other.write_metadata(location)
         self.line = f"restored{self.lake.new_id()}"
-        self.state = self.former[former[0]]
+        self.state = replace(self.former[former[0]], table=self.state.table)
         self.former = {at: self.former[at] for at in list(self.former)[:-versions]}
         self.tags = {r.name: r.snapshot_id for r in self.state.refs if r.kind == "tag"}
         self.lake.changes += 1

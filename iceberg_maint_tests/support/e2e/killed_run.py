@@ -2,7 +2,9 @@
 
     python -m iceberg_maint_tests.support.e2e.killed_run CONFIG TABLE POINT RUN_ID
 
-The seams are wrapped here, in the test: the product holds no failpoint.
+The points of the second batch: `between_batches` before it, `files_written`, `intent_saved` (its files are proved and on
+record, and no commit was tried), `before_swap`, `after_swap`. The seams are wrapped here, in the test: the product
+holds no failpoint.
 """
 
 from __future__ import annotations
@@ -18,10 +20,6 @@ from iceberg_maint.ports.engine import Written
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.wiring import load
-
-POINTS = ("between_batches", "files_written", "before_swap", "after_swap")
-INTENT_SAVED = "intent_saved"
-"""One more point: the files of the second batch are written, proved and on record, and no commit was tried."""
 
 
 def _kill() -> None:
@@ -47,7 +45,7 @@ class _KillingLedger:
         if self._point == "files_written" and self._attempts == 2:
             _kill()
         self._ledger.record_intent(*arguments)
-        if self._point == INTENT_SAVED and self._attempts == 2:
+        if self._point == "intent_saved" and self._attempts == 2:
             _kill()
 
     def record_try(self, *arguments: Any) -> None:
