@@ -119,8 +119,10 @@ def redact(text: str, secrets: Collection[str]) -> str:
             text = text.replace(secret, MASK)
         else:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-    text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
-    return _KEYED.sub(_masked_value, text)
+    if "@" in text:
+        text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
+    # A name that holds no secret word is no match. To look for the words alone is quick.
+    return _KEYED.sub(_masked_value, text) if _SECRET_KEY.search(text) else text
 
 
 def redact_error(error: Exception, secrets: Collection[str]) -> Exception:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam
 
 _CHUNK = 500
 """The most values in one statement. SQLite before version 3.32 allows at most 999 parameters."""
@@ -19,9 +19,13 @@ def chunks(values: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def in_chunks(
-    conn: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[str]
-) -> Iterator[Row[*tuple[Any, ...]]]:
-    """Yields the rows of the query in which the column has one of the values."""
+def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The condition that the column has one of the values of a chunk, for statements that `in_chunks` runs."""
+    return column.in_(bindparam("chunk", expanding=True))
+
+
+def in_chunks(conn: Connection, query: Select[Any], values: Iterable[str]) -> Iterator[Row[*tuple[Any, ...]]]:
+    """Yields the rows of the query, which has the condition `among`, for all values. A query that is built once costs
+    less than one that is built for each table."""
     for chunk in chunks(values):
-        yield from conn.execute(query.where(column.in_(chunk)))
+        yield from conn.execute(query, {"chunk": chunk})

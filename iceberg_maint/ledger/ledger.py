@@ -199,7 +199,7 @@ class SqlLedger:
     # history for decisions
     def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
         with self._database.read() as conn:
-            return past.read(conn, table_uuid, table, operation)
+            return table_histories.read(conn, {table_uuid: table}, (operation,))[table_uuid, operation]
 
     def histories(
         self, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
-from iceberg_maint.ledger.chunks import chunks, in_chunks
+from iceberg_maint.ledger.chunks import among, chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
 from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
@@ -101,9 +101,8 @@ def get(conn: Connection, table: TableId) -> Measured | None:
 
 def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
     """Returns the stored health of those of the tables that have one."""
-    rows = in_chunks(
-        conn, select(health).where(health.c.form == _FORM), health.c.table_name, map(str, tables)
-    )
+    query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
+    rows = in_chunks(conn, query, map(str, tables))
     return {measured.table: measured for measured in map(_measured, rows)}
 
 
@@ -133,7 +132,7 @@ def measurements(conn: Connection, tables: Iterable[TableId]) -> tuple[StoredMea
     query = select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.head)
     by_name = {str(t): t for t in tables}
     found = []
-    for row in in_chunks(conn, query.where(health.c.form == _FORM), health.c.table_name, by_name):
+    for row in in_chunks(conn, query.where(health.c.form == _FORM, among(health.c.table_name)), by_name):
         head = json.loads(row.head)
         found.append(
             StoredMeasurement(
@@ -153,7 +152,7 @@ def confirm(conn: Connection, pointers: Mapping[str, str]) -> None:
     query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
     uuids = [
         row.table_uuid
-        for row in in_chunks(conn, query, health.c.table_uuid, pointers)
+        for row in in_chunks(conn, query.where(among(health.c.table_uuid)), pointers)
         if row.pointer == pointers[row.table_uuid] and row.observed_ms < now_ms
     ]
     for chunk in chunks(uuids):

@@ -1,5 +1,5 @@
-"""The histories of many tables: what `table_history.read` returns for each, with one statement for each kind of row
-and chunk of tables."""
+"""The histories that decisions need: back-off, quarantine, pauses, leases, and this hour's use. One statement reads each
+kind of row of a chunk of tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.ledger.chunks import in_chunks
+from iceberg_maint.ledger.chunks import among, in_chunks
 from iceberg_maint.ledger.schema import db_now_ms, lease, outcome, partition_history, pause
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
 from iceberg_maint.ports.ledger import BatchStatus
@@ -21,11 +21,44 @@ from iceberg_maint.ports.ledger import BatchStatus
 Key = tuple[str, str]
 """UUID and operation."""
 
+_ended = outcome.alias()
+_has_ended = (
+    select(_ended.c.ordinal)
+    .where(_ended.c.attempt_id == outcome.c.attempt_id, _ended.c.status != BatchStatus.UNKNOWN)
+    .exists()
+)
+_OWNERS = select(lease.c.table_uuid, lease.c.owner).where(
+    lease.c.expires_ms > db_now_ms(), among(lease.c.table_uuid)
+)
+_HOUR = select(outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes).where(
+    outcome.c.recorded_ms > db_now_ms() - HOUR_MS, among(outcome.c.table_uuid)
+)
+_UNKNOWN = (
+    select(
+        outcome.c.table_uuid,
+        outcome.c.operation,
+        func.count(outcome.c.attempt_id.distinct()).label("attempts"),
+    )
+    .where(outcome.c.status == BatchStatus.UNKNOWN, ~_has_ended, among(outcome.c.table_uuid))
+    .group_by(outcome.c.table_uuid, outcome.c.operation)
+)
+_LAST_DONE = (
+    select(outcome.c.table_uuid, outcome.c.operation, func.max(outcome.c.recorded_ms).label("newest_ms"))
+    .where(outcome.c.status == BatchStatus.DONE, among(outcome.c.table_uuid))
+    .group_by(outcome.c.table_uuid, outcome.c.operation)
+)
+_PARTITIONS = (
+    select(partition_history)
+    .where(among(partition_history.c.table_uuid))
+    .order_by(partition_history.c.partition)
+)
+
 
 def read(
     conn: Connection, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
 ) -> dict[tuple[str, Operation], TableHistory]:
-    """Returns the histories of the operations of the tables, given as UUID → name."""
+    """Returns the histories of the operations of the tables, given as UUID → name. `lease_owner` is the owner of any
+    unexpired lease, including the caller's own."""
     pauses = conn.execute(select(pause).order_by(pause.c.paused_ms.desc())).all()
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
     owners = _owners(conn, tables)
@@ -70,24 +103,24 @@ def last_outcomes(
         .where(outcome.c.operation == operation, outcome.c.settled.is_(False))
         .subquery()
     )
-    query = select(ranked).where(ranked.c.rank <= each).order_by(ranked.c.table_uuid, ranked.c.rank)
+    query = (
+        select(ranked)
+        .where(ranked.c.rank <= each, among(ranked.c.table_uuid))
+        .order_by(ranked.c.table_uuid, ranked.c.rank)
+    )
     outcomes: dict[str, tuple[BatchOutcome, ...]] = {}
-    for row in in_chunks(conn, query, ranked.c.table_uuid, table_uuids):
+    for row in in_chunks(conn, query, table_uuids):
         outcomes[row.table_uuid] = (*outcomes.get(row.table_uuid, ()), loads(BatchOutcome, row.body))
     return outcomes
 
 
 def _owners(conn: Connection, tables: Mapping[str, str]) -> dict[str, str]:
-    query = select(lease.c.table_uuid, lease.c.owner).where(lease.c.expires_ms > db_now_ms())
-    return {r.table_uuid: r.owner for r in in_chunks(conn, query, lease.c.table_uuid, tables)}
+    return {r.table_uuid: r.owner for r in in_chunks(conn, _OWNERS, tables)}
 
 
 def _hours(conn: Connection, tables: Mapping[str, str]) -> dict[Key, tuple[frozenset[str], int]]:
-    query = select(
-        outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes
-    ).where(outcome.c.recorded_ms > db_now_ms() - HOUR_MS)
     hours: dict[Key, tuple[frozenset[str], int]] = {}
-    for row in in_chunks(conn, query, outcome.c.table_uuid, tables):
+    for row in in_chunks(conn, _HOUR, tables):
         keys, input_bytes = hours.get((row.table_uuid, row.operation), (frozenset(), 0))
         keys = keys.union(json.loads(row.partitions))
         hours[row.table_uuid, row.operation] = keys, input_bytes + row.input_bytes
@@ -95,38 +128,17 @@ def _hours(conn: Connection, tables: Mapping[str, str]) -> dict[Key, tuple[froze
 
 
 def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
-    ended = outcome.alias()
-    settled = select(ended.c.ordinal).where(
-        ended.c.attempt_id == outcome.c.attempt_id, ended.c.status != BatchStatus.UNKNOWN
-    )
-    query = (
-        select(
-            outcome.c.table_uuid,
-            outcome.c.operation,
-            func.count(outcome.c.attempt_id.distinct()).label("attempts"),
-        )
-        .where(outcome.c.status == BatchStatus.UNKNOWN, ~settled.exists())
-        .group_by(outcome.c.table_uuid, outcome.c.operation)
-    )
-    rows = in_chunks(conn, query, outcome.c.table_uuid, tables)
-    return {(r.table_uuid, r.operation): r.attempts for r in rows}
+    return {(r.table_uuid, r.operation): r.attempts for r in in_chunks(conn, _UNKNOWN, tables)}
 
 
 def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
-    query = (
-        select(outcome.c.table_uuid, outcome.c.operation, func.max(outcome.c.recorded_ms).label("newest_ms"))
-        .where(outcome.c.status == BatchStatus.DONE)
-        .group_by(outcome.c.table_uuid, outcome.c.operation)
-    )
-    rows = in_chunks(conn, query, outcome.c.table_uuid, tables)
-    return {(r.table_uuid, r.operation): r.newest_ms for r in rows}
+    return {(r.table_uuid, r.operation): r.newest_ms for r in in_chunks(conn, _LAST_DONE, tables)}
 
 
 def _partitions(
     conn: Connection, tables: Mapping[str, str]
 ) -> dict[Key, dict[PartitionKey, PartitionHistory]]:
-    query = select(partition_history).order_by(partition_history.c.partition)
     of_tables: dict[Key, dict[PartitionKey, PartitionHistory]] = defaultdict(dict)
-    for row in in_chunks(conn, query, partition_history.c.table_uuid, tables):
+    for row in in_chunks(conn, _PARTITIONS, tables):
         of_tables[row.table_uuid, row.operation][row.partition] = partition_history_of(row)
     return dict(of_tables)

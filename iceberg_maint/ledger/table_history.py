@@ -1,43 +1,23 @@
-"""The history that decisions need: back-off, quarantine, pauses, and this hour's use."""
+"""Back-off and quarantine of partitions, pauses, and what the last batches reported."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select
+from sqlalchemy import Connection, Row, delete, insert, or_, select
 
-from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
+from iceberg_maint.core.decisions.history import PartitionHistory, Pause
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import FLEET, PartitionKey
 from iceberg_maint.core.model.reasons import Reason, current_reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
-from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import attempt, db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
 
 HOUR_MS = 3_600_000
-
-
-def read(conn: Connection, table_uuid: str, table: str, operation: str) -> TableHistory:
-    """Returns the table's history. `lease_owner` is the owner of any unexpired lease, including the
-    caller's own."""
-    in_force = _pauses_of(conn, table_uuid, table)
-    partitions, input_bytes = _hour(conn, table_uuid, operation)
-    return TableHistory(
-        paused=bool(in_force),
-        paused_reason=in_force[0].note if in_force else "",
-        pauses=in_force,
-        lease_owner=owner_of(conn, table_uuid),
-        unknown_commits=_unknown(conn, table_uuid, operation),
-        hour_partitions=partitions,
-        hour_bytes=input_bytes,
-        last_done_ms=_last_done(conn, table_uuid, operation),
-        partitions=_partitions(conn, table_uuid, operation),
-    )
 
 
 def write(
@@ -180,55 +160,6 @@ def last_report(conn: Connection, table_uuid: str, operation: str) -> Report | N
 
 def _uuid_of(conn: Connection, table: str) -> str | None:
     return conn.scalar(select(health.c.table_uuid).where(health.c.table_name == table))
-
-
-def _hour(conn: Connection, table_uuid: str, operation: str) -> tuple[int, int]:
-    rows = conn.execute(
-        select(outcome.c.partitions, outcome.c.input_bytes).where(
-            outcome.c.table_uuid == table_uuid,
-            outcome.c.operation == operation,
-            outcome.c.recorded_ms > db_now_ms() - HOUR_MS,
-        )
-    ).all()
-    distinct = {key for row in rows for key in json.loads(row.partitions)}
-    return len(distinct), sum(row.input_bytes for row in rows)
-
-
-def _unknown(conn: Connection, table_uuid: str, operation: str) -> int:
-    ended = outcome.alias()
-    settled = select(ended.c.ordinal).where(
-        ended.c.attempt_id == outcome.c.attempt_id, ended.c.status != BatchStatus.UNKNOWN
-    )
-    open_ = select(func.count(outcome.c.attempt_id.distinct())).where(
-        outcome.c.table_uuid == table_uuid,
-        outcome.c.operation == operation,
-        outcome.c.status == BatchStatus.UNKNOWN,
-        ~settled.exists(),
-    )
-    return conn.scalar(open_) or 0
-
-
-def _last_done(conn: Connection, table_uuid: str, operation: str) -> int | None:
-    recorded_ms: int | None = conn.scalar(
-        select(func.max(outcome.c.recorded_ms)).where(
-            outcome.c.table_uuid == table_uuid,
-            outcome.c.operation == operation,
-            outcome.c.status == BatchStatus.DONE,
-        )
-    )
-    return recorded_ms
-
-
-def _partitions(conn: Connection, table_uuid: str, operation: str) -> dict[PartitionKey, PartitionHistory]:
-    rows = conn.execute(
-        select(partition_history)
-        .where(
-            partition_history.c.table_uuid == table_uuid,
-            partition_history.c.operation == operation,
-        )
-        .order_by(partition_history.c.partition)
-    )
-    return {r.partition: partition_history_of(r) for r in rows}
 
 
 def partition_history_of(row: Row[*tuple[Any, ...]]) -> PartitionHistory:

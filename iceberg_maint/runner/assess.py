@@ -106,6 +106,7 @@ def assess(
     decisions = []
     now_ms = runtime.clock.now_ms()
     policy = coexistence_policy(policy, measured.foreign, now_ms)
+    stored = runtime.ledger.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         clocks = table_clocks(runtime, state, store=False)
@@ -113,13 +114,13 @@ def assess(
         if doubt is None:
             keep_boot(runtime, clocks)
         retention = retention_of(state, policy, runtime, clocks.earliest_ms)
-        expiry = runtime.ledger.history(state.uuid, str(table), Operation.EXPIRE_SNAPSHOTS)
+        expiry = stored[state.uuid, Operation.EXPIRE_SNAPSHOTS]
         hold_seconds = policy.remove_orphan_files.hold_seconds
         expires = policy.expire_snapshots.enabled
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
     def history_of(operation: Operation) -> TableHistory:
-        history = runtime.ledger.history(state.uuid, str(table), operation)
+        history = stored[state.uuid, operation]
         is_own_lease = owner is not None and history.lease_owner == owner
         return replace(history, lease_owner=None) if is_own_lease else history
 
@@ -170,7 +171,8 @@ def stored_decisions(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
     """Returns histories and decisions of each operation on a table's data, from its stored health."""
-    histories = {o: ledger.history(measured.table_uuid, str(measured.table), o) for o in DATA_OPERATIONS}
+    stored = ledger.histories({measured.table_uuid: str(measured.table)})
+    histories = {o: stored[measured.table_uuid, o] for o in DATA_OPERATIONS}
     return tuple(histories.values()), decisions_of(measured, policy, histories, now_ms, readers)
 
 
