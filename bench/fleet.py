@@ -54,6 +54,7 @@ def limits(tables: int) -> dict[str, float]:
         "observe_pass_unchanged": 0.5 * scale,
         "tables_unchanged": 1 + 3 * scale,
         "observe_cold": 1 + 60 * scale,
+        "assess": 600 * scale,
         "large_measure_after_commit": 1.0,
         "large_live_files_of_one_partition": 1.0,
     }
@@ -70,6 +71,7 @@ def _compare(tables: int, rounds: int, files: int) -> int:
             home = Path(scratch)
             make_fleet_catalog(home, tables)
             config = write_config(home)
+            note("assess", _command(config, "assess"))
             note("observe_cold", _command(config, "observe"))
             note("observe_unchanged", _command(config, "observe"))
             note("observe_pass_unchanged", _run("look", config)["cpu_seconds"])

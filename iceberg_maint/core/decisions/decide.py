@@ -117,7 +117,8 @@ def decide(
     other_history = beside or TableHistory()
     other_verdicts: list[PartitionDecision] = []
     if (
-        other is not None
+        due
+        and other is not None
         and table_stop(other, measured, format_version, policy, other_history, now_ms) is None
     ):
         other_verdicts = on_partitions(other, other_history)
