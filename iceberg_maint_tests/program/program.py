@@ -34,14 +34,16 @@ from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
 from iceberg_maint_tests.program.random_runs import Life, Lives
 from iceberg_maint_tests.program.retained import retained
+from iceberg_maint_tests.program.second_lines import SecondLines, Version
 from iceberg_maint_tests.program.witness import Crashed
-from iceberg_maint_tests.program.writing import Writing
 from iceberg_maint_tests.support.spark.equality.maintainer import policy_of
 
 MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
 MAINTAINED = 0.1
 """Share of steps that are maintenance, which costs as much as twenty commits of writers."""
+SECOND_LINES = 0.05
+"""Share of steps that may start a second line of commits."""
 REGISTERED_BESIDE = 0.35
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
@@ -51,7 +53,7 @@ _ENDED_WELL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 
 
 @dataclass
-class Program(Writing):
+class Program(SecondLines):
     """One table's life, each step of it checked."""
 
     moves: bool = False
@@ -74,8 +76,13 @@ class Program(Writing):
     def step(self, *, last: bool = False) -> None:
         """One writer's commit, or one maintenance run between two comparisons."""
         crowded = self.twin.count_of_data_files() > MOST_FILES
-        if not (last or crowded) and self.rng.random() > MAINTAINED:
-            self.write()
+        drawn = self.rng.random()
+        if not (last or crowded) and drawn > MAINTAINED:
+            other = self.second_line() if drawn < MAINTAINED + SECOND_LINES else None
+            if other is None:
+                self.write()
+            else:
+                self.live_beside(other)
             return
         self.twin.check()
         self.maintain(quiet=last or crowded)
@@ -86,6 +93,40 @@ class Program(Writing):
             self.twin.follow_moved_rows()
         if last or self.rng.random() < 0.5:
             self.keep_house(everything=last)
+
+    def live_beside(self, other: Version) -> None:
+        """While the table has two lines of commits, its own line is written and maintained, and no file is removed.
+        Then each line has all its rows."""
+        self.twin.check()
+        for _ in range(self.rng.randint(0, 2)):
+            self.write()
+        if self.rng.random() < 0.5:
+            self.maintain(quiet=False)
+            self.twin.inherit()
+        self.keep_all_files(other)
+        self.twin.check()
+        self.check_head()
+        self.end_second_line(other)
+        self.twin.check()
+        self.check_head()
+        self.check_kept(3)
+
+    def keep_all_files(self, other: Version) -> None:
+        """Expires snapshots and runs an orphan pass. Files are old enough for it, and all are still there."""
+        self.keeper.pass_time(self.twin, 100)
+        policy = self._housekeeping()
+        files, trash = set(self.keeper.files(self.twin)), self.keeper.trashed(self.twin)
+        self.expire(policy)
+        self.keeper.settle_times(self.twin)
+        (outcome,) = self.keeper.maintain(self.twin, policy, operations=(Operation.REMOVE_ORPHAN_FILES,))
+        self._tell(outcome)
+        assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED), outcome
+        assert "ICM-111" in outcome.batches[0].message
+        now = set(self.keeper.files(self.twin))
+        assert files <= now, f"removed {files - now}"
+        # The expiry has recorded what it released.
+        assert set(trash) <= set(self.keeper.trashed(self.twin)), "the trash was swept"
+        self.twin.witness.reached(other.location)
 
     def maintain(self, *, quiet: bool) -> None:
         """One run on the data under a policy drawn; unless `quiet`, others may write between write and
