@@ -121,6 +121,7 @@ class Drawn:
         """Columns of an equality delete; of a nested table the struct's field, too."""
         columns = self._key_columns()
         if self.nested and self.rng.random() < 0.5:
+            self.counts["delete by struct key"] += 1
             return ["st.x", *columns[:1]] if self.rng.random() < 0.3 else ["st.x"]
         return columns
 

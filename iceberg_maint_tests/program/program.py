@@ -44,6 +44,8 @@ MAINTAINED = 0.1
 """Share of steps that are maintenance, which costs as much as twenty commits of writers."""
 SECOND_LINES = 0.05
 """Share of steps that may start a second line of commits."""
+BACKUPS = 0.1
+"""Share of steps after which the catalog is backed up."""
 REGISTERED_BESIDE = 0.35
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
@@ -83,12 +85,16 @@ class Program(SecondLines):
                 self.write()
             else:
                 self.live_beside(other)
+            if drawn > 1 - BACKUPS:
+                self.back_up()
             return
         self.twin.check()
         self.maintain(quiet=last or crowded)
         self.twin.inherit()
         self.twin.check()
         self.check_head()
+        if self.nested and self.twin.is_comparable():
+            self.counts["head with struct keys compared"] += 1
         if self.moves:
             self.twin.follow_moved_rows()
         if last or self.rng.random() < 0.5:

@@ -34,20 +34,22 @@ class SecondLines(Writing):
     backup: Version | None = None
 
     def second_line(self) -> Version | None:
-        """Starts a second line of commits. Returns the version of the table that its catalog does not point at, None if
-        no second line was started. The program knows the other version."""
+        """Starts a second line of commits. Returns the version that the table's catalog does not point at, None if no
+        second line was started."""
         if not self.has_long_log:
             return None
-        if self.rng.random() < 0.5:
+        if self.backup is None or self.rng.random() < 0.4 or not self._is_intact(self.backup):
             return self._commit_elsewhere()
-        if self.backup is None or not self._is_intact(self.backup):
-            self.backup = self.current_version()
-            return None
         newest = self.current_version()
         self.trail.append(f"restore the catalog to {self.backup.location}, from {newest.location}")
         self.counts["pointer restored"] += 1
         self._point_at(self.backup)
         return newest
+
+    def back_up(self) -> None:
+        """Remembers the current version, unless a backup can still be restored."""
+        if self.has_long_log and (self.backup is None or not self._is_intact(self.backup)):
+            self.backup = self.current_version()
 
     def end_second_line(self, other: Version) -> None:
         """An operator keeps one line, and deletes the metadata files of the other one, as the refusal says."""
