@@ -46,7 +46,7 @@ SECOND_LINES = 0.05
 """Share of steps that may start a second line of commits."""
 BACKUPS = 0.1
 """Share of steps after which the catalog is backed up."""
-REGISTERED_BESIDE = 0.35
+REGISTERED_BESIDE = 0.6
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
 """Steps of one table's life; a longer one sees more of its own past, more lives see more kinds of tables."""
@@ -138,7 +138,7 @@ class Program(SecondLines):
         """One run on the data under a policy drawn; unless `quiet`, others may write between write and
         commit."""
         policy = self._policy(compact=quiet)
-        others = 0 if quiet or self.rng.random() < 0.6 else self.rng.randint(1, 2)
+        others = 0 if quiet or self.rng.random() < 0.5 else self.rng.randint(1, 2)
         partitions = None if quiet else self._some_partitions()
         rewrite, layout = policy.rewrite_data_files, policy.layout
         self.trail.append(
