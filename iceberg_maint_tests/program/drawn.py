@@ -18,6 +18,7 @@ from iceberg_maint_tests.support.spark.writers import Row
 NESTED = 0.25
 """Share of tables whose equality deletes also use a required field of an optional struct as a key. Stock readers omit
 such deletes (`DeleteFileIndex`): these tables are compared with the model only while no equality delete is live."""
+_NO_ROWS_X = 9
 LONG_LOG, SHORT_LOG = "50", "5"
 """Earlier versions in a metadata log. A second line of commits is detected as long as the log reaches back to it."""
 
@@ -140,6 +141,10 @@ class Drawn:
                 keys.append({**drawn, "st.x": self.rng.choice(KINDS["int"].values)})
             else:
                 keys.append({c: self._value(kinds[c]) for c in columns})
+        if columns == ["st.x"] and self.rng.random() < 0.5:
+            # No file has a value within its bounds, but rows without a struct are deleted.
+            keys = [{"st": None}, {"st.x": _NO_ROWS_X}]
+            self.counts["delete of null structs by bounds of no row"] += 1
         if not rows:
             spec_id = int(self.twin.table.spec().specId())
             return Delete(keys, spec_id, self._anywhere(spec_id))
