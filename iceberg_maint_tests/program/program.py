@@ -137,8 +137,8 @@ class Program(SecondLines):
     def maintain(self, *, quiet: bool) -> None:
         """One run on the data under a policy drawn; unless `quiet`, others may write between write and
         commit."""
-        policy = self._policy(compact=quiet)
         others = 0 if quiet or self.rng.random() < 0.5 else self.rng.randint(1, 2)
+        policy = self._policy(compact=quiet or others > 0, rewrite=others > 0)
         partitions = None if quiet else self._some_partitions()
         rewrite, layout = policy.rewrite_data_files, policy.layout
         self.trail.append(
@@ -154,6 +154,7 @@ class Program(SecondLines):
                 self.twin.inherit()
                 for _ in range(others):
                     if self.rng.random() < REGISTERED_BESIDE:
+                        self.counts["registered beside a batch"] += 1
                         self.write_over(batch.paths())
                     else:
                         self.write()
@@ -248,14 +249,18 @@ class Program(SecondLines):
             yield
         except Crashed:
             name = f"{name}, which crashed"
+        except AssertionError as why:
+            why.add_note(name)
+            raise
         self.counts[name] += 1
 
     def _readers(self, summary: Mapping[str, str]) -> list[str]:
         """Second readers of a snapshot. Neither reads what is not Parquet; DuckDB reads no manifest list of
-        format v1; PyIceberg applies no equality deletes, and DuckDB some to rows that are younger."""
+        format v1; PyIceberg applies no equality deletes, and DuckDB some deletes to rows that are younger."""
         if set(self.formats) != {"parquet"} or summary["total-equality-deletes"] != "0":
             return []
-        return ["pyiceberg", "duckdb"] if self.born > 1 else ["pyiceberg"]
+        has_old_deletes = self.has_registered and summary["total-position-deletes"] != "0"
+        return ["pyiceberg"] if self.born == 1 or has_old_deletes else ["pyiceberg", "duckdb"]
 
     def _operate(self, operation: Operation, policy: Policy) -> None:
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(operation,))
@@ -265,11 +270,14 @@ class Program(SecondLines):
     def _tell(self, outcome: OperationOutcome) -> None:
         self.counts[f"{outcome.operation} {outcome.outcome}"] += 1
         self.trail.append(f"  {outcome.operation}: {outcome.outcome} {outcome.reason}")
+        self.trail.extend(f"    {batch.message}" for batch in outcome.batches if batch.message)
 
-    def _policy(self, *, compact: bool) -> Policy:
+    def _policy(self, *, compact: bool, rewrite: bool) -> Policy:
+        """`compact`: all small files are rewritten. `rewrite`: most equality deletes are applied by rewrites, because
+        Iceberg itself refuses a conversion whose data files were removed since its plan."""
         pick = self.rng.choice
         policy = policy_of(
-            pick([Route.AUTO, Route.CONVERT, Route.REWRITE]),
+            pick([Route.AUTO, Route.CONVERT, *[Route.REWRITE] * (4 if rewrite else 1)]),
             min_input_files=2 if compact else pick([2, 5, 1000]),
             delete_ratio_act=pick([None, 0.3]),
             output_spec=pick([OutputSpec.OWN, OutputSpec.OWN, OutputSpec.CURRENT]),

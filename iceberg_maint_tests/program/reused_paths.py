@@ -19,6 +19,8 @@ class ReusedPaths(Drawn):
     """`shelf`: Java data files by path that were removed and may be registered again."""
 
     shelf: dict[str, Any] = field(default_factory=dict)
+    has_registered: bool = False
+    """Whether a data file was registered again, so that position deletes can be older than the file that they name."""
 
     def register_again(self, preferred: Collection[str] = ()) -> None:
         """Removes files and registers the same paths: in one commit, or in two with or without deletes between."""
@@ -39,7 +41,7 @@ class ReusedPaths(Drawn):
                 overwrite.deleteFile(file).addFile(file)
             overwrite.commit()
             self._forget_rows(files)
-            self.twin.learn_rows(files)
+            self._learn_rows(files)
         else:
             removed = self._remove(files)
             if way == "key" and removed:
@@ -111,8 +113,12 @@ class ReusedPaths(Drawn):
         for file in files.values():
             append.appendFile(file)
         append.commit()
-        self.twin.learn_rows(files)
+        self._learn_rows(files)
         self.twin.remember()
+
+    def _learn_rows(self, files: dict[str, Any]) -> None:
+        self.has_registered = True
+        self.twin.learn_rows(files)
 
     def _delete_key_of(self, rows: Sequence[ModelRow]) -> None:
         """An equality delete by a key of one of these rows, which were removed and will be registered again."""
