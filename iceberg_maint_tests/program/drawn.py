@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,11 @@ from iceberg_maint_tests.support.spark.equality.reference import Delete
 from iceberg_maint_tests.support.spark.writers import Row
 
 NESTED = 0.25
-"""Share of tables whose equality deletes also go by a required field of an optional struct. Stock readers omit such
-deletes (`DeleteFileIndex`): these tables are compared with the model while no equality delete is live."""
+"""Share of tables whose equality deletes also use a required field of an optional struct as a key. Stock readers omit
+such deletes (`DeleteFileIndex`): these tables are compared with the model only while no equality delete is live."""
+_NO_ROWS_X = 9
+LONG_LOG, SHORT_LOG = "50", "5"
+"""Earlier versions in a metadata log. A second line of commits is detected as long as the log reaches back to it."""
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Drawn:
     trail: list[str] = field(default_factory=list)
     keyed: set[int] = field(default_factory=set)
     """Ids of columns that equality deletes ever went by: dropped, they could not be applied any more."""
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -46,6 +51,7 @@ class Drawn:
             data = "parquet"
         self.formats = (data, deletes)
         self.rewrites = self.rng.choice(["merge-on-read", "merge-on-read", "copy-on-write"])
+        self.has_long_log = self.rng.random() < 0.7
         partitioned_by = self.rng.choice(["", "", "p", "bucket(2, p)", "days(d)", "p, months(d)"])
         self.twin = self.keeper.make(
             self.version,
@@ -58,7 +64,7 @@ class Drawn:
                 "write.update.mode": self.rewrites,
                 "commit.manifest-merge.enabled": self.rng.choice(["true", "false"]),
                 "write.metadata.delete-after-commit.enabled": self.rng.choice(["true", "false"]),
-                "write.metadata.previous-versions-max": "5",
+                "write.metadata.previous-versions-max": LONG_LOG if self.has_long_log else SHORT_LOG,
             },
         )
         self.trail.append(
@@ -112,12 +118,17 @@ class Drawn:
         self.keyed |= {ids[c] for c in chosen}
         return chosen
 
+    def _drawn_keys(self) -> list[str]:
+        """Columns of an equality delete; of a nested table the struct's field, too."""
+        columns = self._key_columns()
+        if self.nested and self.rng.random() < 0.5:
+            self.counts["delete by struct key"] += 1
+            return ["st.x", *columns[:1]] if self.rng.random() < 0.3 else ["st.x"]
+        return columns
+
     def _delete(self, model: Model) -> Delete:
         """Keys that some rows have and some that none has, at a place where rows are."""
-        columns, kinds = self._key_columns(), self._keys()
-        if self.nested and self.rng.random() < 0.5:
-            columns = ["st.x", *columns[:1]] if self.rng.random() < 0.3 else ["st.x"]
-            kinds = {**kinds, "st.x": "int"}
+        columns, kinds = self._drawn_keys(), {**self._keys(), "st.x": "int"}
         rows = model.rows
         keys: list[Row] = []
         for _ in range(self.rng.randint(1, 3)):
@@ -130,6 +141,10 @@ class Drawn:
                 keys.append({**drawn, "st.x": self.rng.choice(KINDS["int"].values)})
             else:
                 keys.append({c: self._value(kinds[c]) for c in columns})
+        if columns == ["st.x"] and self.rng.random() < 0.5:
+            # No file has a value within its bounds, but rows without a struct are deleted.
+            keys = [{"st": None}, {"st.x": _NO_ROWS_X}]
+            self.counts["delete of null structs by bounds of no row"] += 1
         if not rows:
             spec_id = int(self.twin.table.spec().specId())
             return Delete(keys, spec_id, self._anywhere(spec_id))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.program.kinds import KINDS
+from iceberg_maint_tests.program.second_catalog import SecondCatalog
 from iceberg_maint_tests.program.wide import Wide, WideWriters
 from iceberg_maint_tests.support.spark.equality.maintainer import MachineClock, Maintainer
 
@@ -53,6 +56,7 @@ class Keeper(Maintainer):
         self.clock = self.time
         self.writers = WideWriters(Bridge(self.spark))
         self._claims = FleetClaims({"lake": self.catalog})
+        self.second_catalog = SecondCatalog(self.writers.bridge, self.lake_dir)
 
     def make(self, version: int, partitioned_by: str, kinds: dict[str, str], **properties: str) -> Wide:
         """A new table of `tag`, the partition columns p, q and d, and these columns by kind."""
@@ -82,6 +86,17 @@ class Keeper(Maintainer):
     def folder(self, twin: Wide) -> Path:
         """Where the table's files are."""
         return Path(str(twin.table.location()).removeprefix("file:"))
+
+    def point(self, twin: Wide, location: str) -> None:
+        """Sets the catalog's pointer, as the restore of a backup of its database does."""
+        name = twin.name.rpartition(".")[2]
+        with closing(sqlite3.connect(self.lake_dir / "catalog.db")) as database, database:
+            done = database.execute(
+                "update iceberg_tables set metadata_location = ? where catalog_name = 'lake' "
+                "and table_namespace = 'program' and table_name = ?",
+                (location, name),
+            )
+        assert done.rowcount == 1, f"{done.rowcount} entries of {name}"
 
     # time
 

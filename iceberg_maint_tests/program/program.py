@@ -34,15 +34,19 @@ from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
 from iceberg_maint_tests.program.random_runs import Life, Lives
 from iceberg_maint_tests.program.retained import retained
+from iceberg_maint_tests.program.second_lines import SecondLines, Version
 from iceberg_maint_tests.program.witness import Crashed
-from iceberg_maint_tests.program.writing import Writing
 from iceberg_maint_tests.support.spark.equality.maintainer import policy_of
 
 MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
 MAINTAINED = 0.1
 """Share of steps that are maintenance, which costs as much as twenty commits of writers."""
-REGISTERED_BESIDE = 0.35
+SECOND_LINES = 0.05
+"""Share of steps that may start a second line of commits."""
+BACKUPS = 0.1
+"""Share of steps after which the catalog is backed up."""
+REGISTERED_BESIDE = 0.6
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
 """Steps of one table's life; a longer one sees more of its own past, more lives see more kinds of tables."""
@@ -51,7 +55,7 @@ _ENDED_WELL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 
 
 @dataclass
-class Program(Writing):
+class Program(SecondLines):
     """One table's life, each step of it checked."""
 
     moves: bool = False
@@ -74,24 +78,67 @@ class Program(Writing):
     def step(self, *, last: bool = False) -> None:
         """One writer's commit, or one maintenance run between two comparisons."""
         crowded = self.twin.count_of_data_files() > MOST_FILES
-        if not (last or crowded) and self.rng.random() > MAINTAINED:
-            self.write()
+        drawn = self.rng.random()
+        if not (last or crowded) and drawn > MAINTAINED:
+            other = self.second_line() if drawn < MAINTAINED + SECOND_LINES else None
+            if other is None:
+                self.write()
+            else:
+                self.live_beside(other)
+            if drawn > 1 - BACKUPS:
+                self.back_up()
             return
         self.twin.check()
         self.maintain(quiet=last or crowded)
         self.twin.inherit()
         self.twin.check()
         self.check_head()
+        if self.nested and self.twin.is_comparable():
+            self.counts["head with struct keys compared"] += 1
         if self.moves:
             self.twin.follow_moved_rows()
         if last or self.rng.random() < 0.5:
             self.keep_house(everything=last)
 
+    def live_beside(self, other: Version) -> None:
+        """While the table has two lines of commits, its own line is written and maintained, and no file is removed.
+        Then each line has all its rows."""
+        self.twin.check()
+        for _ in range(self.rng.randint(0, 2)):
+            self.write()
+        if self.rng.random() < 0.5:
+            self.maintain(quiet=False)
+            self.twin.inherit()
+        self.keep_all_files(other)
+        self.twin.check()
+        self.check_head()
+        self.end_second_line(other)
+        self.twin.check()
+        self.check_head()
+        self.check_kept(3)
+
+    def keep_all_files(self, other: Version) -> None:
+        """Expires snapshots and runs an orphan pass. Files are old enough for it, and all are still there."""
+        self.keeper.pass_time(self.twin, 100)
+        policy = self._housekeeping()
+        files, trash = set(self.keeper.files(self.twin)), self.keeper.trashed(self.twin)
+        self.expire(policy)
+        self.keeper.settle_times(self.twin)
+        (outcome,) = self.keeper.maintain(self.twin, policy, operations=(Operation.REMOVE_ORPHAN_FILES,))
+        self._tell(outcome)
+        assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED), outcome
+        assert "ICM-111" in outcome.batches[0].message
+        now = set(self.keeper.files(self.twin))
+        assert files <= now, f"removed {files - now}"
+        # The expiry has recorded what it released.
+        assert set(trash) <= set(self.keeper.trashed(self.twin)), "the trash was swept"
+        self.twin.witness.reached(other.location)
+
     def maintain(self, *, quiet: bool) -> None:
         """One run on the data under a policy drawn; unless `quiet`, others may write between write and
         commit."""
-        policy = self._policy(compact=quiet)
-        others = 0 if quiet or self.rng.random() < 0.6 else self.rng.randint(1, 2)
+        others = 0 if quiet or self.rng.random() < 0.5 else self.rng.randint(1, 2)
+        policy = self._policy(compact=quiet or others > 0, rewrite=others > 0)
         partitions = None if quiet else self._some_partitions()
         rewrite, layout = policy.rewrite_data_files, policy.layout
         self.trail.append(
@@ -107,6 +154,7 @@ class Program(Writing):
                 self.twin.inherit()
                 for _ in range(others):
                     if self.rng.random() < REGISTERED_BESIDE:
+                        self.counts["registered beside a batch"] += 1
                         self.write_over(batch.paths())
                     else:
                         self.write()
@@ -201,14 +249,18 @@ class Program(Writing):
             yield
         except Crashed:
             name = f"{name}, which crashed"
+        except AssertionError as why:
+            why.add_note(name)
+            raise
         self.counts[name] += 1
 
     def _readers(self, summary: Mapping[str, str]) -> list[str]:
         """Second readers of a snapshot. Neither reads what is not Parquet; DuckDB reads no manifest list of
-        format v1; PyIceberg applies no equality deletes, and DuckDB some to rows that are younger."""
+        format v1; PyIceberg applies no equality deletes, and DuckDB some deletes to rows that are younger."""
         if set(self.formats) != {"parquet"} or summary["total-equality-deletes"] != "0":
             return []
-        return ["pyiceberg", "duckdb"] if self.born > 1 else ["pyiceberg"]
+        has_old_deletes = self.has_registered and summary["total-position-deletes"] != "0"
+        return ["pyiceberg"] if self.born == 1 or has_old_deletes else ["pyiceberg", "duckdb"]
 
     def _operate(self, operation: Operation, policy: Policy) -> None:
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(operation,))
@@ -218,11 +270,14 @@ class Program(Writing):
     def _tell(self, outcome: OperationOutcome) -> None:
         self.counts[f"{outcome.operation} {outcome.outcome}"] += 1
         self.trail.append(f"  {outcome.operation}: {outcome.outcome} {outcome.reason}")
+        self.trail.extend(f"    {batch.message}" for batch in outcome.batches if batch.message)
 
-    def _policy(self, *, compact: bool) -> Policy:
+    def _policy(self, *, compact: bool, rewrite: bool) -> Policy:
+        """`compact`: all small files are rewritten. `rewrite`: most equality deletes are applied by rewrites, because
+        Iceberg itself refuses a conversion whose data files were removed since its plan."""
         pick = self.rng.choice
         policy = policy_of(
-            pick([Route.AUTO, Route.CONVERT, Route.REWRITE]),
+            pick([Route.AUTO, Route.CONVERT, *[Route.REWRITE] * (4 if rewrite else 1)]),
             min_input_files=2 if compact else pick([2, 5, 1000]),
             delete_ratio_act=pick([None, 0.3]),
             output_spec=pick([OutputSpec.OWN, OutputSpec.OWN, OutputSpec.CURRENT]),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORD = PROJECT / ".cache" / "program" / "lives.jsonl"
-_CODE = ("iceberg_maint", "iceberg_maint_tests/program", "iceberg_maint_tests/spark")
+_CODE = ("iceberg_maint", "iceberg_maint_tests/program", "iceberg_maint_tests/support/spark")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Writers that take data files out and register the same paths again, and main rolled back to an older snapshot."""
+"""Writers that remove data files and register the same paths again, and rollbacks of main to an older snapshot."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,18 +16,23 @@ _MOST_SHELVED = 6
 
 @dataclass
 class ReusedPaths(Drawn):
-    """`shelf` are Java data files that were taken out and may be registered again, by path."""
+    """`shelf`: Java data files by path that were removed and may be registered again."""
 
     shelf: dict[str, Any] = field(default_factory=dict)
+    has_registered: bool = False
+    """Whether a data file was registered again, so that position deletes can be older than the file that they name."""
 
     def register_again(self, preferred: Collection[str] = ()) -> None:
-        """Takes files out and registers the same paths: in one commit, or in two with or without deletes between."""
+        """Removes files and registers the same paths: in one commit, or in two with or without deletes between."""
         files = self._free_files(preferred)
         if not files:
             return
-        way = self.rng.choice(["one commit", "nothing", "key", "key", "position"])
-        if way == "position" and self.version != 2:
-            way = "key"
+        ways = {
+            1: ["one commit", "nothing"],
+            2: ["one commit", "nothing", "key", "key", "position", "position"],
+            3: ["one commit", "nothing", "key", "key"],
+        }
+        way = self.rng.choice(ways[self.version])
         shown = {path: sorted(self.twin.tags_in(path)) for path in files}
         self.trail.append(f"register again {shown}, between: {way}")
         if way == "one commit":
@@ -36,14 +41,18 @@ class ReusedPaths(Drawn):
                 overwrite.deleteFile(file).addFile(file)
             overwrite.commit()
             self._forget_rows(files)
+            self._learn_rows(files)
         else:
-            self._remove(files)
-            self._delete_between(way, files)
+            removed = self._remove(files)
+            if way == "key" and removed:
+                self._delete_key_of(removed)
+            elif way == "position":
+                self._delete_position_in(files)
             self._append(files)
-        self.twin.learn_rows(files)
+        self.counts[f"registered again after {way}"] += 1
 
     def take_out(self) -> None:
-        """Takes files out; `put_back` registers them some steps later."""
+        """Removes files. `put_back` registers them some steps later."""
         files = self._free_files(())
         if files and len(self.shelf) < _MOST_SHELVED:
             self.trail.append(f"take out {sorted(files)}")
@@ -51,7 +60,7 @@ class ReusedPaths(Drawn):
             self.shelf |= files
 
     def put_back(self) -> None:
-        """Registers the shelved files that are still on storage and have no row that is live elsewhere."""
+        """Registers the shelved files that are still on storage and have no row that is live in another file."""
         live = self._tags_by_file()
         there = frozenset(tag for tags in live.values() for tag in tags)
         files = {
@@ -63,10 +72,9 @@ class ReusedPaths(Drawn):
         if files:
             self.trail.append(f"put back {sorted(files)}")
             self._append(files)
-            self.twin.learn_rows(files)
 
     def roll_back(self) -> None:
-        """Main goes back to one of its older snapshots."""
+        """Sets main back to one of its older snapshots."""
         older = [i for i in self.twin.ancestors()[1:] if i in self.twin.history]
         if older:
             target = self.rng.choice(older[:4])
@@ -77,7 +85,9 @@ class ReusedPaths(Drawn):
         """Up to three live files whose rows are in no other live file, the preferred ones first."""
         live = self._tags_by_file()
         times = Counter(tag for tags in live.values() for tag in tags)
-        free = [path for path in sorted(live) if all(times[tag] == 1 for tag in live[path])]
+        free = [path for path in live if all(times[tag] == 1 for tag in live[path])]
+        # Paths have random parts. The tags decide, so that a seed repeats its life.
+        free.sort(key=lambda path: sorted(live[path]))
         among = [path for path in free if path in preferred] or free
         chosen = self.rng.sample(among, min(len(among), self.rng.randint(1, 3)))
         files = self.twin.live_files()
@@ -86,39 +96,56 @@ class ReusedPaths(Drawn):
     def _tags_by_file(self) -> dict[str, frozenset[int]]:
         return {path: self.twin.tags_in(path) for path in self.twin.live_files()}
 
-    def _remove(self, files: dict[str, Any]) -> None:
+    # Each of these is a commit, and each snapshot is remembered: an expiry may keep any of them.
+
+    def _remove(self, files: dict[str, Any]) -> list[ModelRow]:
+        """Returns the rows that the model had of these files."""
         delete = self.twin.table.newDelete()
         for file in files.values():
             delete.deleteFile(file)
         delete.commit()
-        self._removed_rows = self._forget_rows(files)
+        removed = self._forget_rows(files)
+        self.twin.remember()
+        return removed
 
     def _append(self, files: dict[str, Any]) -> None:
         append = self.twin.table.newAppend()
         for file in files.values():
             append.appendFile(file)
         append.commit()
+        self._learn_rows(files)
+        self.twin.remember()
+
+    def _learn_rows(self, files: dict[str, Any]) -> None:
+        self.has_registered = True
+        self.twin.learn_rows(files)
+
+    def _delete_key_of(self, rows: Sequence[ModelRow]) -> None:
+        """An equality delete by a key of one of these rows, which were removed and will be registered again."""
+        row, columns = self.rng.choice(rows), self._drawn_keys()
+        key = self._key_of(self.twin.model, row, columns)
+        removed = self.twin.commit(Delete([key], row.scope.spec_id, row.scope.partition))
+        self.twin.remember()
+        self.trail.append(f"  {key} at {row.scope} deletes {removed} rows")
+
+    def _delete_position_in(self, files: dict[str, Any]) -> None:
+        """A position delete file of one of these files, which were removed and will be registered again. Half of
+        them also name a file that does not exist: readers take those for the whole partition."""
+        table = self.twin.table
+        path, file = self.rng.choice(list(files.items()))
+        positions = {path: [0]}
+        if self.rng.random() < 0.5:
+            positions[f"{path}.gone"] = [0]
+        scope = self.twin.scope_of(file)
+        spec = table.specs().get(scope.spec_id)
+        delete = self.twin.writers.position_deletes(table, positions, spec, scope.partition)
+        table.newRowDelta().addDeletes(delete).commit()
+        self.twin.remember()
 
     def _forget_rows(self, files: Collection[str]) -> list[ModelRow]:
-        """The model's rows of these files, which it has no more."""
+        """Removes the rows of these files from the model, and returns them."""
         tags = {tag for path in files for tag in self.twin.tags_in(path)}
         tag_id = self.twin.field_id(TAG)
-        gone = [row for row in self.twin.model.rows if row.values[tag_id] in tags]
+        removed = [row for row in self.twin.model.rows if row.values[tag_id] in tags]
         self.twin.model.remove(tag_id, tags)
-        return gone
-
-    def _delete_between(self, way: str, files: dict[str, Any]) -> None:
-        """Deletes that reach the files as they were, and not as they are registered."""
-        table = self.twin.table
-        if way == "key" and self._removed_rows:
-            row, columns = self.rng.choice(self._removed_rows), self._key_columns()
-            key = self._key_of(self.twin.model, row, columns)
-            self.twin.commit(Delete([key], row.scope.spec_id, row.scope.partition))
-            self.trail.append(f"  {key} at {row.scope}")
-        if way == "position":
-            path, file = self.rng.choice(sorted(files.items()))
-            scope = self.twin.scope_of(file)
-            delete = self.twin.writers.position_deletes(
-                table, {path: [0]}, table.specs().get(scope.spec_id), scope.partition
-            )
-            table.newRowDelta().addDeletes(delete).commit()
+        return removed

@@ -307,11 +307,15 @@ class Wide(Twin):
 
     def check(self) -> None:
         """Not while equality deletes are live that stock readers may omit."""
-        if not self.nested or self._has_all_deletes_applied(self.table.currentSnapshot().summary()):
+        if self.is_comparable():
             super().check()
 
-    def _has_all_deletes_applied(self, summary: Mapping[str, str]) -> bool:
-        return summary["total-equality-deletes"] == "0"
+    def is_comparable(self) -> bool:
+        """Whether stock readers apply all deletes of the head."""
+        return self._applies_all_deletes(self.table.currentSnapshot().summary())
+
+    def _applies_all_deletes(self, summary: Mapping[str, str]) -> bool:
+        return not self.nested or summary["total-equality-deletes"] == "0"
 
     def follow_moved_rows(self) -> None:
         if not self.nested:
@@ -361,7 +365,7 @@ class Wide(Twin):
         (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == snapshot_id)
         schema_id = snapshot.get("schema-id", metadata["current-schema-id"])
         fields = _fields_of(metadata, schema_id)
-        if self.nested and not self._has_all_deletes_applied(snapshot["summary"]):
+        if not self._applies_all_deletes(snapshot["summary"]):
             return
         if reader == "generic":
             found = list(self.read(snapshot_id).rows)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from iceberg_maint_tests.program.kinds import KINDS, STRUCTS
 from iceberg_maint_tests.program.maintainer import ALL_KINDS
@@ -18,7 +17,6 @@ MOST_COLUMNS = 20
 class Writing(ReusedPaths):
     """Writers of one table; the trail tells what each of them did."""
 
-    counts: Counter[str] = field(default_factory=Counter)
     named: frozenset[str] = frozenset()
     """Columns that a policy at work names: without them it would be refused, rightly."""
 
