@@ -123,6 +123,16 @@ def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
         assert partition["health"] == json.loads(json.dumps(expected))
 
 
+def test_observe_of_a_table_with_delete_files_says_that_deletes_are_not_subtracted(lake: Lake) -> None:
+    assert " 200 rows, 20 small, 0 delete files;" in " ".join(lake("observe", "db.sick").output.split())
+    table = lake.catalog.content[SICK]
+    deletes = replace(table.live_files[0], path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
+    state = replace(table.state, metadata_location="mem://next.json")
+    lake.catalog.put(replace(table, state=state, live_files=(*table.live_files, deletes)))
+    text = " ".join(lake("observe", "db.sick").output.split())
+    assert " 200 rows (deletes not subtracted), 20 small, 1 delete file;" in text
+
+
 def test_observe_of_everything_goes_on_after_a_table_that_fails(lake: Lake) -> None:
     table = lake.catalog.content[SICK]
     table.state.properties["maintenance.mode"] = "x"  # type: ignore[index]

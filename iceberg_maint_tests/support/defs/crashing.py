@@ -69,8 +69,8 @@ class _Engine:
 
 
 # Every test waits for a tick.
-sensors.AUTOMATION_INTERVAL_SECONDS = 10
-sensors.CHANGES_INTERVAL_SECONDS = 10
+sensors.AUTOMATION_INTERVAL_SECONDS = 4
+sensors.CHANGES_INTERVAL_SECONDS = 4
 
 _config = load_config(None, os.environ)
 _runtime = wiring.build(_config)
