@@ -1,4 +1,4 @@
-"""Dagster's programs with daemons that look every second: a test is to take seconds.
+"""Dagster's programs with short intervals and workers that start quickly: a test is to take seconds.
 
     python -m iceberg_maint_tests.support.defs.quick_dagster dev|daemon OPTIONS
 
@@ -7,18 +7,32 @@ is `dagster dev OPTIONS` or `dagster-daemon OPTIONS`. Most of these intervals ar
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
+from multiprocessing import context, forkserver
 from typing import Any
 
 _MODULE = "iceberg_maint_tests.support.defs.quick_dagster"
-_LOOK_SECONDS = 1
+_LOOK_SECONDS = 2
+_LIBRARIES = ("dagster._grpc.server", "iceberg_maint.defs.build", "iceberg_maint.wiring", "pyspark.sql")
 
 
 def command(program: str) -> list[str]:
     """The command line of `dev` or `daemon`, without its options."""
     return [sys.executable, "-m", _MODULE, program]
+
+
+def fork_workers() -> None:
+    """Lets a code server fork its run workers from a process that has imported the libraries.
+
+    Dagster spawns each worker, which imports them again for some seconds. A worker has its own process as before.
+    """
+    if multiprocessing.parent_process() is None:
+        multiprocessing.set_forkserver_preload(list(_LIBRARIES))
+        forkserver.ensure_running()
+        context.SpawnContext.Process = context.ForkServerProcess  # type: ignore[misc, assignment]
 
 
 def _run_dev() -> None:
