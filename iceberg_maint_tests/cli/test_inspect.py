@@ -308,9 +308,7 @@ def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
     deletes = replace(first, path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
     lake.catalog.put(replace(table, live_files=(first, *rest, deletes)))
     document = why(lake, "db.healthy")
-    assert document["truth"] == (
-        "Healthy: nothing is due; 1 crosses a warning threshold."
-    )
+    assert document["truth"] == ("Healthy: nothing is due; 1 crosses a warning threshold.")
     crossed = {m["threshold_key"] for m in document["partitions"][0]["metrics"] if m["crossed"]}
     assert crossed == {"rewrite_data_files.delete_ratio_warn"}
 
