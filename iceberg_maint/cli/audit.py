@@ -22,7 +22,7 @@ def audit() -> None:
     """The audit log."""
 
 
-@audit.command("verify")
+@audit.command("verify", short_help="Check the audit log against itself and the ledger.")
 @click.argument("name", metavar="[TABLE]", required=False)
 @command
 def verify(session: Session, name: str | None) -> int:

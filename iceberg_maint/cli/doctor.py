@@ -65,7 +65,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
 
     Exits with the code of the first check that failed.
     """
-    from iceberg_maint.report.console import draw_rows
+    from iceberg_maint.report.grid import write
 
     if accept_clock:
         session.runtime().ledger.forget_clock_marks()
@@ -75,10 +75,10 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     def draw(console: Any) -> None:
         from rich.markup import escape
 
-        rows = [
-            [c.name, f"[{colours[c.status]}]{c.status}[/]", escape(session.masked(c.detail))] for c in checks
-        ]
-        draw_rows(console, ["check", "status", "detail"], rows)
+        for check in checks:
+            status = f"[{colours[check.status]}]{check.status:<7}[/]"
+            text = f"[bold]{escape(check.name)}[/]: {escape(session.masked(check.detail))}"
+            write(console, f"{status}  {text}", " " * 9)
 
     shown = [{"check": c.name, "status": c.status, "detail": c.detail, "code": c.code} for c in checks]
     session.emit({"checks": shown}, draw)
@@ -218,7 +218,9 @@ def _unused_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Ite
 def _ledger(config: Config, ledger: Ledger) -> str:
     # No run has this name. A ledger that is read-only refuses the statement although it changes no row.
     ledger.end_run("doctor")
-    return f"{_place(config.ledger_url)}, clock {ledger.now_ms()}"
+    from iceberg_maint.report.formatting import moment
+
+    return f"{_place(config.ledger_url)}, clock {moment(ledger.now_ms())}"
 
 
 def _policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:

@@ -115,7 +115,9 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.step()
 
     def draw(console: Any) -> None:
-        for measured in health:
+        for number, measured in enumerate(health):
+            if number:
+                console.print()
             draw_health(console, measured)
 
     session.emit({"tables": shown}, draw)

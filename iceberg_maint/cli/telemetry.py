@@ -20,7 +20,7 @@ def telemetry() -> None:
     """Metrics of the fleet."""
 
 
-@telemetry.command("serve")
+@telemetry.command("serve", short_help="Serve the metrics of the fleet to Prometheus.")
 @click.option(
     "--listen", metavar="HOST:PORT", help="Address; default: telemetry.prometheus.listen. Loopback only."
 )

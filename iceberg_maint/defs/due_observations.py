@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
@@ -44,6 +44,10 @@ class TableSigns:
             or self.last.unexamined
             or self.queued not in ("", self.last.queued)
         )
+
+    def only_waits(self) -> bool:
+        """Whether Dagster must observe the table for no other cause than runs that wait in the queue."""
+        return self.changed() and not replace(self, queued="").changed()
 
     def digest_text(self) -> str:
         """A text that differs for every cause of an observation."""

@@ -199,7 +199,7 @@ def build_changes_sensor(
         if observing(context.instance):
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), asset_events=events)
         if not changed:
-            return dg.SkipReason("; ".join([*messages, f"none of {len(tables)} tables changed"]))
+            return dg.SkipReason("; ".join([*messages, f"no observe run is needed for {len(tables)} tables"]))
         chunk = changed[:TABLES_PER_RUN]
         epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
         body = "\n".join(s.digest_text() for s in chunk)

@@ -24,7 +24,8 @@ from iceberg_maint.runner.runtime import Runtime
 REPEAT_AFTER_SECONDS = 600
 """A change whose observation failed is observed again after this time."""
 TABLES_PER_TICK = 3
-"""More changed tables are observed by one run of their own: it starts one process for all."""
+"""More changed tables are observed by one run of their own, which starts one process for all. If only their runs wait
+in the queue, they are observed in several ticks."""
 PARTITIONS_PER_TICK = 50
 """Partitions of such a table at most. Dagster stores about 30 evaluations per second, and a tick may take a
 minute."""
@@ -53,7 +54,8 @@ class TickObservation:
         self._tried: dict[str, int] = {}
 
     def observe(self, context: dg.SensorEvaluationContext) -> list[TableSigns]:
-        """Observes the changed tables if they are few and small. Returns the changed tables that remain.
+        """Observes the changed tables if they are few and small. Returns the changed tables that need a run of
+        their own.
 
         The observation of one change is tried once in `REPEAT_AFTER_SECONDS`."""
         instance = context.instance
@@ -61,14 +63,15 @@ class TickObservation:
             changed = [
                 s for s in read_signs(self._tables, self._runtime, instance, self._translator) if s.changed()
             ]
+            chosen = self._chosen(changed)
             if (
-                not self._are_small(changed)
+                not chosen
                 or observing(instance)
                 or launches_monitored_workers(instance)
-                or self._were_tried(changed)
+                or self._were_tried(chosen)
             ):
                 return changed
-            names = [s.table for s in changed]
+            names = [s.table for s in chosen]
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
             with (
@@ -87,22 +90,27 @@ class TickObservation:
                     },
                     raise_on_error=False,
                 )
-            return [s for s in read_signs(names, self._runtime, instance, self._translator) if s.changed()]
+            observed = read_signs(names, self._runtime, instance, self._translator)
+            others = [s for s in changed if s not in chosen and not s.only_waits()]
+            return [s for s in observed if s.changed()] + others
 
-    def _are_small(self, changed: Sequence[TableSigns]) -> bool:
-        """Whether all of them were observed before, and their stored health is small."""
-        if not 0 < len(changed) <= TABLES_PER_TICK or any(
-            s.last is None or s.last.unexamined for s in changed
-        ):
+    def _chosen(self, changed: Sequence[TableSigns]) -> list[TableSigns]:
+        """The tables to observe in this tick: all, if they are few and small. Of more tables only those whose runs
+        wait in the queue, a few per tick: a run of their own would wait as well."""
+        small = [s for s in changed if self._is_small(s)]
+        if len(small) == len(changed) <= TABLES_PER_TICK:
+            return small
+        return [s for s in small if s.only_waits()][:TABLES_PER_TICK]
+
+    def _is_small(self, signs: TableSigns) -> bool:
+        """Whether the table was observed before, and its stored health is small."""
+        if signs.last is None or signs.last.unexamined:
             return False
-        for s in changed:
-            measured = self._runtime.ledger.health(s.table)
-            if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
-                return False
-            total = measured.total()
-            if total.data_files + total.delete_files > FILES_PER_TICK:
-                return False
-        return True
+        measured = self._runtime.ledger.health(signs.table)
+        if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
+            return False
+        total = measured.total()
+        return total.data_files + total.delete_files <= FILES_PER_TICK
 
     def _were_tried(self, changed: Sequence[TableSigns]) -> bool:
         """Whether one of these changes was tried a short time ago. Stores that all of them are tried now."""

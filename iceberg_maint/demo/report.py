@@ -16,8 +16,39 @@ from iceberg_maint.demo.in_process import Requested
 from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.demo.workspace import Place
-from iceberg_maint.report.console import draw_outcome, grid, word
+from iceberg_maint.report.console import draw_outcome, word
 from iceberg_maint.report.formatting import duration, number, sentence, size
+from iceberg_maint.report.grid import Column, draw_grid, write
+
+_LOOKS = (
+    Column("table"),
+    Column("partitions", right=True, priority=2),
+    Column("due", right=True),
+    Column("files", right=True),
+    Column("small", right=True, priority=3),
+    Column("deletes", right=True),
+    Column("delete ratio", right=True, priority=4),
+    Column("size", right=True, priority=1),
+    Column("why", prose=True),
+)
+_RESULTS = (
+    Column("table"),
+    Column("files", right=True),
+    Column("deletes", right=True),
+    Column("due", right=True, priority=2),
+    Column("rows", right=True, priority=1),
+    Column("row for row"),
+    Column("snapshot", priority=3),
+    Column("ended"),
+)
+_HOUSEKEEPING = (
+    Column("table"),
+    Column("snapshots", right=True),
+    Column("manifests", right=True),
+    Column("files in the trash", right=True),
+    Column("size", right=True),
+    Column("some of them", priority=1),
+)
 
 
 def heading(console: Console, title: str, subtitle: str) -> None:
@@ -27,28 +58,32 @@ def heading(console: Console, title: str, subtitle: str) -> None:
 
 def built(console: Console, table: DemoTable, seconds: float) -> None:
     """Prints a table that was built."""
-    console.print(f"  {table.full_name:34} {table.problem:42} {duration(seconds)}")
+    write(
+        console,
+        f"  [bold]{table.full_name}[/]: {table.problem}, {duration(seconds)}",
+        "    ",
+    )
 
 
 def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
     """Prints health and decision of each table."""
-    shown = grid(
-        "table", ">partitions", ">due", ">files", ">small", ">deletes", ">delete ratio", ">size", "why"
-    )
+    rows = []
     for table, look in tables.items():
         total = look.measured.total()
-        shown.add_row(
-            table.full_name,
-            number(len(look.measured.partitions)),
-            number(look.due),
-            number(total.data_files),
-            number(total.small_files),
-            number(total.delete_files),
-            number(round(total.delete_ratio, 3)),
-            size(total.data_bytes),
-            _why(look),
+        rows.append(
+            [
+                table.full_name,
+                number(len(look.measured.partitions)),
+                number(look.due),
+                number(total.data_files),
+                number(total.small_files),
+                number(total.delete_files),
+                number(round(total.delete_ratio, 3)),
+                size(total.data_bytes),
+                _why(look),
+            ]
         )
-    console.print(shown)
+    draw_grid(console, _LOOKS, rows)
 
 
 def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:
@@ -69,44 +104,48 @@ def run(console: Console, tick: int, request: Requested, records: Sequence[Recor
 
 def results(console: Console, tables: Sequence[TableResult]) -> None:
     """Prints each table before and after, and its verdict."""
-    table_rows = grid("table", ">files", ">deletes", ">due", ">rows", "row for row", "snapshot", "ended")
+    lines = []
     for result in tables:
         before, after = result.before.measured.total(), result.after.measured.total()
         moved = result.before.measured.snapshot_id != result.after.measured.snapshot_id
         rows = result.rows
         differ = f"[red]{number(rows.missing)} missing, {number(rows.unexpected)} unexpected[/]"
-        table_rows.add_row(
-            result.table.full_name,
-            f"{number(before.data_files)} → {number(after.data_files)}",
-            f"{number(before.delete_files)} → {number(after.delete_files)}",
-            f"{number(result.before.due)} → {number(result.after.due)}",
-            number(rows.rows_after),
-            "[green]equal[/]" if rows.equal else differ,
-            "moved" if moved else "the same",
-            f"[{_colour(result)}]{result.end.value}[/]",
+        lines.append(
+            [
+                result.table.full_name,
+                f"{number(before.data_files)} → {number(after.data_files)}",
+                f"{number(before.delete_files)} → {number(after.delete_files)}",
+                f"{number(result.before.due)} → {number(result.after.due)}",
+                number(rows.rows_after),
+                "[green]equal[/]" if rows.equal else differ,
+                "moved" if moved else "the same",
+                f"[{_colour(result)}]{result.end.value}[/]",
+            ]
         )
-    console.print(table_rows)
+    draw_grid(console, _RESULTS, lines)
 
 
 def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
     """Prints snapshots, manifests and trash of the tables with housekeeping."""
     scans = sum(1 for r in tables if Operation.REMOVE_ORPHAN_FILES in r.before.housekeeping)
     console.print(f"The storage of {scans} tables was searched for orphan files.")
-    shown = grid("table", ">snapshots", ">manifests", ">files in the trash", ">size", "some of them")
+    rows = []
     for result in tables:
         before, after = result.before.measured.table_health, result.after.measured.table_health
         held = result.after.held
         if not held and set(result.before.housekeeping) <= {Operation.REMOVE_ORPHAN_FILES}:
             continue
-        shown.add_row(
-            result.table.full_name,
-            f"{number(before.snapshots)} → {number(after.snapshots)}",
-            f"{number(before.manifests)} → {number(after.manifests)}",
-            number(sum(h.files for h in held)),
-            size(sum(h.size_bytes for h in held)),
-            escape(", ".join(h.paths[0].rpartition("/")[2] for h in held if h.paths)),
+        rows.append(
+            [
+                result.table.full_name,
+                f"{number(before.snapshots)} → {number(after.snapshots)}",
+                f"{number(before.manifests)} → {number(after.manifests)}",
+                number(sum(h.files for h in held)),
+                size(sum(h.size_bytes for h in held)),
+                escape(", ".join(h.paths[0].rpartition("/")[2] for h in held if h.paths)),
+            ]
         )
-    console.print(shown)
+    draw_grid(console, _HOUSEKEEPING, rows)
     if any(r.after.held for r in tables):
         console.print(
             "The trash is swept after its hold. Until then 'iceberg-maint orphans restore' restores the files."

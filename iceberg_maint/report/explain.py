@@ -208,10 +208,10 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
         warned = sum(bool(p.findings) for p in decision.partitions)
         if warned:
             return (
-                f"Healthy: nothing is due in any of {counted(total, 'partition')}; "
+                f"Healthy: nothing is due{_in_any(total)}; "
                 f"{counted(warned, 'crosses', 'cross')} a warning threshold."
             )
-        return f"Healthy: no threshold is crossed in any of {counted(total, 'partition')}."
+        return f"Healthy: no threshold is crossed{_in_any(total)}."
     if decision.reason is Reason.FOREIGN_MAINTAINER:
         return _foreign(decision.evidence)
     if decision.reason is Reason.PENDING_PUBLISH:
@@ -220,6 +220,10 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
         return f"Refused: no operation on data can read column {decision.evidence['columns']}."
     headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
     return f"{headings[decision.verdict]}: {sentence(decision.reason)}."
+
+
+def _in_any(partitions: int) -> str:
+    return f" in any of {counted(partitions, 'partition')}" if partitions != 1 else ""
 
 
 def _foreign(evidence: Mapping[str, str]) -> str:

@@ -175,12 +175,14 @@ def _draw_delayed(console: Console, parts: Sequence[PlanPart]) -> None:
     for plan, decision, _ in parts:
         for p in decision.partitions:
             if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.reason is not Reason.OTHER_OPERATION:
-                row = [escape(p.partition), coloured(status_of(p.verdict, p.reason, 1)), sentence(p.reason)]
+                status = coloured(status_of(p.verdict, p.reason, 1))
+                row = [escape(partitions_text((p.partition,))), status, sentence(p.reason)]
                 rows.setdefault((p.partition, p.reason), row)
         for leftover in plan.leftovers:
             if leftover.reason is Reason.OTHER_OPERATION:
                 continue
-            row = [escape(leftover.partition), coloured(Status.WAITING), sentence(leftover.reason)]
+            where = escape(partitions_text((leftover.partition,)))
+            row = [where, coloured(Status.WAITING), sentence(leftover.reason)]
             rows.setdefault((leftover.partition, leftover.reason), row)
     if not rows:
         return

@@ -47,16 +47,17 @@ _LEFT_BEHIND_SECONDS = 300
 
 
 class World:
-    """A lake, a Dagster instance and its daemon in one folder."""
+    """A lake, a Dagster instance and its daemon in one folder. `more` is YAML for the lake's configuration."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, more: str = "") -> None:
         home = folder / "home"
         for path in (folder / "wh", home):
             path.mkdir(parents=True)
-        self.lake = Lake(folder)
+        self.lake = Lake(folder, more)
         settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
         # What is noticed in half a minute in production is noticed at once: a run is to take minutes.
         settings["run_monitoring"] |= {"poll_interval_seconds": 2, "free_slots_after_run_end_seconds": 5}
+        settings["run_queue"] = {"dequeue_interval_seconds": 1}
         (home / "dagster.yaml").write_text(yaml.safe_dump(settings), "utf-8")
         # First, because Dagster's processes must not make its database at the same time.
         self.instance = dg.DagsterInstance.from_config(str(home))

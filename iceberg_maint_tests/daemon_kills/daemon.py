@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from iceberg_maint_tests.conftest import PROJECT
+from iceberg_maint_tests.support.defs import quick_dagster
 
 DEFINITIONS = "iceberg_maint_tests.daemon_kills.definitions"
 _DEAF_SECONDS = 30
@@ -45,7 +45,7 @@ class Daemon:
 
     def start(self) -> None:
         """Starts a daemon, whatever is left of the one before."""
-        command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-m", DEFINITIONS]
+        command = [*quick_dagster.command("daemon"), "run", "-m", DEFINITIONS]
         environ = {**os.environ, **self.environ, "DAGSTER_HOME": str(self.home), "PYTHONPATH": str(PROJECT)}
         with (self.home / "daemon.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -1,10 +1,14 @@
-"""The real definitions, whose sensors look every few seconds: a run of the kills is to take minutes."""
+"""The real definitions, whose sensors, heartbeats and leases last seconds: a run of the kills is to take minutes."""
 
 from iceberg_maint.defs import lost_runs, sensors
+from iceberg_maint.runner import lease
 
-sensors.AUTOMATION_INTERVAL_SECONDS = 5
-sensors.CHANGES_INTERVAL_SECONDS = 5
-lost_runs.LOST_RUNS_INTERVAL_SECONDS = 5
+sensors.AUTOMATION_INTERVAL_SECONDS = 4
+sensors.CHANGES_INTERVAL_SECONDS = 4
+lost_runs.LOST_RUNS_INTERVAL_SECONDS = 3
+lost_runs.SILENT_SECONDS = 8
+lease.RUN_BEAT_SECONDS = 2
+lease.LEASE_TTL_SECONDS = 20
 
 from iceberg_maint.definitions import defs  # noqa: E402 - built with these intervals
 

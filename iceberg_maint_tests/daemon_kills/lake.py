@@ -27,9 +27,10 @@ _TRIES = 20
 
 @dataclass
 class Lake:
-    """The lake in a folder."""
+    """The lake in a folder. `more` is YAML for the defaults of its configuration."""
 
     folder: Path
+    more: str = ""
     config: Path = field(init=False)
     catalog: SqlCatalog = field(init=False)
     rows: dict[str, Counter[tuple[object, ...]]] = field(default_factory=dict)
@@ -37,7 +38,7 @@ class Lake:
     _written: int = 0
 
     def __post_init__(self) -> None:
-        self.config = make_lake(self.folder, cores=1, more=_MORE)
+        self.config = make_lake(self.folder, cores=1, more=_MORE + self.more)
         self.catalog = catalog_of(self.folder)
         for name in TABLES:
             make_table(self.folder, name, 1)

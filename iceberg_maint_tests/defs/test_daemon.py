@@ -38,6 +38,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner.assess import assess
 from iceberg_maint_tests.conftest import PROJECT
+from iceberg_maint_tests.support.defs import quick_dagster
 from iceberg_maint_tests.support.e2e.lake import catalog_of, iceberg_maint, make_lake
 from iceberg_maint_tests.support.servers.postgres import free_port
 
@@ -111,14 +112,14 @@ class Daemon:
     before: dict[str, Counter[tuple[Any, ...]]]
 
     def wait(self, what: str, done: Callable[[], Any], seconds: float = 240) -> Any:
-        """Asks once a second; fails with the daemon's last lines."""
+        """Asks twice a second; fails with the daemon's last lines."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.process.poll() is not None:
                 break
             if found := done():
                 return found
-            time.sleep(1)
+            time.sleep(0.5)
         log = (self.folder / "daemon.log").read_text("utf-8", "replace")
         runs = [(r.run_id[:8], r.job_name, r.status.value, dict(r.tags)) for r in self.instance.get_runs()]
         raise AssertionError(f"not within {seconds} s: {what}\n{runs}\n{log[-8000:]}")
@@ -199,6 +200,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         (folder / "crash" / f"lake.db.sick {point}").touch()
     settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
     settings["run_monitoring"]["poll_interval_seconds"] = 2
+    settings["run_queue"] = {"dequeue_interval_seconds": 1}
     (folder / "home" / "dagster.yaml").write_text(yaml.safe_dump(settings), "utf-8")
     # First, because Dagster's processes must not make its database at the same time.
     instance = dg.DagsterInstance.from_config(str(folder / "home"))
@@ -213,12 +215,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
         "ICEBERG_MAINT_DAGSTER_URL": f"http://127.0.0.1:{port}",
         "PYTHONPATH": str(PROJECT),
     }
-    command = [
-        str(Path(sys.executable).parent / "dagster"),
-        "dev",
-        "-m",
-        "iceberg_maint_tests.support.defs.crashing",
-    ]
+    command = [*quick_dagster.command("dev"), "-m", "iceberg_maint_tests.support.defs.crashing"]
     with (folder / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "-h", "127.0.0.1", "-p", str(port)],

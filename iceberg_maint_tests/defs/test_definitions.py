@@ -189,7 +189,7 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_reported(
     assert world.observe().success
     sensor = definitions.resolve_sensor_def("table_changes")
     with dg.build_sensor_context(instance=world.instance, sensor_name="table_changes") as context:
-        assert sensor.evaluate_tick(context).skip_message == f"{told}; none of 2 tables changed"
+        assert sensor.evaluate_tick(context).skip_message == f"{told}; no observe run is needed for 2 tables"
 
 
 def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:

@@ -334,12 +334,9 @@ def test_pause_and_its_end_are_observed_and_shown_on_the_asset(world: World) -> 
     assert "held by" not in world.evaluations("small_files")[key("d1")].description
 
 
-def test_check_stays_red_while_its_run_waits_in_the_queue(world: World) -> None:
-    table = world.catalog.create("db.t")
-    table.add("d1", 8)
-    table.add("d2", 8)
-    world.observe()
-    asset = NAMES.get_asset_key(T)
+def queue_run(world: World, table: TableId) -> None:
+    """A run of all its partitions, which waits in the queue."""
+    asset = NAMES.get_asset_key(table)
     job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={asset})
     world.instance.create_run_for_job(
         job,
@@ -357,16 +354,42 @@ def test_check_stays_red_while_its_run_waits_in_the_queue(world: World) -> None:
         },
     )
 
-    def shown() -> set[tuple[str | None, str]]:
-        infos = world.instance.event_log_storage.get_asset_check_partition_info(
-            [NAMES.get_check_key(T, "small_files")]
-        )
-        return {(i.partition_key, i.latest_execution_status.value) for i in infos}
 
-    assert shown() == {(key("d1"), "PLANNED"), (key("d2"), "PLANNED")}
+def shown(world: World, table: TableId) -> set[tuple[str | None, str]]:
+    """What Dagster shows of the check `small_files`, by partition."""
+    infos = world.instance.event_log_storage.get_asset_check_partition_info(
+        [NAMES.get_check_key(table, "small_files")]
+    )
+    return {(i.partition_key, i.latest_execution_status.value) for i in infos}
+
+
+def test_check_stays_red_while_its_run_waits_in_the_queue(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 8)
+    table.add("d2", 8)
+    world.observe()
+    queue_run(world, T)
+    assert shown(world, T) == {(key("d1"), "PLANNED"), (key("d2"), "PLANNED")}
     assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
-    assert shown() == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
+    assert shown(world, T) == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
     assert requested(sensor_tick(world)) == []
+
+
+def test_checks_of_many_tables_whose_runs_wait_are_red_after_some_ticks_without_a_run_that_waits_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db.t", "db.u"):
+        table = world.catalog.create(name)
+        table.add("d1", 8)
+        table.add("d2", 8)
+    world.observe()
+    for waiting in (T, U):
+        queue_run(world, waiting)
+    monkeypatch.setattr("iceberg_maint.defs.tick_observation.TABLES_PER_TICK", 1)
+    for ticks in (["lake.db.t"], ["lake.db.t", "lake.db.u"], ["lake.db.t", "lake.db.u"]):
+        assert (requested(sensor_tick(world)), observed(world)) == ([], ticks)
+    for waiting in (T, U):
+        assert shown(world, waiting) == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
 
 
 def test_run_that_ended_without_a_word_is_followed_by_an_observation(world: World) -> None:

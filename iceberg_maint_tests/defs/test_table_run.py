@@ -306,6 +306,11 @@ def test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated
     assert world.materialized(T) == {key("d1"), key("d2")}
     shown = {p: e.passed for p, e in world.evaluations("small_files").items()}
     assert shown == {key("d1"): True, key("d2"): True, key("d3"): False, key("d4"): True}
+    kind = dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    entries = world.instance.all_logs(terminated.run_id, of_type=kind)
+    events = [entry.dagster_event.asset_check_evaluation_data for entry in entries]
+    evaluated = {e.partition for e in events if e.check_name == "small_files"}
+    assert evaluated == {key("d1"), key("d2"), key("d3"), key("d4")}
     assert world.tick() == {T: [key("d3")]}
 
 

@@ -16,6 +16,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.defs import sensors
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.table_list import load_table_list
+from iceberg_maint_tests.support.defs import quick_dagster
 
 BETWEEN_BATCHES = "between_batches"
 INSIDE_BATCH = "inside_batch"
@@ -69,8 +70,9 @@ class _Engine:
 
 
 # Every test waits for a tick.
-sensors.AUTOMATION_INTERVAL_SECONDS = 10
-sensors.CHANGES_INTERVAL_SECONDS = 10
+sensors.AUTOMATION_INTERVAL_SECONDS = 5
+sensors.CHANGES_INTERVAL_SECONDS = 8
+quick_dagster.fork_workers()
 
 _config = load_config(None, os.environ)
 _runtime = wiring.build(_config)
