@@ -165,6 +165,19 @@ class PathTables:
         for path, size_bytes, modified_ms, kind, snapshot_id in rows:
             yield Orphan(_text(path), size_bytes, modified_ms), REMOVAL_ORDER[kind], snapshot_id
 
+    def taken_below(self, prefix: str) -> tuple[int, int]:
+        """Returns the numbers of files and bytes to remove below a prefix."""
+        start = _bytes(f"{prefix.rstrip('/')}/")
+        row = self._db.execute(
+            "SELECT count(*), coalesce(sum(size), 0) FROM taken WHERE substr(path, 1, ?) = ?",
+            (len(start), start),
+        ).fetchone()
+        return int(row[0]), int(row[1])
+
+    def forget_released(self) -> None:
+        """Drops the released files, so that others can be added."""
+        self._db.execute("DELETE FROM released")
+
     def index(self) -> None:
         """Builds the indexes for lookups by key."""
         for table in ("listed", "reached"):
@@ -183,6 +196,13 @@ class PathTables:
         """Returns whether anything references a file with this path."""
         key = _hashed(self._place(path)[1])
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
+
+    def keeps(self, path: str) -> bool:
+        """Returns whether anything references a file with this path, or a file of its name outside the
+        prefixes."""
+        name = _hashed(_name(self._place(path)[1]))
+        elsewhere = self._db.execute("SELECT 1 FROM elsewhere WHERE name = ?", (name,)).fetchone()
+        return elsewhere is not None or self.reaches(path)
 
     def counts(self) -> ScanCounts:
         """Returns the numbers of files and bytes by their classification."""
