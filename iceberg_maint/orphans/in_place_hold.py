@@ -9,11 +9,13 @@ pointer has changed they are read again. A file that is in a younger mark waits 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Kept, NameRules, TrashBatchHeader
@@ -24,6 +26,7 @@ from iceberg_maint.orphans.in_place_marks import (
     InPlaceMark,
     StoredMark,
     create_list,
+    list_line,
     listed_files,
     mark_location,
     marks_of,
@@ -101,7 +104,7 @@ def hold_in_place(
         paths = PathTables(scratch / f"in-place-{target.state.uuid}.db", target.prefixes, target.same)
         try:
             pending = pending_manifests(target.state, policy, now_ms)
-            work = _Work(target, policy, store, reachability, pending, paths, holds)
+            work = _Work(target, policy, store, reachability, pending, paths, scratch, holds)
             paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
             if unmarked:
                 work.mark(unmarked, now_ms, tell_marked)
@@ -173,6 +176,14 @@ def _past_hold(
     return [m for m in marks if clocks[m.header.prefix] >= m.header.marked_ms + hold_ms]
 
 
+@dataclass(slots=True)
+class _Deleted:
+    """The work on one mark so far."""
+
+    files: int = 0
+    size_bytes: int = 0
+
+
 class _Work:
     """Marks and deletions of one run, on one reading of the metadata."""
 
@@ -184,10 +195,12 @@ class _Work:
         reachability: Reachability,
         pending: PendingManifests,
         paths: PathTables,
+        scratch: Path,
         holds: Callable[[], bool],
     ) -> None:
         self._target, self._policy, self._store = target, policy, store
         self._reachability, self._pending, self._paths, self._holds = reachability, pending, paths, holds
+        self._scratch = scratch
         self._rules = NameRules(target.state, pending)
         self._spelling = PrefixSpelling(target.prefixes, target.same)
         self._proved_at: str | None = None
@@ -197,37 +210,51 @@ class _Work:
         read_releases(self._paths, self._target, self._store, self._reachability, self._pending, releases)
         done = InPlace()
         try:
-            self._paths.add_taken(self._spelled(done))
-            for prefix in self._target.prefixes:
-                self._create(prefix, releases, now_ms, done)
+            with ExitStack() as stack:
+                lines = {
+                    p: stack.enter_context(TemporaryFile(dir=self._scratch)) for p in self._target.prefixes
+                }
+                totals = dict.fromkeys(lines, (0, 0))
+                for prefix, file in self._spelled(done):
+                    lines[prefix].write(list_line(file))
+                    files, size_bytes = totals[prefix]
+                    totals[prefix] = files + 1, size_bytes + (file.size_bytes or 0)
+                for prefix, (files, size_bytes) in totals.items():
+                    if files:
+                        lines[prefix].seek(0)
+                        header = self._header(prefix, releases, now_ms)
+                        ids = tuple(release.release_id for release in releases)
+                        _require(self._holds)
+                        create_list(self._store, InPlaceMark(header, ids, files, size_bytes), lines[prefix])
+                        done.files, done.size_bytes = done.files + files, done.size_bytes + size_bytes
         finally:
             tell(done)
         # The hold of these files begins now, whatever an older mark says of them.
         self._paths.keep_released()
 
-    def _spelled(self, done: InPlace) -> Iterator[tuple[ReleasedFile, StoredFile]]:
-        """Yields the released files in the spelling of their prefix. Only files of unknown size are looked up; the
-        deletion looks at each."""
+    def _spelled(self, done: InPlace) -> Iterator[tuple[str, ReleasedFile]]:
+        """Yields the released files with their prefix and in its spelling. Only files of unknown size are looked up;
+        the deletion looks at each."""
         for file in self._paths.released():
             spelled = self._spelling.below(file.path)
-            size_bytes = file.size_bytes
-            if spelled is not None and size_bytes is None:
-                stored = self._store.stat("".join(spelled))
-                size_bytes = None if stored is None else stored.size_bytes
-            if spelled is None or size_bytes is None or self._rules.kept(spelled[1], file.committed_ms):
+            if spelled is None or self._rules.kept(spelled[1], file.committed_ms) is not None:
                 done.skipped += 1
-            else:
-                yield file, StoredFile("".join(spelled), size_bytes, file.committed_ms)
+                continue
+            path, size_bytes = "".join(spelled), file.size_bytes
+            if size_bytes is None:
+                stored = self._store.stat(path)
+                if stored is None:
+                    done.skipped += 1
+                    continue
+                size_bytes = stored.size_bytes
+            if path != file.path or file.size_bytes is None:
+                file = replace(file, path=path, size_bytes=size_bytes)
+            yield spelled[0], file
 
-    def _create(self, prefix: str, releases: list[Release], now_ms: int, done: InPlace) -> None:
-        files, size_bytes = self._paths.taken_below(prefix)
-        if not files:
-            return
-        _require(self._holds)
-        ids = tuple(release.release_id for release in releases)
-        digest = sha256(" ".join((prefix, *ids)).encode()).hexdigest()
+    def _header(self, prefix: str, releases: list[Release], now_ms: int) -> TrashBatchHeader:
+        digest = sha256(" ".join((prefix, *(r.release_id for r in releases))).encode()).hexdigest()
         marked_ms = checked_clock(self._store, prefix, now_ms)
-        header = TrashBatchHeader(
+        return TrashBatchHeader(
             mark_id=f"{marked_ms}-{digest[-16:]}",
             table=str(self._target.state.table),
             table_uuid=self._target.state.uuid,
@@ -238,14 +265,6 @@ class _Work:
             digest=f"{marked_ms}-{digest}",
             released=True,
         )
-        start = f"{prefix.rstrip('/')}/"
-        taken = (
-            ReleasedFile(file.path, kind, file.size_bytes, snapshot_id, file.modified_ms)
-            for file, kind, snapshot_id in self._paths.taken()
-            if file.path.startswith(start)
-        )
-        create_list(self._store, InPlaceMark(header, ids, files, size_bytes), taken)
-        done.files, done.size_bytes = done.files + files, done.size_bytes + size_bytes
 
     def delete(
         self, due: list[InPlaceMark], younger: list[InPlaceMark], tell: Callable[[Emptied], None]
@@ -256,13 +275,12 @@ class _Work:
         for mark in younger:
             self._paths.add_reached((f.path for f in listed_files(self._store, mark)), Kept.RELEASED)
         for mark in due:
-            self._paths.forget_released()
-            self._paths.add_released(listed_files(self._store, mark))
-            done = [Emptied(mark.header.mark_id, released=True)]
+            done = _Deleted()
             try:
-                self._delete_files(done)
+                self._delete_files(listed_files(self._store, mark), done)
             finally:
-                tell(done[0])
+                header = mark.header
+                tell(Emptied(header.mark_id, done.files, done.size_bytes, released=True))
             _require(self._holds)
             self._store.delete(mark_location(mark.header))
 
@@ -271,21 +289,14 @@ class _Work:
         self._proved_at = self._reachability.metadata_location()
         read_reached(self._paths, self._target, self._store, self._reachability, self._pending)
 
-    def _delete_files(self, done: list[Emptied]) -> None:
-        files, is_read_again = self._paths.released(), False
+    def _delete_files(self, files: Iterator[ReleasedFile], done: _Deleted) -> None:
         while chunk := list(islice(files, _FILES_PER_LOOK)):
             _require(self._holds)
             if self._reachability.metadata_location() != self._proved_at:
                 self._read()
-                is_read_again = True
-            if is_read_again:  # `files` yields rows of the first reading
-                chunk = [file for file in chunk if not self._paths.keeps(file.path)]
-            for stored in self._deleted(chunk):
-                done[0] = replace(
-                    done[0],
-                    deleted_files=done[0].deleted_files + 1,
-                    deleted_bytes=done[0].deleted_bytes + stored.size_bytes,
-                )
+            for stored in self._deleted([file for file in chunk if not self._paths.keeps(file.path)]):
+                done.files += 1
+                done.size_bytes += stored.size_bytes
 
     def _deleted(self, files: list[ReleasedFile]) -> Iterator[StoredFile]:
         """Deletes the files that are the released ones still. Yields each that was."""

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.removal.orphans import HeldOrphans, Orphan, TrashBatchHeader, held_orphans
@@ -26,6 +27,8 @@ from iceberg_maint.orphans.trash_manifest import (
 from iceberg_maint.ports.storage import Store
 
 _log = logging.getLogger(__name__)
+_KINDS = {kind.value: kind for kind in ReleasedKind}
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,15 @@ def mark_location(header: TrashBatchHeader) -> str:
     return f"{_folder(header.prefix)}/{header.mark_id}.jsonl"
 
 
-def create_list(store: Store, mark: InPlaceMark, files: Iterable[ReleasedFile]) -> None:
-    """Writes the list of a mark. It is durable when this returns."""
-    lines = (_line(file) for file in files)
-    store.create(mark_location(mark.header), _with_first(dumps(mark).encode() + b"\n", lines))
+def create_list(store: Store, mark: InPlaceMark, lines: Iterable[bytes]) -> None:
+    """Writes the list of a mark from the lines of its files. It is durable when this returns."""
+    store.create(mark_location(mark.header), chain((dumps(mark).encode() + b"\n",), lines))
+
+
+def list_line(file: ReleasedFile) -> bytes:
+    """Returns the line of a file in a list."""
+    data = (file.path, file.kind.value, file.size_bytes, file.snapshot_id, file.committed_ms)
+    return _encode(data).encode() + b"\n"
 
 
 def listed_files(store: Store, mark: InPlaceMark) -> Iterator[ReleasedFile]:
@@ -131,19 +139,6 @@ def restore_list(store: Store, mark: InPlaceMark) -> None:
     store.delete(restored_location(header))
     store.create(restored_location(header), manifest_lines(header, restored))
     store.delete(mark_location(header))
-
-
-_KINDS = {kind.value: kind for kind in ReleasedKind}
-
-
-def _line(file: ReleasedFile) -> bytes:
-    data = (file.path, file.kind.value, file.size_bytes, file.snapshot_id, file.committed_ms)
-    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
-
-
-def _with_first(first: bytes, lines: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from lines
 
 
 def _folder(prefix: str) -> str:
