@@ -83,11 +83,15 @@ def test_mark_in_place_moves_nothing_and_looks_at_no_file_of_known_size(
     looks: list[str] = []
     real = LoggingStore.stat
     expired(table, 1, 2, 3, 5)
-    table.store.act = lambda name, path: changes.append(f"{name} {TRASH in path or '.iceberg-maint-' in path}")
+    table.store.act = lambda name, path: changes.append(
+        f"{name} {TRASH in path or '.iceberg-maint-' in path}"
+    )
     monkeypatch.setattr(LoggingStore, "stat", lambda s, path: (looks.append(path), real(s, path))[1])
     table.remove()
     assert not any(change.startswith("move") or change.endswith("False") for change in changes)
-    looked = {name for name, place in table.placed.items() if any(path.endswith(place.name) for path in looks)}
+    looked = {
+        name for name, place in table.placed.items() if any(path.endswith(place.name) for path in looks)
+    }
     assert looked == {"l1", "l2", "l3", "l5", "s1", "p1"}
 
 
@@ -200,7 +204,12 @@ def test_change_of_the_policy_leaves_each_file_to_the_way_of_its_mark(table: Exp
     assert (table.gone(), table.in_trash()) == (ALONE - WITHOUT_SIDE, ALONE - WITHOUT_SIDE)
     table.policy = IN_PLACE
     late = table.later(HOLD_DAYS).remove()
-    assert (late.deleted_files, late.held_files, table.in_trash(), table.gone()) == (len(ALONE), 0, set(), ALONE)
+    assert (late.deleted_files, late.held_files, table.in_trash(), table.gone()) == (
+        len(ALONE),
+        0,
+        set(),
+        ALONE,
+    )
     assert not (table.at / TRASH).exists()
 
 
@@ -254,7 +263,9 @@ def test_mark_in_place_may_not_name_a_file_outside_the_location(table: ExpiredTa
     outside = table.folder / "outside.parquet"
     outside.write_bytes(b"x" * SIZE)
     first, *lines = mark.read_text().splitlines()
-    mark.write_text("\n".join((first, *lines[:2], lines[2].replace(table.uri("f5"), outside.as_uri()))) + "\n")
+    mark.write_text(
+        "\n".join((first, *lines[:2], lines[2].replace(table.uri("f5"), outside.as_uri()))) + "\n"
+    )
     table.later(HOLD_DAYS).remove()
     assert outside.exists()
 
