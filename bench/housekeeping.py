@@ -1,13 +1,14 @@
 """Manifests and snapshots of a table of 500 snapshots, 2,000 manifests and 100,000 files against Iceberg's own
 Spark actions.
 
-    python -m bench.housekeeping [--rounds N]
+    python -m bench.housekeeping [--rounds N] [--only OPERATION]
 
 Ours and stock take turns, each in a fresh process that first warms up on a small table; a run works on a catalog
 of its own. Measured is from the pinned state to the commit: ours plans, writes, holds every live entry or the
 whole metadata against what it was, commits and looks at the table again; stock is the bare action, its expiry
 without deleting a file. A third part is on another table (`bench.worn_table`): ours removes what its expiry releases,
-from the stored release to the deletion after the hold, and stock's expiry deletes. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
+from the stored release to the deletion after the hold, held in place or in the trash, and stock's expiry deletes. The
+target is that of files held in place: the trash costs a move per file more than stock. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ TABLE = "lake.db.grown"
 WARM = "lake.warm.t"
 OPERATIONS = ("rewrite_manifests", "expire_snapshots")
 RELEASED = "released_files"
+HOLDS = {"ours": "in_place", "ours_trash": "trash"}
+"""Where released files spend the hold, by the name of the run."""
 KEPT = 10
 MIN_RATIO = 2.0
 
@@ -42,24 +45,26 @@ def main() -> int:
     """Prints a table and one line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--only", choices=(*OPERATIONS, RELEASED), help="one part")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(_measure(*given.worker.split(":"))))
         return 0
-    return _compare(given.rounds)
+    return _compare(given.rounds, (given.only,) if given.only else (*OPERATIONS, RELEASED))
 
 
-def _compare(rounds: int) -> int:
+def _compare(rounds: int, operations: tuple[str, ...]) -> int:
     from bench.grown_table import grown_table
 
-    grown_table()
+    if operations != (RELEASED,):
+        grown_table()
     runs: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for _ in range(rounds):
-        for operation in (*OPERATIONS, RELEASED):
-            for tool in ("ours", "stock"):
+        for operation in operations:
+            for tool in (*HOLDS, "stock") if operation == RELEASED else ("ours", "stock"):
                 runs.setdefault((operation, tool), []).append(_run(f"{operation}:{tool}"))
-    return _report(runs, rounds)
+    return _report(runs, rounds, operations)
 
 
 def _run(worker: str) -> dict[str, Any]:
@@ -70,13 +75,15 @@ def _run(worker: str) -> dict[str, Any]:
     return json.loads(line)
 
 
-def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> int:
+def _report(
+    runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int, operations: tuple[str, ...]
+) -> int:
     from rich.console import Console
     from rich.table import Table
 
     figures: dict[str, float] = {}
     table = Table(f"median of {rounds}", "ours", "stock", "stock over ours", f"at least {MIN_RATIO:g}")
-    for operation in (*OPERATIONS, RELEASED):
+    for operation in operations:
         for unit in ("wall_seconds", "cpu_seconds"):
             ours, stock = (
                 statistics.median(run[unit] for run in runs[operation, tool]) for tool in ("ours", "stock")
@@ -94,7 +101,9 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
         table.add_row(f"{operation}: highest resident memory of Python, MB", f"{peak:.0f}", "", "", "")
         figures[f"{operation}_python_peak_mb_ours"] = round(peak)
         figures[f"{operation}_left_ours"], figures[f"{operation}_left_stock"] = left["ours"], left["stock"]
-    same = _report_released(table, figures, {tool: runs[RELEASED, tool] for tool in ("ours", "stock")})
+    same = RELEASED not in operations or _report_released(
+        table, figures, {tool: runs[RELEASED, tool] for tool in (*HOLDS, "stock")}
+    )
     Console().print(table)
     print(json.dumps(figures))
     return int(not same or any(value < MIN_RATIO for key, value in figures.items() if key.endswith("_ratio")))
@@ -103,13 +112,18 @@ def _report(runs: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> i
 def _report_released(table: Any, figures: dict[str, float], runs: dict[str, list[dict[str, Any]]]) -> bool:
     """Adds what was read and used for released files; whether both tools left the same files."""
     for tool, done in runs.items():
-        for key in sorted(done[0].keys() - {"digest", "left", "wall_seconds", "cpu_seconds"}):
+        for key in sorted(done[0].keys() - {"digest", "left"}):
             figures[f"{RELEASED}_{key}_{tool}"] = round(statistics.median(run[key] for run in done), 2)
     for key in ("read_mb", "jvm_peak_mb"):
         ours, stock = (figures[f"{RELEASED}_{key}_{tool}"] for tool in ("ours", "stock"))
         table.add_row(f"{RELEASED}: {key}", f"{ours:.0f}", f"{stock:.0f}", f"{stock / ours:.1f}", "")
-    for key in ("plan_and_record", "commit", "move", "delete"):
+    for key in ("plan_and_record", "commit", "hold", "delete"):
         table.add_row(f"{RELEASED}: {key}, s", f"{figures[f'{RELEASED}_{key}_seconds_ours']:.2f}", "", "", "")
+    for key in ("wall_seconds", "cpu_seconds"):
+        ours, stock = (figures[f"{RELEASED}_{key}_{tool}"] for tool in ("ours_trash", "stock"))
+        table.add_row(
+            f"{RELEASED} by the trash: {key}", f"{ours:.2f}", f"{stock:.2f}", f"{stock / ours:.1f}", ""
+        )
     same = len({run["digest"] for done in runs.values() for run in done}) == 1
     table.add_row(f"{RELEASED}: the same files are left", "yes" if same else "NO", "", "", "yes")
     return same
@@ -132,10 +146,11 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
         _make_small(spark)
         if released:
             operation = "expire_snapshots"
-        run = ours(spark, folder, operation) if tool == "ours" else _stock(bridge, operation)
+        run = _stock(bridge, operation) if tool == "stock" else ours(spark, folder, operation)
         run(WARM)
         if released:
-            figures = measure_released(bridge, spark, folder, ours if tool == "ours" else None)
+            expiry = None if tool == "stock" else ours
+            figures = measure_released(bridge, spark, folder, expiry, HOLDS.get(tool, ""))
             spark.stop()
             return {**figures, "python_peak_mb": _peak_mb()}
         before_cpu, before = cpu_seconds(), time.monotonic()

@@ -1,8 +1,8 @@
 """What an expiry of 490 of 500 snapshots releases: its files removed by ours and by Iceberg's own action.
 
 Called by `bench.housekeeping`. Ours goes the product's way: the release is stored, the expiry commits, the files
-are proved unreferenced and moved to the trash; after the hold they are proved again and deleted. Stock commits and
-deletes at once. Both must leave the same files.
+are proved unreferenced and held in the trash or in place; after the hold they are proved again and deleted. Stock
+commits and deletes at once. All must leave the same files.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ TABLE = "lake.db.worn"
 
 
 def measure(
-    bridge: Any, spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]] | None
+    bridge: Any, spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]] | None, hold: str
 ) -> dict[str, Any]:
     """One removal in this process, which has warmed up and whose catalog has the table. `expiry` is the way of
-    the product; without it Iceberg's own action runs."""
+    the product with the files held so; without it Iceberg's own action runs."""
     from bench.worn_table import files_at_their_places
 
     read_before = _jvm_bytes_read(bridge)
     cpu, start = cpu_seconds(), time.monotonic()
-    figures = _ours(spark, folder, expiry) if expiry is not None else _stock(bridge)
+    figures = _ours(spark, folder, expiry, hold) if expiry is not None else _stock(bridge)
     figures |= {"wall_seconds": time.monotonic() - start, "cpu_seconds": cpu_seconds() - cpu}
     figures["read_mb"] = figures.get("read_mb", 0.0) + (_jvm_bytes_read(bridge) - read_before) / 1e6
     figures["jvm_peak_mb"] = peak_mb(_jvm_pid(bridge))
@@ -46,18 +46,21 @@ def _stock(bridge: Any) -> dict[str, Any]:
     return {}
 
 
-def _ours(spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]]) -> dict[str, Any]:
+def _ours(
+    spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]], hold: str
+) -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import LocalStore
     from iceberg_maint.catalog.location_claims import FleetClaims
     from iceberg_maint.catalog.manifests import reader
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+    from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.released_files import release_of
     from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 
-    table, policy, ahead_ms = TableId.parse(TABLE), RemoveOrphanFilesPolicy(), [0]
+    table, ahead_ms = TableId.parse(TABLE), [0]
+    policy = RemoveOrphanFilesPolicy(released_files=ReleasedHold(hold))
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"})
     reads = {"files": 0, "bytes": 0}
     read_bytes = reader.read_bytes
@@ -101,19 +104,19 @@ def _ours(spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]]
 
     expiry(spark, folder, "expire_snapshots", record)(TABLE)
     step("commit")
-    moved = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
-    assert moved.stopped is None, moved.stopped
-    step("move")
-    files_read_to_move = reads["files"]
+    held = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
+    assert held.stopped is None, held.stopped
+    step("hold")
+    files_read_to_hold = reads["files"]
     ahead_ms[0] = (policy.hold_seconds + 60) * 1000
     deleted = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
-    assert (deleted.stopped, deleted.deleted_files) == (None, moved.released_files), deleted
+    assert (deleted.stopped, deleted.deleted_files) == (None, held.released_files), deleted
     step("delete")
     reader.read_bytes = read_bytes
     return {
         **seconds,
-        "released_files": moved.released_files,
-        "metadata_files_read_to_move": files_read_to_move,
+        "released_files": held.released_files,
+        "metadata_files_read_to_hold": files_read_to_hold,
         "metadata_files_read": reads["files"],
         "read_mb": reads["bytes"] / 1e6,
     }

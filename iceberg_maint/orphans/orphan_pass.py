@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, equivalences
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.removal.released_files import Release
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.orphans.in_place_hold import InPlace, hold_in_place, restore_in_place
+from iceberg_maint.orphans.in_place_marks import batches_in_place, held_in_place, marks_of
 from iceberg_maint.orphans.lease_guard import AskedLease
 from iceberg_maint.orphans.released import remove_released
 from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
@@ -93,9 +95,9 @@ class OrphanPass:
         try:
             deletes = sweep and self._scope.sweeps
             self._sweep(target, policy, store, holds, done, deletes=deletes)
+            if takes_released:
+                self._take_released(target, policy, store, holds, done, deletes=deletes)
             if self._scope.marks:
-                if takes_released:
-                    self._take_released(target, policy, store, holds, done)
                 self._mark(target, policy, store, holds, done)
         except FenceLostError:
             raise
@@ -122,8 +124,12 @@ class OrphanPass:
 
     def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
         """Returns the trash batches of the table that are not yet swept, oldest first."""
-        target = self._target(state, policy, frozenset(), others=())
-        return tuple(trash_batches(target.prefixes, self._around.store(state)))
+        target, store = self._target(state, policy, frozenset(), others=()), self._around.store(state)
+        held = (
+            *trash_batches(target.prefixes, store),
+            *batches_in_place(target.prefixes, state.uuid, store),
+        )
+        return tuple(sorted(held, key=lambda b: (b.header.marked_ms, b.location)))
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `ports.storage.OrphanFiles`."""
@@ -156,7 +162,7 @@ class OrphanPass:
         try:
             target, store = self._target(state, policy, in_flight), self._around.store(state)
             self._sweep(target, policy, store, holds, done, deletes=True, released_only=True)
-            self._take_released(target, policy, store, holds, done)
+            self._take_released(target, policy, store, holds, done, deletes=True)
             done.count_held(target, store)
         except FenceLostError:
             raise
@@ -177,7 +183,9 @@ class OrphanPass:
         # The claims of other tables do not matter: a file goes back to the place it was taken from.
         target = self._target(state, policy, frozenset(), others=())
         lease = AskedLease(holds, self._around.now_ms)
-        restore(target, self._around.store(state), mark_id, holds=lease, tell=tell)
+        store = self._around.store(state)
+        restore(target, store, mark_id, holds=lease, tell=tell)
+        restore_in_place(target, store, mark_id, holds=lease, tell=tell)
 
     def _sweep(
         self,
@@ -220,16 +228,36 @@ class OrphanPass:
         store: Store,
         holds: Callable[[], bool],
         done: _Done,
+        *,
+        deletes: bool,
     ) -> None:
-        remove_released(
+        """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
+        in place."""
+        in_place = policy.released_files is ReleasedHold.IN_PLACE
+        if self._scope.marks and not in_place:
+            remove_released(
+                target,
+                policy,
+                store,
+                self._around.reachability(target.state),
+                self._scratch(),
+                self._around.now_ms(),
+                holds=holds,
+                tell=done.taken.append,
+            )
+        hold_in_place(
             target,
             policy,
             store,
             self._around.reachability(target.state),
             self._scratch(),
             self._around.now_ms(),
+            marks=self._scope.marks and in_place,
+            deletes=deletes,
+            mark_id=self._scope.mark_id,
             holds=holds,
-            tell=done.taken.append,
+            tell_marked=done.marked.append,
+            tell_deleted=done.emptied.append,
         )
 
     def _mark(
@@ -274,7 +302,10 @@ class OrphanPass:
         try:
             done.count_held(target, store)
             in_trash = sorted(
-                held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                (
+                    *held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                    *held_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
+                ),
                 key=lambda h: (h.marked_ms or 0, h.mark_id),
             )
         except Exception as why:  # noqa: BLE001 - it is only reported
@@ -340,25 +371,33 @@ class _Done:
     waiting: HeldOrphans | None = None
     unlogged: UnloggedMetadata | None = None
     taken: list[Moved] = field(default_factory=list)
+    marked: list[InPlace] = field(default_factory=list)
     held_released: tuple[int, int] = (0, 0)
 
     @property
+    def begun(self) -> tuple[Moved | InPlace, ...]:
+        """The released files whose hold began."""
+        return (*self.taken, *self.marked)
+
+    @property
     def is_something(self) -> bool:
-        """Returns whether a file was moved or deleted."""
+        """Returns whether a file was marked, moved or deleted."""
         return (
             any(e.deleted_files or e.restored_files for e in self.emptied)
             or any(t.moved_files for t in self.trashed)
-            or any(t.files for t in self.taken)
+            or any(t.files for t in self.begun)
         )
 
     def count_held(self, target: Target, store: Store) -> None:
-        """Counts the released files that the trash holds."""
+        """Counts the released files that are held, in the trash or in place."""
         taken = {header.mark_id for t in self.taken for header in t.headers}
         files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
         for header in read_batch_headers(target.prefixes, store):
             if header.released and header.mark_id not in taken:
                 for file in files_of(store, header, manifest_location(header)):
                     files, size_bytes = files + 1, size_bytes + file.size_bytes
+        for mark in marks_of(target.prefixes, target.state.uuid, store):
+            files, size_bytes = files + mark.files, size_bytes + mark.size_bytes
         self.held_released = files, size_bytes
 
     def released(self, stopped: Exception | None = None) -> ReleasedWork:
@@ -366,13 +405,13 @@ class _Done:
         emptied = [e for e in self.emptied if e.released]
         held_files, held_bytes = self.held_released
         return ReleasedWork(
-            released_files=sum(t.files for t in self.taken),
-            released_bytes=sum(t.size_bytes for t in self.taken),
+            released_files=sum(t.files for t in self.begun),
+            released_bytes=sum(t.size_bytes for t in self.begun),
             deleted_files=sum(e.deleted_files for e in emptied),
             deleted_bytes=sum(e.deleted_bytes for e in emptied),
             held_files=held_files,
             held_bytes=held_bytes,
-            skipped_files=sum(t.skipped for t in self.taken),
+            skipped_files=sum(t.skipped for t in self.begun),
             stopped=stopped,
         )
 

@@ -1,14 +1,19 @@
-"""Changes of files in an object store, many at once: a request to it takes far longer than its work."""
+"""Requests to an object store, many at once: a request to it takes far longer than its work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import TypeVar
+
+from iceberg_maint.core.removal.released_files import ReleasedFile
+from iceberg_maint.ports.storage import Store, StoredFile
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_AT_ONCE, _PER_READER = 16, 100
+"""The number of files whose facts are read from storage at once, and of files that one reader takes."""
 
 
 def changed(
@@ -41,3 +46,20 @@ def changed(
                 )
                 if errors:
                     raise errors[0]
+
+
+def with_facts(
+    files: Iterator[ReleasedFile], store: Store
+) -> Iterator[tuple[ReleasedFile, StoredFile | None]]:
+    """Yields each file with what storage has at its path, in order."""
+    if store.at_once == 1:
+        yield from ((file, store.stat(file.path)) for file in files)
+        return
+
+    def stats(share: list[ReleasedFile]) -> list[StoredFile | None]:
+        return [store.stat(file.path) for file in share]
+
+    with ThreadPoolExecutor(_AT_ONCE) as readers:
+        while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
+            shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
+            yield from zip(chunk, chain.from_iterable(readers.map(stats, shares)), strict=True)

@@ -26,6 +26,7 @@ _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
 _KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING, Kept.RELEASED)
 """The reasons why a path keeps the file, strongest first. The rank is in the column `why`."""
 _ORPHAN = "orphan"
+_PLACE_OF = {kind: place for place, kind in enumerate(REMOVAL_ORDER)}
 _RANK = "(SELECT min(why) FROM reached WHERE reached.key = listed.key)"
 _NAMED_ELSEWHERE = "EXISTS (SELECT 1 FROM elsewhere WHERE elsewhere.name = listed.name)"
 
@@ -38,11 +39,13 @@ class PathTables:
         self._file, self._same = file, same
         places = [parse_location(p, same) for p in prefixes]
         self._below = [(p.store.casefold(), p.key.rstrip(b"/") + b"/") for p in places]
-        self._folder: tuple[str | None, tuple[str, bytes] | None] = (None, None)
+        self._folder: tuple[str | None, tuple[str, bytes, bool] | None] = (None, None)
         file.unlink(missing_ok=True)
         self._db = sqlite3.connect(file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
             self._db.execute(f"PRAGMA {pragma}")
+        # One transaction for all: the file is scratch, and a commit writes every changed page.
+        self._db.execute("BEGIN")
         self._db.execute(
             "CREATE TABLE listed (key BLOB, name BLOB, store TEXT, path BLOB, size INT, ms INT, kept TEXT)"
         )
@@ -68,8 +71,8 @@ class PathTables:
 
     def _listed(self, entry: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
         file, reason = entry
-        store, key = self._place(file.path)
-        if not self._is_below(store, key):
+        store, key, below = self._place(file.path)
+        if not below:
             raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
         path = _bytes(file.path)
         return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, reason
@@ -81,8 +84,7 @@ class PathTables:
         while chunk := list(islice(paths, _ROWS)):
             rows, elsewhere = [], []
             for path in chunk:
-                store, key = self._place(path)
-                below = self._is_below(store, key)
+                store, key, below = self._place(path)
                 rows.append((_hashed(key), store, _bytes(path), rank, below))
                 if not below:
                     elsewhere.append((_hashed(_name(key)),))
@@ -103,12 +105,12 @@ class PathTables:
 
     def _released(self, file: ReleasedFile) -> tuple[object, ...] | None:
         try:
-            store, key = self._place(file.path)
+            _, key, below = self._place(file.path)
         except ValueError:
             return None
-        kind, path = REMOVAL_ORDER.index(file.kind), _bytes(file.path)
-        size, below = file.size_bytes, self._is_below(store, key)
-        return _hashed(key), _hashed(_name(key)), path, kind, size, file.snapshot_id, file.committed_ms, below
+        kind, path = _PLACE_OF[file.kind], _bytes(file.path)
+        name, size = _hashed(_name(key)), file.size_bytes
+        return _hashed(key), name, path, kind, size, file.snapshot_id, file.committed_ms, below
 
     def releases_manifests(self) -> bool:
         """Returns whether a manifest is among the released files, so that data files may be as well."""
@@ -184,6 +186,16 @@ class PathTables:
         key = _hashed(self._place(path)[1])
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
 
+    def keeps(self, path: str) -> bool:
+        """Returns whether anything references a file with this path, or a file of its name outside the
+        prefixes."""
+        key = self._place(path)[1]
+        row = self._db.execute(
+            "SELECT 1 FROM reached WHERE key = ? UNION ALL SELECT 1 FROM elsewhere WHERE name = ? LIMIT 1",
+            (_hashed(key), _hashed(_name(key))),
+        ).fetchone()
+        return row is not None
+
     def counts(self) -> ScanCounts:
         """Returns the numbers of files and bytes by their classification."""
         totals = {
@@ -249,27 +261,30 @@ class PathTables:
         )
         return (_text(path) for (path,) in rows)
 
-    def _place(self, path: str) -> tuple[str, bytes]:
-        """Returns the store and the key of a path. A folder is parsed once for files that follow one another."""
+    def _place(self, path: str) -> tuple[str, bytes, bool]:
+        """Returns the store and the key of a path, and whether it is below a prefix. A folder is parsed once for
+        files that follow one another."""
         folder, _, name = path.rpartition("/")
         if folder != self._folder[0]:
             self._folder = folder, self._parsed(folder)
         parsed = self._folder[1]
         if parsed is None or name in ("", ".", "..") or "%" in name or not name.isascii():
             location = parse_location(path, self._same)
-            return location.store, location.key
-        return parsed[0], parsed[1] + name.lower().encode()
+            return location.store, location.key, self._is_below(location.store, location.key)
+        store, start, below = parsed
+        return store, start + name.lower().encode(), below
 
-    def _parsed(self, folder: str) -> tuple[str, bytes] | None:
-        """Returns the store of a folder and the start of the keys of its files. None if the text may have
-        another meaning with a name after it."""
+    def _parsed(self, folder: str) -> tuple[str, bytes, bool] | None:
+        """Returns the store of a folder, the start of the keys of its files, and whether these are below a prefix.
+        None if the text may have another meaning with a name after it."""
         if folder.endswith("/"):  # `s3:/` of `s3://bucket`
             return None
         try:
             location = parse_location(folder, self._same)
         except ValueError:
             return None
-        return location.store, location.key.rstrip(b"/") + b"/"
+        start = location.key.rstrip(b"/") + b"/"
+        return location.store, start, self._is_below(location.store, start)
 
     def _is_below(self, store: str, key: bytes) -> bool:
         return any(
@@ -279,9 +294,7 @@ class PathTables:
     def _insert(self, statement: str, rows: Iterable[tuple[object, ...]]) -> None:
         rows = iter(rows)
         while chunk := list(islice(rows, _ROWS)):
-            self._db.execute("BEGIN")
             self._db.executemany(statement, chunk)
-            self._db.execute("COMMIT")
 
 
 def _hashed(key: bytes) -> bytes:

@@ -10,13 +10,9 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from iceberg_maint.core.model.location import Location, parse_location
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import (
     Kept,
@@ -28,6 +24,7 @@ from iceberg_maint.core.removal.orphans import (
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.released_files import Release, ReleasedFile
+from iceberg_maint.orphans.parallel import with_facts
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
 from iceberg_maint.orphans.scan import (
@@ -38,14 +35,11 @@ from iceberg_maint.orphans.scan import (
     read_reached,
 )
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.spelling import PrefixSpelling
 from iceberg_maint.orphans.stored_releases import add_names, stored_releases
 from iceberg_maint.orphans.trash import Moved, move_files, put_back_reached, tidy_trash
-from iceberg_maint.orphans.trash_manifest import restored_paths, trashed_file
+from iceberg_maint.orphans.trash_manifest import RELEASED_BY, restored_paths, trashed_file
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-
-_RELEASED_BY = " released by the expiry of snapshot "
-_AT_ONCE, _PER_READER = 16, 100
-"""The number of files whose facts are read from storage at once, and of files that one reader takes."""
 
 
 def remove_released(
@@ -72,7 +66,9 @@ def remove_released(
     paths = PathTables(scratch / f"released-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         pending = pending_manifests(target.state, policy, now_ms)
-        _read(paths, target, store, reachability, pending, [release for _, release in releases])
+        read_releases(paths, target, store, reachability, pending, [release for _, release in releases])
+        if paths.releases_manifests():
+            check_second_opinion(paths, target, reachability)
         progress = Moved([])
         paths.add_taken(_same_files(paths, target, store, pending, progress))
         try:
@@ -87,12 +83,12 @@ def remove_released(
             tell(progress)
     finally:
         paths.close()
-    for location, _ in releases:
-        store.delete(location)
+    for file, _ in releases:
+        store.delete(file.path)
     tidy_trash(target, store)
 
 
-def _read(
+def read_releases(
     paths: PathTables,
     target: Target,
     store: Store,
@@ -100,13 +96,12 @@ def _read(
     pending: PendingManifests,
     releases: list[Release],
 ) -> None:
-    """Reads what is referenced, and what the removed snapshots name beyond it."""
+    """Adds what is referenced, and what the removed snapshots name beyond it."""
     paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
     _read_current(paths, target, store, reachability, pending)
     add_names(paths, releases, reachability)
     if paths.releases_manifests():
         _read_current(paths, target, store, reachability, pending)
-        check_second_opinion(paths, target, reachability)
 
 
 def _read_current(
@@ -130,9 +125,9 @@ def _same_files(
     """Yields the released files that storage has and that may be removed by their name, each in the spelling
     of its prefix."""
     rules = NameRules(target.state, pending)
-    roots = [(prefix.rstrip("/"), parse_location(prefix, target.same)) for prefix in target.prefixes]
-    for file, stored in _with_facts(paths.released(), store):
-        spelled = _below_prefix(parse_location(file.path, target.same), roots)
+    spelling = PrefixSpelling(target.prefixes, target.same)
+    for file, stored in with_facts(paths.released(), store):
+        spelled = spelling.below(file.path)
         if (
             spelled is not None
             and stored is not None
@@ -142,34 +137,6 @@ def _same_files(
             yield file, StoredFile("".join(spelled), stored.size_bytes, stored.modified_ms)
         else:
             progress.skipped += 1
-
-
-def _with_facts(
-    files: Iterator[ReleasedFile], store: Store
-) -> Iterator[tuple[ReleasedFile, StoredFile | None]]:
-    """Yields each file with what storage has at its path, in order."""
-    if store.at_once == 1:
-        yield from ((file, store.stat(file.path)) for file in files)
-        return
-    with ThreadPoolExecutor(_AT_ONCE) as readers:
-        while chunk := list(islice(files, _PER_READER * _AT_ONCE)):
-            shares = [chunk[n : n + _PER_READER] for n in range(0, len(chunk), _PER_READER)]
-            facts = chain.from_iterable(readers.map(partial(_stats, store), shares))
-            yield from zip(chunk, facts, strict=True)
-
-
-def _below_prefix(place: Location, roots: Sequence[tuple[str, Location]]) -> tuple[str, str] | None:
-    """Returns the prefix that the path is below, and the rest of the path. None if only another spelling of
-    the folders is below a prefix."""
-    for prefix, root in roots:
-        folder = root.path.rstrip("/")
-        if place.store.casefold() == root.store.casefold() and place.path.startswith(f"{folder}/"):
-            return prefix, place.path[len(folder) :]
-    return None
-
-
-def _stats(store: Store, files: list[ReleasedFile]) -> list[StoredFile | None]:
-    return [store.stat(file.path) for file in files]
 
 
 def _move(
@@ -202,7 +169,7 @@ def _move(
 
 def _kind(line: TrashedFile) -> str:
     """Returns the kind of a released file. A kind that names others moves after all of them."""
-    return line.why.partition(_RELEASED_BY)[0]
+    return line.why.partition(RELEASED_BY)[0]
 
 
 def _below(paths: PathTables, prefix: str) -> Iterator[Orphan]:
@@ -214,4 +181,4 @@ def _lines(paths: PathTables, prefix: str, mark_id: str) -> Iterator[TrashedFile
     start = prefix.rstrip("/") + "/"
     for file, kind, snapshot_id in paths.taken():
         if file.path.startswith(start):
-            yield trashed_file(file, prefix, mark_id, f"{kind.value}{_RELEASED_BY}{snapshot_id}")
+            yield trashed_file(file, prefix, mark_id, f"{kind.value}{RELEASED_BY}{snapshot_id}")

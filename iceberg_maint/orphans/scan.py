@@ -35,6 +35,7 @@ from iceberg_maint.core.removal.orphans import Kept, NameRules, ScanCounts, appr
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.orphans.in_place_marks import listed_files, marks_of
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
@@ -207,6 +208,8 @@ def scan(
         read_listed(paths, target, store, youngest_ms, pending)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
         releases = [r for _, r in stored_releases(target.prefixes, target.state.uuid, store)]
+        # A list is written before its releases are deleted.
+        marks = list(marks_of(target.prefixes, target.state.uuid, store))
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, store, reachability, pending)
         _check_reached(paths, target, store, started_ms)
@@ -219,8 +222,11 @@ def scan(
             reachability,
             versions_memo(scratch, target.state),
         )
-        # The files of an expiry are explained: they are no orphans while their release is stored.
+        # The files of an expiry are explained: they are no orphans while their release is stored or they are held
+        # in place.
         add_names(paths, releases, reachability)
+        for mark in marks:
+            paths.add_released(listed_files(store, mark))
         paths.keep_released()
         counts = paths.counts()
         if counts.orphan_files:

@@ -10,7 +10,7 @@ from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.removal.released_files import Release, RemovedSnapshot, collect
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.trash_manifest import trash_folder
-from iceberg_maint.ports.storage import Reachability, Store
+from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +41,10 @@ def record_release(prefix: str, store: Store, release: Release) -> None:
     store.create(location, (dumps(line).encode() + b"\n" for line in (header, *release.snapshots)))
 
 
-def stored_releases(prefixes: Iterable[str], table_uuid: str, store: Store) -> Iterator[tuple[str, Release]]:
-    """Yields location and content of each release stored below the prefixes. A line that cannot be read ends a
+def stored_releases(
+    prefixes: Iterable[str], table_uuid: str, store: Store
+) -> Iterator[tuple[StoredFile, Release]]:
+    """Yields file and content of each release stored below the prefixes. A line that cannot be read ends a
     release: the files of further snapshots wait for an orphan pass, as do those of another table."""
     for file in (f for prefix in prefixes for f in store.list(_folder(prefix))):
         lines = iter(store.read_lines(file.path))
@@ -52,7 +54,7 @@ def stored_releases(prefixes: Iterable[str], table_uuid: str, store: Store) -> I
             header = _StoredRelease("unreadable", "", "", "", 0)
         ours = header.table_uuid == table_uuid
         yield (
-            file.path,
+            file,
             Release(
                 header.release_id,
                 header.table,

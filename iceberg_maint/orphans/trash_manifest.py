@@ -23,6 +23,9 @@ from iceberg_maint.core.removal.orphans import (
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Store
 
+RELEASED_BY = " released by the expiry of snapshot "
+"""In a line's reason, between the kind of a released file and its snapshot."""
+
 _FIELDS = {"path": str, "trash_path": str, "size_bytes": int, "modified_ms": int, "why": str}
 """The fields of a manifest's line."""
 

@@ -16,8 +16,9 @@ VERSIONS = "iceberg_maint_tests/core/removal/test_unlogged_metadata.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_restore.py")
 LOCATIONS = "iceberg_maint_tests/core/model/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable_files.py"
-RELEASED, CORE_RELEASED, RELEASE = (
+RELEASED, IN_PLACE, CORE_RELEASED, RELEASE = (
     f"{_HERE}/test_released.py",
+    f"{_HERE}/test_in_place.py",
     "iceberg_maint_tests/core/removal/test_released_files.py",
     "iceberg_maint_tests/runner/test_release.py",
 )
@@ -109,6 +110,21 @@ MUTANTS = (
     Mutant("released files are orphans", "orphans/scan.py", "        paths.keep_released()\n", "", (RELEASED,)),
     Mutant("an expiry sweeps all trash", "orphans/trash.py", " and (m.released or not released_only)", "", (RELEASED,)),
     Mutant("manifests that stay are opened for candidates", "core/removal/released_files.py", "            if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):\n", "            add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),))\n            if True:\n", (RELEASED, CORE_RELEASED)),
+    Mutant("files held in place are proved once", "orphans/in_place_hold.py", "        self._read()\n        check_second_opinion(self._paths, self._target, self._reachability)\n", "        self._proved_at = self._reachability.metadata_location()\n", (IN_PLACE,)),
+    Mutant("what is registered during the deletion in place is gone", "orphans/in_place_hold.py", "if self._reachability.metadata_location() != self._proved_at:", "if False:", (IN_PLACE,)),
+    Mutant("one decoder is enough for files held in place", "orphans/in_place_hold.py", "        check_second_opinion(self._paths, self._target, self._reachability)\n", "", (IN_PLACE,)),
+    Mutant("the hold in place does not matter", "orphans/in_place_hold.py", ">= m.header.marked_ms + hold_ms", "> 0", (IN_PLACE,)),
+    Mutant("the older of two marks in place counts", "orphans/in_place_hold.py", "            self._paths.add_reached((f.path for f in listed_files(self._store, mark)), Kept.RELEASED)\n", "            pass\n", (IN_PLACE,)),
+    Mutant("a release of this run does not hold its files", "orphans/in_place_hold.py", "        self._paths.keep_released()\n", "", (IN_PLACE,)),
+    Mutant("files held in place go before a release is taken", "orphans/in_place_hold.py", "    if stored and not marks:\n        return\n", "", (IN_PLACE,)),
+    Mutant("any file at a path held in place may go", "orphans/in_place_hold.py", "            and file.is_same(stored.size_bytes, stored.modified_ms)\n", "", (IN_PLACE,)),
+    Mutant("files held in place are orphans", "orphans/scan.py", "            paths.add_released(listed_files(store, mark))\n", "            pass\n", (IN_PLACE,)),
+    Mutant("files held in place have one owner", "orphans/in_place_hold.py", "        check_folders(target.state, target.same, store, reachability, memo, folders)\n", "", (IN_PLACE,)),
+    Mutant("restored files are deleted in place", "orphans/in_place_hold.py", "            paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)\n", "", (IN_PLACE,)),
+    Mutant("a mark in place that was cut off counts", "orphans/in_place_hold.py", "sum(1 for _ in listed_files(store, mark)) == mark.files", "True", (IN_PLACE,)),
+    Mutant("a crash begins a second hold in place", "orphans/in_place_hold.py", "if not _is_marked(file, release, own)]", "]", (IN_PLACE,)),
+    Mutant("a release ends before its list is written", "orphans/in_place_hold.py", "    if unmarked or due:\n        memo", "    for file, _ in stored:\n        store.delete(file.path)\n    if unmarked or due:\n        memo", (IN_PLACE,)),
+    Mutant("a list may name any file", "orphans/in_place_marks.py", 'if not path.startswith(f"{root}/"):', "if False:", (IN_PLACE,)),
     Mutant("a release is stored after the commit", "runner/execute.py", "    record_release(work, batch, policy, runtime)\n", "", (RELEASE,)),
     Mutant("files of a lost expiry may go", "runner/release.py", "    if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
     Mutant("files of an unsettled expiry may go", "runner/release.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),

@@ -10,6 +10,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
 )
 BULK, PASSES = "orphans/test_bulk_deletion.py::test", "orphans/test_orphan_pass.py::test"
 RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
+IN_PLACE = "orphans/test_in_place.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
 REST = "spark/commit/test_rest_requirements.py::test"
@@ -782,6 +783,39 @@ REMOVING = (
             "orphans",
             "what is registered during the moves of released files stays away",
             f"{RELEASED}_file_that_is_registered_during_the_moves_is_restored",
+        ),
+    ),
+    Regression(
+        "held-in-place-and-registered-again",
+        "found in review",
+        "a released file stays at its path during the hold, and a writer registers it again",
+        "the current metadata are read before the deletion, and what they reference stays",
+        known(
+            "orphans",
+            "files held in place are proved once",
+            f"{IN_PLACE}_file_registered_again_during_the_hold_in_place_stays",
+        ),
+    ),
+    Regression(
+        "registered-during-the-deletion-in-place",
+        "found in review",
+        "a writer registers a file while files that were held in place are deleted",
+        "the catalog's pointer is looked at before every 1,000 files, and a changed table is read again",
+        known(
+            "orphans",
+            "what is registered during the deletion in place is gone",
+            f"{IN_PLACE}_file_registered_during_the_deletion_in_place_stays",
+        ),
+    ),
+    Regression(
+        "held-in-place-and-released-again",
+        "found in review",
+        "a file is registered again, and a second expiry releases it: the older mark deletes it before the second hold",
+        "a file of a younger mark waits for the hold of that mark",
+        known(
+            "orphans",
+            "a release of this run does not hold its files",
+            f"{IN_PLACE}_file_released_again_waits_for_the_younger_hold",
         ),
     ),
     Regression(

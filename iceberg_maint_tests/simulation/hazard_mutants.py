@@ -12,7 +12,7 @@ import pytest
 from iceberg_maint.core.commits import gate
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.unlogged_metadata import Standing
-from iceberg_maint.orphans import orphan_pass, scan, second_owner, trash
+from iceberg_maint.orphans import in_place_hold, orphan_pass, scan, second_owner, trash
 from iceberg_maint.orphans import released as releasing
 from iceberg_maint.runner import assess as surveying
 from iceberg_maint.runner import clocks, housekeeping, maintain
@@ -57,6 +57,15 @@ def released_files_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
+    "files held in place are looked for once more before they are deleted",
+    hazards.test_file_registered_again_while_it_is_held_in_place_stays,
+)
+def files_held_in_place_are_believed(patch: pytest.MonkeyPatch) -> None:
+    for name in ("read_reached", "check_second_opinion"):
+        patch.setattr(in_place_hold, name, lambda *_: None)
+
+
+@planted(
     "a newer version in another catalog refuses the pass",
     hazards.test_files_behind_a_restored_pointer_stay,
 )
@@ -78,7 +87,7 @@ def line_beside_ours_is_no_sign(patch: pytest.MonkeyPatch) -> None:
 )
 def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     nothing = lambda *_args, **_kwargs: None  # noqa: E731
-    for module in (orphan_pass, releasing, trash):
+    for module in (in_place_hold, orphan_pass, releasing, trash):
         patch.setattr(module, "check_folders", nothing)
     patch.setattr(scan, "check_lineage", nothing)
 

@@ -1,7 +1,8 @@
 """What must hold of snapshots and files whatever housekeeping does.
 
 I-9   every file of every retained snapshot is at its place
-I-10  what is moved is reached by nothing and older than the floor; what is swept was marked as long before
+I-10  what is moved is reached by nothing and older than the floor; what is swept, in the trash or in place, was marked
+      as long before
 I-12  no file of an open attempt is moved or deleted
       reached by any catalog, configured or not
 I-13  what is in use never expires: main, tags, registered readers, plans not yet done, bases of unsettled attempts,
@@ -61,7 +62,9 @@ class StorageRules:
         if path in lake.disk.lines or lake.disk.stat(path) is None:
             return
         watch.found["orphans deleted"] += 1
-        watch.hold("I-10", f"/{TRASH}/" in path, f"{path} is deleted at its place")
+        if f"/{TRASH}/" not in path:
+            self._deletes_in_place(path)
+            return
         origin = lake.disk.origin[path]
         reached = lake.reaching(origin)
         watch.hold("I-9", not reached, f"{origin} is deleted, which {reached} reach")
@@ -71,6 +74,22 @@ class StorageRules:
         held_ms = lake.now_ms - int(marked_ms)
         right = held_ms >= TRASH_HOLD_FLOOR_SECONDS * 1000
         watch.hold("I-10", right, f"{origin} is deleted after {held_ms} ms in the trash")
+
+    def _deletes_in_place(self, path: str) -> None:
+        """A file is about to be deleted that is not in the trash: an expiry released it, and it was held in place."""
+        watch, lake = self._watch, self._watch.world.lake
+        watch.found["deleted in place"] += 1
+        reached = lake.reaching(path)
+        watch.hold("I-9", not reached, f"{path} is deleted, which {reached} reach")
+        marked = [
+            json.loads(first)["header"]["marked_ms"]
+            for at, (first, *lines) in lake.disk.lines.items()
+            if f"/{TRASH}/in-place/" in at and any(json.loads(line)[0] == path for line in lines)
+        ]
+        right = bool(marked) and lake.now_ms - max(marked, default=0) >= TRASH_HOLD_FLOOR_SECONDS * 1000
+        watch.hold("I-10", right, f"{path} is deleted at its place, marked at {marked}")
+        flying = [a for a in watch.seen.attempts.values() if a.status in _OPEN and path in (a.files or ())]
+        watch.hold("I-12", not flying, f"{path} is deleted, which is of {flying}")
 
     def landed(self, table: SimTable) -> None:
         """A commit of ours is in the table."""

@@ -146,6 +146,23 @@ def test_released_files_that_another_catalog_reaches_stay() -> None:
         assert file.path in other.reach() - table.reach()
 
 
+def test_file_registered_again_while_it_is_held_in_place_stays() -> None:
+    with World(2, calm()).alive() as world:
+        table = only_table(world)
+        (file, other, *_) = data_files(table)
+        table.commit([f for f in table.live if f not in (file, other)], "delete")
+        world.lake.append(table, "p=b", 1)
+        world.pass_time(48 * HOUR_MS)
+        run(world, EXPIRE)
+        assert stored(world, [file.path, other.path])
+        world.lake.register(table, [file])
+        world.pass_time(48 * HOUR_MS)
+        run(world, EXPIRE, ORPHANS)
+        assert (stored(world, [file.path]), stored(world, [other.path])) == (True, False)
+        assert table.reach() <= set(world.lake.disk.files)
+        assert world.watch.found["deleted in place"] > 0
+
+
 def test_files_behind_a_restored_pointer_stay() -> None:
     with World(0, calm()).alive() as world:
         table = only_table(world)

@@ -27,6 +27,7 @@ from iceberg_maint.core.policy.data import (
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
+    ReleasedHold,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
 )
@@ -98,6 +99,9 @@ class World:
             # An age is a policy; in the other half of the worlds no reader's hold lapses.
             lapsing = replace(POLICY.expire_snapshots, reader_max_silence_seconds=7 * DAY_SECONDS)
             self.policy = replace(POLICY, expire_snapshots=lapsing)
+        if seed % 4 >= 2:
+            in_place = replace(POLICY.remove_orphan_files, released_files=ReleasedHold.IN_PLACE)
+            self.policy = replace(self.policy, remove_orphan_files=in_place)
         self.steps = 0
         self.runs = 0
         self.processes: list[Process] = []

@@ -6,12 +6,20 @@ Every field is one documented key, like those of `core.policy.data`. None means 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 DAY_SECONDS = 86_400
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
 """A file younger than this is never treated as an orphan, whatever the policy says."""
 TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
 """A file is not swept from the trash earlier than this after it was put there."""
+
+
+class ReleasedHold(StrEnum):
+    """Where files that an expiry released spend the hold: in the `trash`, or `in_place`."""
+
+    TRASH = "trash"
+    IN_PLACE = "in_place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,13 @@ class RemoveOrphanFilesPolicy:
         metadata={
             "doc": "time that orphans stay in the trash before they are swept",
             "minimum": TRASH_HOLD_FLOOR_SECONDS,
+        },
+    )
+    released_files: ReleasedHold = field(
+        default=ReleasedHold.TRASH,
+        metadata={
+            "doc": "where files that an expiry released spend the hold: trash moves them there, in_place lists "
+            "them, leaves them at their paths and deletes them there",
         },
     )
     writer_state_max_age_seconds: int | None = field(

@@ -31,6 +31,7 @@ class ReleasedKind(StrEnum):
 
 
 REMOVAL_ORDER = tuple(ReleasedKind)
+_KIND_OF = {kind: ReleasedKind(kind.value) for kind in FileKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def collect(
             size = manifest.length_bytes
             if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):
                 add(
-                    ReleasedFile(f.path, ReleasedKind(f.kind.value), f.size_bytes, number, at_ms)
+                    ReleasedFile(f.path, _KIND_OF[f.kind], f.size_bytes, number, at_ms)
                     for f in files(manifest)
                 )
         before = frozenset(manifest.path for manifest in listed)
