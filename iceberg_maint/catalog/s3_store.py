@@ -62,6 +62,7 @@ class S3Store(ArrowStore):
     """An S3 bucket. `properties` returns those of the FileIO with its newest credentials."""
 
     bulk = _KEYS_PER_REQUEST
+    resumes = True
 
     def __init__(
         self,
@@ -168,8 +169,10 @@ def _parsed_time(text: Any) -> datetime:
     try:
         time = datetime.fromisoformat(text)
     except (TypeError, ValueError):
-        return parse_timestamp(text)
-    return parse_timestamp(text) if time.tzinfo is None else time
+        time = parse_timestamp(text)
+    if time.tzinfo is None:
+        time = parse_timestamp(text)
+    return time
 
 
 def _bucket_and_key(location: str) -> tuple[str, str]:
