@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -167,10 +168,8 @@ def test_pass_killed_at_any_step_of_a_stopped_listing_loses_nothing(passes: Pass
             super().delete(path)
 
     store, passes.store = passes.store, Killing()
-    try:
+    with contextlib.suppress(Killed):
         finished(passes, 2)
-    except Killed:
-        pass
     assert passes.lake.lost() == []
     passes.store = store
     finished(passes, 4)
