@@ -297,7 +297,7 @@ def _read_later_metadata(
     later = (
         file
         for file in store.list(f"{root}/metadata")
-        if file.modified_ms is None or file.modified_ms >= started_ms
+        if not (file.modified_ms is not None and file.modified_ms < started_ms)
     )
     paths.add_listed(_with_reasons(later, root, rules, youngest_ms))
 

@@ -90,13 +90,16 @@ def trash(
         )
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
     progress = Moved([])
+    stopped: TimeUpError | None = None
     try:
-        for prefix in scan.target.prefixes:
-            _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+        try:
+            for prefix in scan.target.prefixes:
+                _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+        except TimeUpError as why:
+            stopped = why
         _put_back_reached(scan, store, reachability, progress)
-    except TimeUpError:
-        _put_back_reached(scan, store, reachability, progress)
-        raise
+        if stopped is not None:
+            raise stopped
     finally:
         tell(progress.as_trashed())
     reached_since = scan.counts.orphan_files - progress.files - progress.skipped

@@ -1022,8 +1022,8 @@ REMOVING = (
         "A pass that stops restores the files that were committed since",
         off(
             "orphans/trash.py",
-            "    except TimeUpError:\n        _put_back_reached(scan, store, reachability, progress)\n",
-            "    except TimeUpError:\n",
+            "            stopped = why\n",
+            "            raise\n",
             f"{TIME}_file_committed_while_a_stopped_pass_moves_is_put_back",
         ),
     ),
