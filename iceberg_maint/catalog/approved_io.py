@@ -68,7 +68,7 @@ class ApprovedStore:
 
     def __init__(self, store: Store, approved: ApprovedLocations) -> None:
         self._store, self._approved = store, approved
-        self.at_once, self.bulk = store.at_once, store.bulk
+        self.at_once, self.bulk, self.resumes = store.at_once, store.bulk, store.resumes
 
     def _at(self, *locations: str) -> Store:
         check(self._approved, locations, "a file")
@@ -77,6 +77,10 @@ class ApprovedStore:
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every file below an approved prefix."""
         return self._at(prefix).list(prefix)
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
+        """Yields the files below an approved prefix that are behind a path."""
+        return self._at(prefix).list_after(prefix, after)
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""

@@ -32,6 +32,7 @@ class LocalStore:
 
     at_once = 1  # a rename takes less time than a thread needs to begin
     bulk = 0
+    resumes = False
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
@@ -51,6 +52,10 @@ class LocalStore:
                         except FileNotFoundError:
                             continue  # removed since its folder was read
                         yield _stored(base + below, status)
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
+        """Not available: folders are listed in no order."""
+        raise NotImplementedError
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
@@ -128,6 +133,7 @@ class ArrowStore:
 
     at_once = 16
     bulk = 0
+    resumes = False
 
     def __init__(self, resolve: Callable[[str], tuple[FileSystem, str]]) -> None:
         self._resolve = resolve
@@ -147,6 +153,10 @@ class ArrowStore:
             info = infos.pop()  # releases its memory
             if info.type is FileType.File:
                 yield _of_info(base + info.path[len(root) :], info)
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
+        """Not available: Arrow returns a listing as a whole."""
+        raise NotImplementedError
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""

@@ -34,6 +34,7 @@ class FakeOrphanFiles:
         sweep: bool,
         takes_released: bool = True,
         holds: Callable[[], bool],  # noqa: ARG002 - same
+        is_over: Callable[[], bool] = lambda: False,  # noqa: ARG002 - same
     ) -> OrphanWork:
         """Returns the given work at once."""
         self.swept.append(sweep)

@@ -14,6 +14,26 @@ TRUSTED_MS = 100
 lost within this time was about to be lost anyway."""
 
 
+class TimeUpError(Exception):
+    """The pass has used up its time. It is continued by a later one."""
+
+
+class TimedLease:
+    """Checks the lease, and before it the time of the pass. The first check ignores the time, so that every pass
+    makes progress. Raises TimeUpError."""
+
+    def __init__(self, holds: Callable[[], bool], is_over: Callable[[], bool]) -> None:
+        self._holds, self._is_over = holds, is_over
+        self._is_first = True
+
+    def __call__(self) -> bool:
+        """Returns whether this run still has the lease."""
+        if not self._is_first and self._is_over():
+            raise TimeUpError
+        self._is_first = False
+        return self._holds()
+
+
 class AskedLease:
     """Checks the lease through `holds` whenever the last answer is older than `TRUSTED_MS` by the clock.
     A process that was stopped, or slept with the machine, therefore checks before it does anything else."""

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -22,15 +23,16 @@ from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFil
 from iceberg_maint.core.removal.orphans import HeldOrphans, ScanCounts, held_orphans
 from iceberg_maint.core.removal.released_files import Release
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
-from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.orphans.in_place_hold import InPlace, hold_in_place, restore_in_place
 from iceberg_maint.orphans.in_place_marks import batches_in_place, held_in_place, marks_of
-from iceberg_maint.orphans.lease_guard import AskedLease
+from iceberg_maint.orphans.lease_guard import AskedLease, TimedLease, TimeUpError
 from iceberg_maint.orphans.released import remove_released
 from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import record_release
-from iceberg_maint.orphans.trash import Emptied, Moved, Trashed, restore, sweep, trash
+from iceberg_maint.orphans.trash import Emptied, Moved, Trashed, require_lease, restore, sweep, trash
 from iceberg_maint.orphans.trash_manifest import (
     TrashBatch,
     files_of,
@@ -87,20 +89,25 @@ class OrphanPass:
         sweep: bool,
         takes_released: bool = True,
         holds: Callable[[], bool],
+        is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
-        """See `ports.storage.OrphanFiles`."""
+        """See `ports.storage.OrphanFiles`. A pass with an approval has no time limit: the digest that a person
+        approves names all of its files."""
         done = _Done()
         target, store = self._target(state, policy, in_flight), self._around.store(state)
         holds = AskedLease(holds, self._around.now_ms)
+        timed = holds if self._scope.approved is not None else TimedLease(holds, is_over)
         try:
             deletes = sweep and self._scope.sweeps
-            self._sweep(target, policy, store, holds, done, deletes=deletes)
+            self._sweep(target, policy, store, holds, done, deletes=deletes, proceeds=timed)
             if takes_released:
                 self._take_released(target, policy, store, holds, done, deletes=deletes)
             if self._scope.marks:
-                self._mark(target, policy, store, holds, done)
+                self._mark(target, policy, store, holds, done, timed)
         except FenceLostError:
             raise
+        except TimeUpError:
+            return replace(done.work(self._held(target, store, done)), unfinished=True)
         except Exception as why:
             if not done.is_something:
                 raise
@@ -197,6 +204,7 @@ class OrphanPass:
         *,
         deletes: bool,
         released_only: bool = False,
+        proceeds: Callable[[], bool] | None = None,
     ) -> None:
         try:
             sweep(
@@ -210,6 +218,7 @@ class OrphanPass:
                 mark_id=self._scope.mark_id,
                 released_only=released_only,
                 holds=holds,
+                proceeds=proceeds,
                 tell=done.emptied.append,
             )
         finally:
@@ -267,10 +276,39 @@ class OrphanPass:
         store: Store,
         holds: Callable[[], bool],
         done: _Done,
+        timed: Callable[[], bool],
+    ) -> None:
+        listing = StoredListing(
+            target.state.uuid,
+            target.prefixes,
+            store,
+            proceeds=partial(require_lease, timed),
+            requires=partial(require_lease, holds),
+        )
+        is_approved = self._scope.approved is not None
+        try:
+            self._mark_listed(target, policy, store, timed, done, None if is_approved else listing)
+        except TimeUpError:
+            listing.save()
+            raise
+        except (RefusedError, UnreadableTableError):
+            # A doubt about the listing must not outlive this pass.
+            listing.discard()
+            raise
+        listing.discard()
+
+    def _mark_listed(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: _Done,
+        listing: StoredListing | None,
     ) -> None:
         approved = self._scope.approved
         reachability = self._around.reachability(target.state)
-        orphan_scan = self._scan(target, policy, store, self._scratch(), reachability)
+        orphan_scan = self._scan(target, policy, store, self._scratch(), reachability, listing)
         try:
             done.counts, done.digest, done.unlogged = (
                 orphan_scan.counts,
@@ -320,6 +358,7 @@ class OrphanPass:
         store: Store,
         scratch: Path,
         reachability: Reachability | None = None,
+        listing: StoredListing | None = None,
     ) -> Scan:
         return scan(
             target,
@@ -329,6 +368,7 @@ class OrphanPass:
             scratch,
             self._around.now_ms(),
             approved=self._scope.approved,
+            listing=listing,
         )
 
     def _target(

@@ -172,6 +172,11 @@ class PathTables:
         for table in ("listed", "reached"):
             self._db.execute(f"CREATE INDEX IF NOT EXISTS {table}_key ON {table} (key)")
 
+    def forget_listed(self, paths: Iterable[str]) -> None:
+        """Removes listed files that are not at their places any more. `index` must have been called."""
+        keys = ((_hashed(self._place(path)[1]),) for path in paths)
+        self._insert("DELETE FROM listed WHERE key = ?", keys)
+
     def orphans(self) -> Iterator[Orphan]:
         """Yields listed files that have no reason to stay and that nothing references, ordered by path."""
         rows = self._db.execute(

@@ -39,8 +39,10 @@ from iceberg_maint.orphans.in_place_marks import listed_files, marks_of
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
+from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import add_names, stored_releases
 from iceberg_maint.orphans.trash_manifest import (
+    files_folder,
     files_of,
     manifest_location,
     read_batch_headers,
@@ -183,19 +185,23 @@ def scan(
     now_ms: int,
     *,
     approved: str | None = None,
+    listing: StoredListing | None = None,
 ) -> Scan:
     """Lists the table's prefixes and finds the unreferenced files. Moves and deletes nothing.
 
     `now_ms` is this machine's clock; it is only compared with the store's. `scratch` is a folder on local
     disk that keeps the contents of old metadata files for the next scan. `approved` is the digest of an
     earlier scan: then no file counts that is younger than the youngest one of that scan, so that files
-    that have since passed the minimum age do not change the digest. The caller closes `Scan.paths`.
+    that have since passed the minimum age do not change the digest. `listing` may hold files that an earlier
+    pass listed; ages count by the time when that pass began. The caller closes `Scan.paths`.
     Raises RefusedError, see `check_target`; ICM-111 for another table's metadata below a prefix or a
     second owner of this table, ICM-115, ICM-122, ICM-125; UnreadableTableError ICM-101 if any metadata
     cannot be read.
     """
     check_target(target, policy)
     started_ms = min(checked_clock(store, prefix, now_ms) for prefix in target.prefixes)
+    if listing is not None:
+        started_ms = min(started_ms, listing.begin(started_ms))
     paths = PathTables(scratch / f"orphans-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         pending = pending_manifests(target.state, policy, started_ms)
@@ -205,13 +211,17 @@ def scan(
         youngest_ms = min((youngest_ms, *_last_looks(target)))
         if approved is not None:
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
-        read_listed(paths, target, store, youngest_ms, pending)
+        read_listed(paths, target, store, youngest_ms, pending, listing)
+        if listing is not None and listing.resumed:
+            _read_later_metadata(paths, target, store, youngest_ms, pending, started_ms)
         paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
         releases = [r for _, r in stored_releases(target.prefixes, target.state.uuid, store)]
         # A list is written before its releases are deleted.
         marks = list(marks_of(target.prefixes, target.state.uuid, store))
         metadata_location = reachability.metadata_location()
         read_reached(paths, target, store, reachability, pending)
+        if listing is not None and listing.resumed:
+            paths.forget_listed(_moved_since(target, store, started_ms))
         _check_reached(paths, target, store, started_ms)
         # This includes tables in no configured catalog, and this table in another catalog.
         unlogged = check_lineage(
@@ -261,16 +271,50 @@ def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
 
 
 def read_listed(
-    paths: PathTables, target: Target, store: Store, youngest_ms: int, pending: PendingManifests
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    youngest_ms: int,
+    pending: PendingManifests,
+    listing: StoredListing | None = None,
 ) -> None:
-    """Adds the listed files. Raises RefusedError ICM-113 for a file that the store lists outside the
+    """Adds the listed files, those of `listing` if it is given. Raises RefusedError ICM-113 for a file that the store lists outside the
     prefix."""
     rules = NameRules(target.state, pending)
     try:
         for prefix in target.prefixes:
-            paths.add_listed(_with_reasons(store, prefix, rules, youngest_ms))
+            files = store.list(prefix) if listing is None else listing.files(prefix)
+            paths.add_listed(_with_reasons(files, prefix, rules, youngest_ms))
     except ValueError as error:
         raise RefusedError("ICM-113", f"{target.state.table}: {error}.", "report it.") from error
+
+
+def _read_later_metadata(
+    paths: PathTables,
+    target: Target,
+    store: Store,
+    youngest_ms: int,
+    pending: PendingManifests,
+    started_ms: int,
+) -> None:
+    """Adds the files of the metadata folder that are younger than the begin of a continued listing: pending
+    manifests, and metadata files of a second owner."""
+    rules, root = NameRules(target.state, pending), target.state.location.rstrip("/")
+    later = (
+        file
+        for file in store.list(f"{root}/metadata")
+        if not (file.modified_ms is not None and file.modified_ms < started_ms)
+    )
+    paths.add_listed(_with_reasons(later, root, rules, youngest_ms))
+
+
+def _moved_since(target: Target, store: Store, started_ms: int) -> Iterator[str]:
+    """Yields the original paths of files that were moved to the trash since a continued listing began."""
+    for header in read_batch_headers(target.prefixes, store):
+        if header.marked_ms >= started_ms:
+            folder = files_folder(header.prefix, header.mark_id)
+            for file in store.list(folder):
+                yield header.prefix.rstrip("/") + file.path[len(folder) :]
 
 
 def read_reached(
@@ -296,10 +340,10 @@ def read_reached(
 
 
 def _with_reasons(
-    store: Store, prefix: str, rules: NameRules, youngest_ms: int
+    files: Iterator[StoredFile], prefix: str, rules: NameRules, youngest_ms: int
 ) -> Iterator[tuple[StoredFile, Kept | None]]:
     root = prefix.rstrip("/")
-    for file in store.list(prefix):
+    for file in files:
         if not file.path.startswith(root + "/"):
             raise ValueError(f"the listing of {prefix} contains {file.path}, which is not below it")
         reason = rules.kept(file.path[len(root) :], file.modified_ms)

@@ -17,6 +17,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.orphans.bulk_deletion import deleted_in_bulk
+from iceberg_maint.orphans.lease_guard import TimeUpError
 from iceberg_maint.orphans.parallel import changed
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
@@ -76,7 +77,7 @@ def trash(
     First the metadata are read again, and each file is checked again. A file that was committed during the
     moves is restored. `approved` is the digest that a person approves. `holds` checks the lease before
     every file. `tell` receives what was done, however it ends. Raises RefusedError ICM-122 if the share is
-    abnormal and not approved, FenceLostError.
+    abnormal and not approved, FenceLostError, and TimeUpError if `holds` does.
     """
     if scan.needs_approval and approved != scan.digest:
         counts = scan.counts
@@ -89,10 +90,16 @@ def trash(
         )
     read_reached(scan.paths, scan.target, store, reachability, scan.pending)
     progress = Moved([])
+    stopped: TimeUpError | None = None
     try:
-        for prefix in scan.target.prefixes:
-            _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+        try:
+            for prefix in scan.target.prefixes:
+                _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+        except TimeUpError as why:
+            stopped = why
         _put_back_reached(scan, store, reachability, progress)
+        if stopped is not None:
+            raise stopped
     finally:
         tell(progress.as_trashed())
     reached_since = scan.counts.orphan_files - progress.files - progress.skipped
@@ -151,7 +158,7 @@ def move_files(
 ) -> None:
     """Writes the manifest of a trash batch, then moves its files in their order. Files of one stage may move at once.
     A file that changed or is gone is skipped. Raises FenceLostError."""
-    _require(holds)
+    require_lease(holds)
     store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
 
@@ -162,7 +169,7 @@ def move_files(
         store.move(line.path, line.trash_path)
         return True
 
-    for line, is_moved in changed(lines(), move, store.at_once, lambda: _require(holds), stage_of):
+    for line, is_moved in changed(lines(), move, store.at_once, lambda: require_lease(holds), stage_of):
         if is_moved:
             progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
         else:
@@ -204,6 +211,7 @@ def sweep(
     mark_id: str | None = None,
     released_only: bool = False,
     holds: Callable[[], bool] = lambda: True,
+    proceeds: Callable[[], bool] | None = None,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
     """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
@@ -213,8 +221,10 @@ def sweep(
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
     regardless of the hold and of anything that forbids deletion, because until then readers miss it.
-    `tell` receives what was done to each trash batch, however it ends. Returns the batches from which
-    files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
+    `proceeds` checks the lease and the time before files are deleted; without it `holds` does. `tell` receives
+    what was done to each trash batch, however it ends. Returns the batches from which
+    files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError,
+    TimeUpError.
     """
     marks = [
         m
@@ -239,7 +249,9 @@ def sweep(
         if due:
             memo = versions_memo(scratch, target.state)
             check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
-        swept = tuple(_sweep_one(h, reached[manifest_location(h)], store, scratch, holds, tell) for h in due)
+        swept = tuple(
+            _sweep_one(h, reached[manifest_location(h)], store, scratch, proceeds or holds, tell) for h in due
+        )
     finally:
         paths.close()
     tidy_trash(target, store)
@@ -277,7 +289,7 @@ def _put_back_of(
     try:
         for line in files_of(store, header, manifest_location(header)) if reached else ():
             if line.path in reached and store.stat(line.trash_path) is not None:
-                _require(holds)
+                require_lease(holds)
                 restored += _put_back(store, line)
     finally:
         if restored:
@@ -307,11 +319,11 @@ def _sweep_one(
                 files_folder(header.prefix, header.mark_id),
                 scratch / f"trash-{header.table_uuid}.db",
             )
-            for line, is_gone in deleted_in_bulk(lines, place, store, rows, lambda: _require(holds)):
+            for line, is_gone in deleted_in_bulk(lines, place, store, rows, lambda: require_lease(holds)):
                 done = _deleted(done, line, gone=is_gone)
         else:
             delete = partial(_delete, store)
-            for (line, _), gone in changed(lines, delete, store.at_once, lambda: _require(holds)):
+            for (line, _), gone in changed(lines, delete, store.at_once, lambda: require_lease(holds)):
                 if gone is not None:
                     done = _deleted(done, line, gone=gone)
         if not done.left_files:
@@ -401,11 +413,12 @@ def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
 def _while_lease_held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
     """Yields the files as long as this run has the lease. Raises FenceLostError."""
     for file in files:
-        _require(holds)
+        require_lease(holds)
         yield file
 
 
-def _require(holds: Callable[[], bool]) -> None:
+def require_lease(holds: Callable[[], bool]) -> None:
+    """Raises FenceLostError if this run has lost the lease."""
     if not holds():
         raise FenceLostError("another run holds the table's lease. No further file is changed.")
 

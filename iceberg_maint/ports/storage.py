@@ -26,14 +26,20 @@ class StoredFile:
 class Store(Protocol):
     """The files of one table. Raises RefusedError ICM-125 if access is denied. `at_once` is the number of changes
     that may run at the same time, from different threads. `bulk` is the number of files that one request deletes, 0
-    if the store has no such request."""
+    if the store has no such request. `resumes`: a listing can be continued behind any of its files."""
 
     at_once: int
     bulk: int
+    resumes: bool
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Streams every file below the prefix, in no order. Does not follow links. A prefix that does not
         exist has no files."""
+        ...
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
+        """Streams the files below the prefix in the one order of the store, from the first one behind the path
+        `after`; all of them if it is empty. Raises NotImplementedError if the store does not resume."""
         ...
 
     def stat(self, path: str) -> StoredFile | None:
@@ -83,7 +89,8 @@ class OrphanWork:
     the trash manifests that it wrote. `restored_files` were in the trash and are reachable. `left_files` are
     still in the trash although their hold is over. `held` is the content of the trash at the end, and the
     files that wait for approval; None if it is unknown. `unlogged` is the sign of a second owner, None
-    without a scan. `stopped` is the error that ended the pass after a part of this work.
+    without a scan. `stopped` is the error that ended the pass after a part of this work. `unfinished`: the pass
+    used up its time, and the next one continues it.
     """
 
     listed_files: int
@@ -103,6 +110,7 @@ class OrphanWork:
     unlogged: UnloggedMetadata | None = None
     stopped: Exception | None = None
     released: ReleasedWork | None = None
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +141,16 @@ class OrphanFiles(Protocol):
         sweep: bool,
         takes_released: bool = True,
         holds: Callable[[], bool],
+        is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
         """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
 
         With `takes_released` the files of stored releases go to the trash first; without it they stay.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
-        still holds the lease. Raises FenceLostError. Raises RefusedError ICM-110 to 115, 122, 125 before
-        the first file is moved or deleted. After that, it returns the error as `stopped`.
+        still holds the lease. `is_over` returns whether the pass has used up its time; it is asked between the
+        pages of the listing and between groups of moves and deletions. Raises FenceLostError. Raises
+        RefusedError ICM-110 to 115, 122, 125 before the first file is moved or deleted. After that, it returns
+        the error as `stopped`.
         """
         ...
 

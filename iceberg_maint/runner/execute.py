@@ -127,7 +127,10 @@ def execute(
     runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,
-        _BATCH_STATUS[attempt_result.outcome],
+        # The next run takes up an orphan pass that used up its time.
+        BatchStatus.PLANNED
+        if attempt_result.reason is Reason.TIME_BUDGET
+        else _BATCH_STATUS[attempt_result.outcome],
         outcome,
         _histories(attempt_result, histories, policy, runtime),
     )

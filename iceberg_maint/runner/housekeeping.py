@@ -46,6 +46,7 @@ def remove_orphans(
     if state is None:
         return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "another table has this name now")
     open_attempts = runtime.ledger.open_attempts(batch.table_uuid)
+    limit, started = policy.max_run_seconds, runtime.clock.monotonic_seconds()
     try:
         if doubtful := doubtful_clocks(batch, runtime):
             return doubtful
@@ -56,6 +57,7 @@ def remove_orphans(
             sweep=work.sweep,
             takes_released=takes_released(state, runtime),
             holds=lambda: is_held(state, runtime, lease),
+            is_over=lambda: limit is not None and runtime.clock.monotonic_seconds() - started >= limit,
         )
     except FenceLostError:
         raise
@@ -70,6 +72,9 @@ def remove_orphans(
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
         message = str(orphan_work.stopped) if refused else one_line(orphan_work.stopped)
         return AttemptResult(status, _reason(orphan_work.stopped), message, work=orphan_work)
+    if orphan_work.unfinished:
+        message = f"stopped after max_run_seconds={limit}; the next run continues the pass"
+        return AttemptResult(OutcomeStatus.IMPROVED, Reason.TIME_BUDGET, message, work=orphan_work)
     if orphan_work.needs_approval:
         message = (
             f"ICM-122 {orphan_work.orphan_files} of {orphan_work.listed_files} files look orphaned; "

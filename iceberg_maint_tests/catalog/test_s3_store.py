@@ -64,6 +64,15 @@ def test_listing_takes_one_request_per_page_and_is_that_of_arrow(store: S3Store,
     assert bucket.requests == ["GET"] * 3  # pages of 50 objects
 
 
+def test_listing_after_any_path_is_the_rest_of_the_listing(store: S3Store, bucket: Bucket) -> None:
+    for n in range(120):
+        bucket.objects[f"w/t/data/p={n}/a b+é&%2F"] = (b"x" * n, time.time())
+    bucket.objects["w/t/d//2"] = (b"", time.time())
+    listed = list(store.list(ROOT))
+    for at in (0, 1, 49, 50, 77, 120):
+        assert list(store.list_after(ROOT, listed[at].path)) == listed[at + 1 :]
+
+
 def test_listing_asks_for_the_next_page_when_it_is_needed(store: S3Store, bucket: Bucket) -> None:
     for n in range(120):
         bucket.objects[f"w/t/{n:03d}"] = (b"x", time.time())

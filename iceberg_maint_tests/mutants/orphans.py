@@ -81,7 +81,7 @@ MUTANTS = (
     Mutant("any share is normal", "orphans/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
     Mutant("any digest approves", "orphans/orphan_pass.py", "if orphan_scan.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("a live file waits in the trash for the hold", "orphans/trash.py", "                _put_back_of(header, reached[manifest_location(header)], store, holds, tell)\n", "                pass\n", (OPERATION,)),
-    Mutant("a live file is put back without the lease", "orphans/trash.py", "                _require(holds)\n                restored", "                restored", TRASH),
+    Mutant("a live file is put back without the lease", "orphans/trash.py", "                require_lease(holds)\n                restored", "                restored", TRASH),
     Mutant("the older of two files of one path is put back", "orphans/trash.py", "key=lambda m: m.marked_ms, reverse=True", "key=lambda m: m.marked_ms", TRASH),
     Mutant("the metadata is read once", "orphans/trash.py", "    read_reached(scan.paths, scan.target, store, reachability, scan.pending)\n    progress", "    progress", TRASH),
     Mutant("what is committed during the moves stays away", "orphans/trash.py", "        _put_back_reached(scan, store, reachability, progress)\n", "", TRASH),

@@ -11,6 +11,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
 BULK, PASSES = "orphans/test_bulk_deletion.py::test", "orphans/test_orphan_pass.py::test"
 RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
 IN_PLACE = "orphans/test_in_place.py::test"
+TIME = "orphans/test_time_limit.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
 REST = "spark/commit/test_rest_requirements.py::test"
@@ -1019,6 +1020,57 @@ REMOVING = (
             'f"{folder}/".startswith(',
             'True or f"{folder}/".startswith(',
             f"{PASSES}_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass",
+        ),
+    ),
+    Regression(
+        "listing-of-an-earlier-pass",
+        "found in review",
+        "A pass lists files and stops. They are committed before the next pass, which moves what the first one listed",
+        "The pass that moves reads the metadata after the last file is listed, and judges all files by them",
+        off(
+            "orphans/scan.py",
+            "        started_ms = min(started_ms, listing.begin(started_ms))\n",
+            "        started_ms = min(started_ms, listing.begin(started_ms))\n"
+            "        was = globals().setdefault(target.state.uuid, list(reachability.paths()))\n"
+            "        reachability.paths = lambda: iter(was)\n"
+            "        reachability.second_opinion = lambda most: iter(())\n",
+            f"{TIME}_file_committed_between_two_passes_of_a_listing_stays",
+        ),
+    ),
+    Regression(
+        "age-during-a-long-listing",
+        "found in review",
+        "A file of a write under way passes the minimum age while a listing is continued over several passes",
+        "Ages count from the begin of the listing",
+        off(
+            "orphans/scan.py",
+            "        started_ms = min(started_ms, listing.begin(started_ms))\n",
+            "        listing.begin(started_ms)\n",
+            f"{TIME}_file_that_grew_old_during_a_listing_stays",
+        ),
+    ),
+    Regression(
+        "commit-while-a-pass-stops",
+        "found in review",
+        "A file is committed after its move, and the pass stops for time before its end",
+        "A pass that stops restores the files that were committed since",
+        off(
+            "orphans/trash.py",
+            "            stopped = why\n",
+            "            raise\n",
+            f"{TIME}_file_committed_while_a_stopped_pass_moves_is_put_back",
+        ),
+    ),
+    Regression(
+        "gap-in-a-stored-listing",
+        "found in review",
+        "A part of a stored listing is torn, is lost or belongs to another table",
+        "A stored listing that is not whole is deleted, and the pass lists all files",
+        off(
+            "orphans/stored_listing.py",
+            "self.resumed = bool(self._parts) and self._is_usable(now_ms)",
+            "self.resumed = bool(self._parts)",
+            f"{TIME}_stored_listing_that_is_not_whole_is_discarded",
         ),
     ),
 )

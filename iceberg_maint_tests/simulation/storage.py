@@ -26,7 +26,7 @@ _MANIFEST = ".m0"
 class ProcessStore:
     """`ports.storage.Store` over the lake's disk."""
 
-    at_once, bulk = 1, 0
+    at_once, bulk, resumes = 1, 0, True
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -35,6 +35,10 @@ class ProcessStore:
     def list(self, prefix: str) -> Iterator[StoredFile]:
         found: Iterator[StoredFile] = self._step("list", lambda: self._disk.list(prefix))
         return found
+
+    def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
+        listed = sorted(self.list(prefix), key=lambda file: file.path)
+        return (file for file in listed if file.path > after)
 
     def stat(self, path: str) -> StoredFile | None:
         return self._disk.stat(path)

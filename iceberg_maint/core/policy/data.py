@@ -304,7 +304,11 @@ class Policy:
     mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
     paused: bool = _key(False, "do not maintain the table")
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
-    max_run_seconds: int | None = _key(3600, "no new batch starts after this time in one run", minimum=1)
+    max_run_seconds: int | None = _key(
+        3600,
+        "no new batch starts after this time in one run; an orphan pass stops after it and continues later",
+        minimum=1,
+    )
     ledger_keep_days: int | None = _key(
         90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,11 @@ _numbers = itertools.count(1)
 class StoreClock(SystemClock):
     """The machine's clock, as far ahead as the store's; waits for nothing."""
 
-    def __init__(self, store: ShiftedStore) -> None:
-        self._store = store
+    def __init__(self, store: ShiftedStore, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._seconds = store, seconds
+
+    def monotonic_seconds(self) -> float:
+        return self._seconds()
 
     def now_ms(self) -> int:
         return self._store.local_now_ms()
@@ -64,6 +69,7 @@ class Passes:
     scope: Scope = field(default_factory=Scope)
     around: dict[str, Any] = field(default_factory=dict)
     ledger_clock: Any = None
+    seconds: Callable[[], float] = time.monotonic
 
     @property
     def ledger(self) -> SqlLedger:
@@ -84,7 +90,7 @@ class Passes:
         return Runtime(
             catalogs={TABLE.catalog: self.lake.catalog},
             ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
-            clock=StoreClock(self.store),
+            clock=StoreClock(self.store, self.seconds),
             policy_for=lambda _table, _properties: self.policy,
             engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
             orphan_files=lambda _table: self.orphan_pass(),
