@@ -131,6 +131,20 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "bridge, java_table, batch, column_stats=footers or not keeps_data_files(batch.work)",
         "The plan loads column statistics that the proof does not read. Files and proof are the same.",
     ),
+    Equivalent(
+        "spark/scan/scan.py",
+        "scan",
+        "column_stats: bool = False,",
+        "column_stats: bool = True,",
+        "The callers that use the default do not read the column statistics. The tasks are the same.",
+    ),
+    Equivalent(
+        "spark/deletes/membership.py",
+        "_Membership._checkpoint",
+        "cleaner.doCleanupShuffle(shuffle, True)",
+        "cleaner.doCleanupShuffle(shuffle, False)",
+        "Spark still removes the shuffle files, and does not wait for the executors' answer. No row depends on it.",
+    ),
 )
 
 
