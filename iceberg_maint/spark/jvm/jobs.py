@@ -100,7 +100,7 @@ class Jobs:
                 figures = [a + b for a, b in zip(figures, self._figures_of(bridge, job), strict=True)]
         read_rows, read_bytes, written_rows, written_bytes = figures
         return WorkProgress(
-            names_of(steps) or at_step.step,
+            names_of(steps, at_step.step),
             at_step.seconds,
             self._ended,
             self._items,
@@ -165,6 +165,6 @@ def _figures_of(bridge: Bridge, job: Any) -> list[int]:
     return figures
 
 
-def names_of(steps: Collection[str]) -> str:
-    """The steps that run at the same time, the proof last; "" if none does."""
-    return " and ".join(sorted(steps, key=lambda step: (step == PROOF, step)))
+def names_of(steps: Collection[str], otherwise: str) -> str:
+    """The steps that run at the same time, the proof last; `otherwise` if none runs."""
+    return " and ".join(sorted(steps, key=lambda step: (step == PROOF, step))) or otherwise

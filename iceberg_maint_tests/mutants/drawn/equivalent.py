@@ -133,7 +133,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "spark/scan/scan.py",
-        "scan",
+        "",
         "column_stats: bool = False,",
         "column_stats: bool = True,",
         "The callers that use the default do not read the column statistics. The tasks are the same.",

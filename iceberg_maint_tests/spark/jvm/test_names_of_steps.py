@@ -9,7 +9,12 @@ from iceberg_maint.spark.jvm.jobs import PROOF, names_of
 
 @pytest.mark.parametrize(
     ("steps", "names"),
-    [(set(), ""), ({"writing"}, "writing"), ({PROOF}, "proof"), ({PROOF, "matching"}, "matching and proof")],
+    [
+        (set(), "preparing"),
+        ({"writing"}, "writing"),
+        ({PROOF}, "proof"),
+        ({PROOF, "matching"}, "matching and proof"),
+    ],
 )
 def test_names_of_steps_end_with_the_proof(steps: set[str], names: str) -> None:
-    assert names_of(steps) == names
+    assert names_of(steps, "preparing") == names
