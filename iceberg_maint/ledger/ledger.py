@@ -71,7 +71,7 @@ class SqlLedger:
 
     def now_ms(self) -> int:
         with self._database.read() as conn:
-            return conn.scalar(select(db_now_ms())) or 0
+            return conn.execute(select(db_now_ms())).scalar_one()
 
     def installation(self) -> str:
         if self._installation is None:

@@ -3,9 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import BigInteger, literal
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.ledger import records
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
@@ -63,6 +66,38 @@ def test_append_record_again_changes_nothing_and_another_under_its_id_is_refused
     with pytest.raises(OutOfOrderError, match="r1 already exists with other contents"):
         ledger.append_record(make_record("r1", OTHER))
     assert ledger.records(None, 10) == (make_record("r1"),)
+
+
+def test_last_proved_is_the_newest_record_with_a_batch_that_is_committed_and_proved(ledger):
+    def of_batches(record_id: str, **changes: object) -> Record:
+        record = make_record(record_id)
+        [batch] = record.outcome.batches
+        unproved = replace(batch, batch_id="unproved", proof=None)
+        batches = (replace(batch, **changes), unproved)
+        return replace(record, outcome=replace(record.outcome, batches=batches))
+
+    ledger.append_record(make_record("proved"))
+    ledger.append_record(of_batches("not committed", snapshot_after=None))
+    assert ledger.last_proved(NAME).record_id == "proved"
+
+
+def test_prune_keeps_work_that_ended_exactly_as_long_ago_as_work_is_kept(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    ledger = place.open()
+    lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    batch = make_batch("superseded")
+    ledger.save_plan(lease, plan_of("superseded"), "run-1")
+    ledger.close_batch(lease, batch.batch_id, "old")
+    ledger.append_record(make_record("r1"))
+    ledger.append_record(make_record("r2"))
+    place.sql("UPDATE icm_batch SET updated_ms = 5000")
+    place.sql("UPDATE icm_record SET appended_ms = 5000")
+    monkeypatch.setattr(records, "db_now_ms", lambda: literal(5000 + 30 * DAY_MS, BigInteger))
+    assert ledger.prune(UUID, 30) == 0
+    monkeypatch.setattr(records, "db_now_ms", lambda: literal(5001 + 30 * DAY_MS, BigInteger))
+    assert ledger.prune(UUID, 30) == 2
+    ledger.close()
 
 
 def _age_all(place: Place, days: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from iceberg_maint_tests.mutants.drawn import sites
 from iceberg_maint_tests.mutants.drawn.equivalent import EQUIVALENT
-from iceberg_maint_tests.mutants.drawn.run import is_of
+from iceberg_maint_tests.mutants.drawn.population import population, present_site
+from iceberg_maint_tests.mutants.drawn.run import Verdict, is_of
 
 SOURCE = '''"""Docstring of 1 and not 2."""
 __all__ = ["a"]
@@ -63,6 +65,36 @@ def test_draw_of_a_seed_is_the_same_and_has_its_share_of_spark() -> None:
     assert first == sites.drawn(30, 7) != sites.drawn(30, 8)
     assert sites.by_room(first)[sites.SPARK] == 4
     assert len({site.key for site in first}) == 30
+
+
+def verdict_of(site: sites.Site, killed_by: str = "module") -> Verdict:
+    return Verdict(site.key, site.function, *site.lines(), killed_by, "test", 1, 1.0)
+
+
+def test_verdict_follows_its_line_to_another_place(written: str) -> None:
+    before = [verdict_of(site) for site in sites.sites_of(written)]
+    path = sites.PRODUCT / written
+    path.write_text("import os\n" + path.read_text())
+    assert [present_site(each) for each in before] == sites.sites_of(written)
+
+
+def test_verdict_of_a_line_that_differs_has_no_place(written: str) -> None:
+    [verdict] = [verdict_of(site) for site in sites.sites_of(written) if site.line == 13]
+    path = sites.PRODUCT / written
+    path.write_text(path.read_text().replace("[12]", "[12, 0]"))
+    assert present_site(verdict) is None
+    path.unlink()
+    assert present_site(verdict) is None
+
+
+def test_population_keeps_mutants_with_verdicts_and_fills_up_with_drawn_ones() -> None:
+    first, second = sites.drawn(30, 7), sites.drawn(30, 8)
+    judged = [verdict_of(site) for site in first[:3]]
+    gone = replace(verdict_of(first[4]), before="a line that is gone")
+    found, verdicts = population(second, [*judged, gone])
+    assert found == [*first[:3], *second[:23], *second[26:]]
+    assert list(verdicts) == [site.key for site in first[:3]]
+    assert sites.by_room(found)[sites.SPARK] == 4
 
 
 def test_every_change_can_be_compiled() -> None:

@@ -139,7 +139,7 @@ def preflight(
     memory_bytes: int,
     scratch_bytes: int | None,
     slots: int,
-    page_bytes: int = 8 * 1024**2,
+    page_bytes: int,
     beside_bytes: int = FIELD_BYTES,
     driver_heap_bytes: int | None = None,
 ) -> Preflight:

@@ -91,10 +91,14 @@ def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
             value = F.coalesce(value, F.lit(_EMPTY.get(key.kind, "0")).cast(key.kind))
         terms.append(value.alias(f"k{number}"))
     if flags:
-        narrow = "tinyint" if len(flags) < 8 else "smallint" if len(flags) < 16 else "long"
         nulls = reduce(lambda a, b: a.bitwiseOR(b), flags)
-        terms.append(nulls.cast(narrow).alias("nulls"))
+        terms.append(nulls.cast(bit_set_type(len(flags))).alias("nulls"))
     return terms
+
+
+def bit_set_type(bits: int) -> str:
+    """The narrowest type that holds so many bits and does not need its sign bit."""
+    return "tinyint" if bits < 8 else "smallint" if bits < 16 else "long"
 
 
 def can_match(keys: Sequence[Key]) -> Column:

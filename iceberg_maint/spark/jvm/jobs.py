@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -100,7 +100,7 @@ class Jobs:
                 figures = [a + b for a, b in zip(figures, self._figures_of(bridge, job), strict=True)]
         read_rows, read_bytes, written_rows, written_bytes = figures
         return WorkProgress(
-            " and ".join(sorted(steps, reverse=True)) or at_step.step,
+            names_of(steps, at_step.step),
             at_step.seconds,
             self._ended,
             self._items,
@@ -163,3 +163,8 @@ def _figures_of(bridge: Bridge, job: Any) -> list[int]:
                 for a, b in zip(figures, (*read, stage.outputRecords(), stage.outputBytes()), strict=True)
             ]
     return figures
+
+
+def names_of(steps: Collection[str], otherwise: str) -> str:
+    """The steps that run at the same time, the proof last; `otherwise` if none runs."""
+    return " and ".join(sorted(steps, key=lambda step: (step == PROOF, step))) or otherwise

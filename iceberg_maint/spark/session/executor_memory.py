@@ -41,10 +41,15 @@ def executor_memory(bridge: Bridge) -> ExecutorMemory:
     limits = [(int(e.maxMemory()), int(e.maxTasks())) for e in executors if e.maxTasks() > 0]
     if not limits:
         conf = bridge.spark.sparkContext._jsc.sc().conf()
-        heap = int(conf.getSizeAsBytes("spark.executor.memory", "1g")) - 300 * 1024**2
+        heap_bytes = int(conf.getSizeAsBytes("spark.executor.memory", "1g"))
         cores = int(conf.getInt("spark.executor.cores", 1)) // int(conf.getInt("spark.task.cpus", 1))
-        return ExecutorMemory(int(heap * float(conf.getDouble("spark.memory.fraction", 0.6))), max(1, cores))
+        return memory_of_heap(heap_bytes, float(conf.getDouble("spark.memory.fraction", 0.6)), cores)
     return ExecutorMemory(min(m for m, _ in limits), max(s for _, s in limits))
+
+
+def memory_of_heap(heap_bytes: int, fraction: float, slots: int) -> ExecutorMemory:
+    """The memory of an executor with this heap, of which Spark reserves 300 MiB."""
+    return ExecutorMemory(int((heap_bytes - 300 * 1024**2) * fraction), max(1, slots))
 
 
 def default_budget_bytes(memory: ExecutorMemory) -> int:

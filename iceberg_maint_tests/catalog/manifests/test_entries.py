@@ -96,6 +96,11 @@ def test_entries_have_bounds_of_all_columns_ordered_by_column(tmp_path: Path) ->
     assert first.file_format == "PARQUET"
 
 
+def test_entries_have_the_split_offsets_that_are_stated(tmp_path: Path) -> None:
+    found = written(tmp_path, File("a", split_offsets=(4, 1000)), File("b"))
+    assert [e.split_offsets for e in read_entries(IO, found)] == [(4, 1000), ()]
+
+
 def test_blob_of_a_vector_is_part_of_its_entry(tmp_path: Path) -> None:
     vector = File(
         "v", content=1, file_format="PUFFIN", referenced_data_file="a", content_offset=4, content_bytes=31

@@ -14,7 +14,7 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA
-from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
+from iceberg_maint_tests.support.catalog.table_files import EXISTING, File, ManifestFile, TableFiles, spec
 
 POLICY = RewriteDataFilesPolicy()
 
@@ -169,3 +169,18 @@ def test_position_deletes_of_one_file_name_it_by_their_bounds(
         "unknown": None,
         "equality": None,
     }
+
+
+def test_file_sequence_number_that_is_not_stated_is_inherited_by_added_entries_only(
+    tmp_path: Path, catalog: PyIcebergCatalog
+) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    files = (
+        File("added", ("eu",)),
+        File("added with its snapshot", ("eu",), snapshot_id=12),
+        File("kept", ("eu",), status=EXISTING, snapshot_id=11, sequence_number=1),
+    )
+    table.commit([ManifestFile(files, BY_REGION, 2, 12)], snapshot_id=12, sequence_number=2, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    live = {f.path: f.file_sequence_number for f in catalog.live_files(catalog.pin(EVENTS), ["region=eu"])}
+    assert live == {"added": 2, "added with its snapshot": 2, "kept": 1}

@@ -10,12 +10,15 @@ from uuid import UUID
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DATA_FILE_TYPE
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, FixedType, LongType, NestedField, StringType, UUIDType
 
+from iceberg_maint.catalog.manifests import reader
 from iceberg_maint.catalog.manifests.reader import (
+    DELETE_FILE_PATH,
     DELETION_VECTOR,
     EQUALITY_DELETES,
     PATH,
@@ -128,6 +131,30 @@ def test_live_entries_kinds_and_sizes_of_deletes(tmp_path: Path) -> None:
         *[FileKind.DELETION_VECTOR] * 2,
     ]
     assert (read[3].referenced_data_file, read[3].content_offset) == ("a", 4)
+
+
+def test_reader_names_the_data_file_of_position_deletes_as_stated_or_from_the_bounds(tmp_path: Path) -> None:
+    """A writer that states the data file may leave out the bounds."""
+    of_b = {DELETE_FILE_PATH: b"b"}
+    found = manifest(
+        tmp_path,
+        File("stated", content=1, referenced_data_file="a"),
+        File("by bounds", content=1, lower_bounds=of_b, upper_bounds=of_b),
+        File("unknown", content=1),
+        is_deletes=True,
+        version=3,
+    )
+    read = make_reader(IO)(found.path, 5, 55)
+    assert [e.referenced_data_file for e in read] == ["a", "b", None]
+
+
+def test_field_ids_of_manifest_entries_are_those_of_the_spec() -> None:
+    ids = {f.name: f.field_id for version in (1, 2, 3) for f in DATA_FILE_TYPE[version].fields}
+    ours = (reader.COLUMN_SIZES, reader.VALUE_COUNTS, reader.NULL_COUNTS, reader.NAN_COUNTS)
+    statistics = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts")
+    assert ours == tuple(ids[name] for name in statistics)
+    others = (reader.LOWER_BOUNDS, reader.UPPER_BOUNDS, reader.KEY_METADATA, reader.SPLIT_OFFSETS)
+    assert others == tuple(ids[n] for n in ("lower_bounds", "upper_bounds", "key_metadata", "split_offsets"))
 
 
 @pytest.mark.parametrize(

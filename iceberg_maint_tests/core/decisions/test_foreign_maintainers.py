@@ -63,6 +63,11 @@ def test_rewrite_that_is_not_ours_is_recognised_by_its_marks(summary: dict[str, 
     assert (found.snapshot_id, found.timestamp_ms, found.maintainer) == (2, NOW_MS, name)
 
 
+def test_foreign_commits_keep_the_newest_ten() -> None:
+    commits = foreign_commits(state_of(*[("replace", SPARK)] * 12), OWN)
+    assert [c.snapshot_id for c in commits] == [12, 11, 10, 9, 8, 7, 6, 5, 4, 3]
+
+
 def test_unmarked_rewrite_in_a_bucket_of_s3_tables_is_theirs() -> None:
     state = state_of(("replace", REWRITTEN), location="s3://63a8e430-6e0b--table-s3")
     assert [c.maintainer for c in foreign_commits(state, OWN)] == ["Amazon S3 Tables"]

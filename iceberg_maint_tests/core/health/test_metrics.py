@@ -79,6 +79,11 @@ def test_every_metric_is_named_once_and_documented() -> None:
     assert len(ONE.size_histogram) == len(SIZE_EDGES_BYTES) + 1
 
 
+def test_bins_of_the_size_histogram_end_at_whole_mebibytes() -> None:
+    assert [edge >> 20 for edge in SIZE_EDGES_BYTES] == [1, 4, 16, 64, 128, 256, 512, 1024]
+    assert [edge % (1 << 20) for edge in SIZE_EDGES_BYTES] == [0] * 8
+
+
 def test_contract_names_are_metrics() -> None:
     contract = (
         "data_files data_bytes records small_files small_bytes position_delete_files deletion_vectors "

@@ -141,6 +141,13 @@ def test_choice_groups_neighbours() -> None:
     assert found.after.depth == 1
 
 
+def test_choice_that_gains_exactly_the_least_share_is_made() -> None:
+    found = choose([file(0, 100)] * 2, limits(min_gain_ratio=0.5))
+    assert (found.before.depth, found.after.depth) == (2, 1)
+    assert chosen(found) == ((0, 1),)
+    assert choose([file(0, 100)] * 2, limits(min_gain_ratio=0.51)).groups == ()
+
+
 def test_choice_that_would_gain_too_little_is_nothing() -> None:
     # Of nine files that all overlap two may be sorted: from a depth of nine to one of eight.
     files = [file(0, 100, fixed=i > 1) for i in range(9)]

@@ -12,6 +12,7 @@ from iceberg_maint.core.model.table_state import (
     FENCE_PROPERTY,
     INSTALLATION_PROPERTY,
     TOKEN_PROPERTY,
+    Manifest,
     Snapshot,
     TableState,
 )
@@ -92,3 +93,9 @@ def test_table_id_comes_back() -> None:
     assert (table.catalog, table.namespace, table.name) == ("lake", ("a", "b"), "t")
     assert str(table) == "lake.a.b.t"
     assert table.in_catalog == ("a", "b", "t")
+
+
+def test_manifest_that_gets_row_ids_with_the_first_commit_in_v3_is_the_same_manifest() -> None:
+    manifest = Manifest("m.avro", 100, False, 0, 1, 1, 1, 1, 0, 0, 10, 0)
+    assert replace(manifest, first_row_id=40) == manifest
+    assert replace(manifest, sequence_number=2) != manifest

@@ -14,6 +14,7 @@ from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.memory import MemoryNeed
+from iceberg_maint.core.planning.plan import batch_at
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
@@ -25,6 +26,7 @@ from iceberg_maint.core.planning.work import (
     file_work,
     table_work,
 )
+from iceberg_maint_tests.support.core.values import small, table_of
 
 STORED = {
     "native": '{"applied_deletes":[{"content_offset":null,"data_sequence_number":3,"partition":"p=a","path":"pos","record_count":1,"referenced_data_file":"f1","size_bytes":40,"spec_id":1,"void":false}],"batch_id":"b1","equality_deletes":[],"format_version":2,"groups":[{"expected_output_files":1,"files":[{"data_sequence_number":3,"delete_files":["pos"],"path":"f1","record_count":10,"size_bytes":100}],"output_spec_id":1,"partition":"p=a","spec_id":1}],"layout":null,"manifests":[],"memory":null,"operation":"rewrite_data_files","position_deletes":[],"reasons":["small_files"],"refs":[],"schema_id":0,"snapshot_id":7,"snapshot_sequence_number":5,"snapshots":[],"strategy":"native","table":"lake.db.t","table_uuid":"u1","target_file_size_bytes":1000}',
@@ -127,3 +129,8 @@ def test_work_is_either_on_files_or_on_the_table(name: str) -> None:
     assert narrow(work) is work
     with pytest.raises(ValueError, match=f"{work.operation} w"):
         other(work)
+
+
+def test_batch_that_writes_no_data_files_has_no_target_size() -> None:
+    work = batch_of_text(STORED["regroup"]).work
+    assert batch_at(table_of(small(1)).state, work, frozenset()).target_file_size_bytes == 0

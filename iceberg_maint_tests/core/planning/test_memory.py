@@ -45,7 +45,7 @@ def test_keys_whose_table_takes_more_than_an_eighth_are_shuffled() -> None:
 
 def test_keys_whose_table_takes_more_than_an_eighth_of_the_drivers_heap_are_shuffled() -> None:
     def broadcast(heap_mib: int) -> bool:
-        kept = {"memory_bytes": 4096 * MIB, "scratch_bytes": None, "slots": 2}
+        kept = {"memory_bytes": 4096 * MIB, "scratch_bytes": None, "slots": 2, "page_bytes": 8 * MIB}
         return preflight(need(100_000), **kept, driver_heap_bytes=heap_mib * MIB).broadcast
 
     assert broadcast(200)

@@ -3,7 +3,8 @@
 python -m iceberg_maint_tests.mutants.drawn [--mutants 300] [--seed 1] [--only TEXT] [--report] [--spark]
 
 A first run records which tests call which functions (build/mutants/reach.jsonl). Verdicts are in build/mutants/. A
-second run continues: killed mutants are not run again, survivors are.
+second run continues: killed mutants are not run again, survivors are. If the source has changed since, mutants whose
+line is gone are replaced by others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from iceberg_maint_tests.mutants.drawn import reach
 from iceberg_maint_tests.mutants.drawn.equivalent import reason_of
+from iceberg_maint_tests.mutants.drawn.population import population
 from iceberg_maint_tests.mutants.drawn.run import Verdict, read_verdicts, run
 from iceberg_maint_tests.mutants.drawn.sites import Site, by_room, drawn
 from iceberg_maint_tests.mutants.drawn.spark import run_on_spark
@@ -81,17 +83,20 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--spark", action="store_true", help="run the survivors of spark/ on real Spark, too")
     options = parser.parse_args(arguments)
-    sites = [s for s in drawn(options.mutants, options.seed) if options.only in s.file]
     file = FOLDER / f"seed-{options.seed}.jsonl"
+    draw = drawn(options.mutants, options.seed)
+    everything, verdicts = population(draw, read_verdicts(file).values())
+    sites = [s for s in everything if options.only in s.file]
     prepare(examples="share")
     if not options.report:
         record()
-        verdicts = read_verdicts(file)
         rest = [s for s in sites if not (s.key in verdicts and verdicts[s.key].killed_by)]
         run([s for s in rest if not reason_of(s)], reach.read(REACH), file)
+        verdicts = population(draw, read_verdicts(file).values())[1]
     if options.spark:
-        run_on_spark(sites, file)
-    return min(report(sites, read_verdicts(file)), 1)
+        run_on_spark(sites, verdicts, file)
+        verdicts = population(draw, read_verdicts(file).values())[1]
+    return min(report(sites, verdicts), 1)
 
 
 if __name__ == "__main__":

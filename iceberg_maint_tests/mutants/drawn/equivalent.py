@@ -89,6 +89,62 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "return _SEVERITY_ORDER.index(verdict), _QUIET.index(reason) + 2 if reason in _QUIET else 0",
         "Ranks are only compared. The order of the reasons stays: the others before the three.",
     ),
+    Equivalent(
+        "core/outcomes/record.py",
+        "",
+        "started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})",
+        "started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: False})",
+        "`to_data` reads whether the metadata has the key, and not its value.",
+    ),
+    Equivalent(
+        "core/health/overlap.py",
+        "",
+        "_FAR = 1e300",
+        "_FAR = 2e+300",
+        "Infinite bounds lie far beyond all finite ones with both. Differences of two such numbers are finite.",
+    ),
+    Equivalent(
+        "ledger/attempts.py",
+        "_attempt",
+        ".limit(1)",
+        ".limit(2)",
+        "`scalar` returns the value of the first row only.",
+    ),
+    Equivalent(
+        "spark/rewrite/sort.py",
+        "_numbers_by_partition",
+        "numbers = spark.range(start, start + 64 * count, 1, 1)",
+        "numbers = spark.range(start, start + 64 * count, 1, 2)",
+        "Spark computes the range in two tasks. The rows are collected in the same order.",
+    ),
+    Equivalent(
+        "spark/session/java.py",
+        "quiet_home",
+        "name = hashlib.sha256(os.fsencode(java.path.absolute())).hexdigest()[:12]",
+        "name = hashlib.sha256(os.fsencode(java.path.absolute())).hexdigest()[:13]",
+        "The name of a folder is one digit longer. It still differs for each Java.",
+    ),
+    Equivalent(
+        "spark/engine.py",
+        "SparkEngine._write",
+        "bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch.work)",
+        "bridge, java_table, batch, column_stats=footers or not keeps_data_files(batch.work)",
+        "The plan loads column statistics that the proof does not read. Files and proof are the same.",
+    ),
+    Equivalent(
+        "spark/scan/scan.py",
+        "",
+        "column_stats: bool = False,",
+        "column_stats: bool = True,",
+        "The callers that use the default do not read the column statistics. The tasks are the same.",
+    ),
+    Equivalent(
+        "spark/deletes/membership.py",
+        "_Membership._checkpoint",
+        "cleaner.doCleanupShuffle(shuffle, True)",
+        "cleaner.doCleanupShuffle(shuffle, False)",
+        "Spark still removes the shuffle files, and does not wait for the executors' answer. No row depends on it.",
+    ),
 )
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from iceberg_maint_tests.mutants.drawn.run import Verdict, is_of, read_verdicts, write_verdict
+from iceberg_maint_tests.mutants.drawn.run import Verdict, is_of, write_verdict
 from iceberg_maint_tests.mutants.drawn.sites import SPARK, Site
 from iceberg_maint_tests.mutants.mutant import PROJECT
 from iceberg_maint_tests.mutants.run import run_tests
 
 
-def run_on_spark(sites: Sequence[Site], file: Path) -> None:
+def run_on_spark(sites: Sequence[Site], verdicts: Mapping[str, Verdict], file: Path) -> None:
     """Adds a verdict for each mutant of Spark's side that the tests without a JVM did not kill."""
-    verdicts = read_verdicts(file)
     for site in sites:
         if site.file.startswith(f"{SPARK}/") and site.key in verdicts and not verdicts[site.key].killed_by:
             each = _verdict(site)

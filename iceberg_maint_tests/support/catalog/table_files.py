@@ -56,6 +56,7 @@ class File:
     content_bytes: int | None = None
     lower_bounds: dict[int, bytes] | None = None
     upper_bounds: dict[int, bytes] | None = None
+    split_offsets: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,7 @@ def _entry(file: File, schema: Schema, data_file: StructType) -> Record:
         **dict.fromkeys((108, 109, 110, 137), counts),
         125: file.lower_bounds,
         128: file.upper_bounds,
+        132: None if file.split_offsets is None else list(file.split_offsets),
         135: None if file.equality_ids is None else list(file.equality_ids),
         140: file.sort_order_id,
         143: file.referenced_data_file,

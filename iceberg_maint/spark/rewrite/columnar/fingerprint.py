@@ -16,8 +16,6 @@ FINGERPRINT_ALGORITHM = "sha256-files-1"
 """Sums modulo 2^64 of the four big-endian quarters of SHA-256(contents) over the data files, with the sum of their
 record counts. Files add up."""
 
-_CHUNK_BYTES = 1 << 20
-
 
 def digest_of(chunks: Iterable[bytes]) -> str:
     """The SHA-256 of a file's contents, as hexadecimal digits."""
