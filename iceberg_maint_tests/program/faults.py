@@ -24,7 +24,7 @@ def _listed(name: str) -> Mutant:
 
 FAULTS: tuple[tuple[int, Mutant], ...] = (
     (
-        3,
+        4,
         Mutant(
             "a source or a delete is known by its path alone",
             "core/commits/gate.py",
@@ -44,8 +44,8 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
             (Edit("spark/scan/staging.py", "        if count != planned[path]:\n", "        if False:\n"),),
         ),
     ),
-    (3, _listed("a newer version in another catalog is none")),
-    (3, _listed("a line of commits beside ours is none")),
+    (16, _listed("a newer version in another catalog is none")),
+    (16, _listed("a line of commits beside ours is none")),
 )
 """By seed of 40 steps."""
 
