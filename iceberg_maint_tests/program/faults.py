@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 
-from iceberg_maint_tests.mutants.lists import LISTS
 from iceberg_maint_tests.mutants.mutant import Edit, Mutant
 from iceberg_maint_tests.mutants.run import living, prepare
 
 _TEST = "iceberg_maint_tests/program/test_program.py"
-
-
-def _listed(name: str) -> Mutant:
-    [mutant] = [m for m in LISTS["orphans"] if m.name == name]
-    return replace(mutant, tests=(_TEST,))
 
 
 FAULTS: tuple[tuple[int, Mutant], ...] = (
@@ -44,8 +37,16 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
             (Edit("spark/scan/staging.py", "        if count != planned[path]:\n", "        if False:\n"),),
         ),
     ),
-    (16, _listed("a newer version in another catalog is none")),
-    (16, _listed("a line of commits beside ours is none")),
+    (
+        16,
+        Mutant(
+            "a line of commits beside ours is none",
+            "orphans/second_owner.py",
+            "if before is not None:",
+            "if False:",
+            (_TEST,),
+        ),
+    ),
 )
 """By seed of 40 steps."""
 
