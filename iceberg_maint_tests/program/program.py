@@ -107,15 +107,16 @@ class Program(Policies):
         """Expires snapshots and runs an orphan pass. Files are old enough for it, and all are still there."""
         self.keeper.pass_time(self.twin, 100)
         policy = self._housekeeping()
-        files, trash = set(self.keeper.files(self.twin)), self.keeper.trashed(self.twin)
+        files, trash = self.keeper.files(self.twin), self.keeper.trashed(self.twin)
         self.expire(policy)
         self.keeper.settle_times(self.twin)
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(Operation.REMOVE_ORPHAN_FILES,))
         self._tell(outcome)
         assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED), outcome
         assert "ICM-111" in outcome.batches[0].message
-        now = set(self.keeper.files(self.twin))
-        assert files <= now, f"removed {files - now}"
+        # A commit of any writer may remove the oldest metadata file of a full log.
+        removed = [path for path in files if not path.exists() and not path.name.endswith(".metadata.json")]
+        assert not removed, f"removed {removed}"
         # The expiry has recorded what it released.
         assert set(trash) <= set(self.keeper.trashed(self.twin)), "the trash was swept"
         self.twin.witness.reached(other.location)
