@@ -19,7 +19,7 @@ NESTED = 0.25
 """Share of tables whose equality deletes also use a required field of an optional struct as a key. Stock readers omit
 such deletes (`DeleteFileIndex`): these tables are compared with the model only while no equality delete is live."""
 _NO_ROWS_X = 9
-LONG_LOG, SHORT_LOG = "50", "5"
+LONG_LOG, SHORT_LOG = "100", "5"
 """Earlier versions in a metadata log. A second line of commits is detected as long as the log reaches back to it."""
 
 

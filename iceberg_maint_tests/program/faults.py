@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 
-from iceberg_maint_tests.mutants.lists import LISTS
 from iceberg_maint_tests.mutants.mutant import Edit, Mutant
 from iceberg_maint_tests.mutants.run import living, prepare
 
 _TEST = "iceberg_maint_tests/program/test_program.py"
 
 
-def _listed(name: str) -> Mutant:
-    [mutant] = [m for m in LISTS["orphans"] if m.name == name]
-    return replace(mutant, tests=(_TEST,))
-
-
 FAULTS: tuple[tuple[int, Mutant], ...] = (
     (
-        3,
+        4,
         Mutant(
             "a source or a delete is known by its path alone",
             "core/commits/gate.py",
@@ -44,8 +37,16 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
             (Edit("spark/scan/staging.py", "        if count != planned[path]:\n", "        if False:\n"),),
         ),
     ),
-    (3, _listed("a newer version in another catalog is none")),
-    (3, _listed("a line of commits beside ours is none")),
+    (
+        16,
+        Mutant(
+            "a line of commits beside ours is none",
+            "orphans/second_owner.py",
+            "if before is not None:",
+            "if False:",
+            (_TEST,),
+        ),
+    ),
 )
 """By seed of 40 steps."""
 

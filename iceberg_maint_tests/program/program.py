@@ -8,35 +8,21 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import (
-    LayoutPolicy,
-    OutputSpec,
-    Policy,
-    ProofLevel,
-    RewritePositionDeleteFilesPolicy,
-    Route,
-)
-from iceberg_maint.core.policy.housekeeping import (
-    DAY_SECONDS,
-    ExpireSnapshotsPolicy,
-    RemoveOrphanFilesPolicy,
-    RewriteManifestsPolicy,
-)
+from iceberg_maint.core.policy.data import OutputSpec, Policy
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event
-from iceberg_maint_tests.program.kinds import STRUCTS
 from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
+from iceberg_maint_tests.program.policies import Policies
 from iceberg_maint_tests.program.random_runs import Life, Lives
 from iceberg_maint_tests.program.retained import retained
-from iceberg_maint_tests.program.second_lines import SecondLines, Version
+from iceberg_maint_tests.program.second_lines import Version
 from iceberg_maint_tests.program.witness import Crashed
-from iceberg_maint_tests.support.spark.equality.maintainer import policy_of
 
 MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
@@ -55,7 +41,7 @@ _ENDED_WELL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 
 
 @dataclass
-class Program(SecondLines):
+class Program(Policies):
     """One table's life, each step of it checked."""
 
     moves: bool = False
@@ -121,15 +107,16 @@ class Program(SecondLines):
         """Expires snapshots and runs an orphan pass. Files are old enough for it, and all are still there."""
         self.keeper.pass_time(self.twin, 100)
         policy = self._housekeeping()
-        files, trash = set(self.keeper.files(self.twin)), self.keeper.trashed(self.twin)
+        files, trash = self.keeper.files(self.twin), self.keeper.trashed(self.twin)
         self.expire(policy)
         self.keeper.settle_times(self.twin)
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(Operation.REMOVE_ORPHAN_FILES,))
         self._tell(outcome)
         assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED), outcome
         assert "ICM-111" in outcome.batches[0].message
-        now = set(self.keeper.files(self.twin))
-        assert files <= now, f"removed {files - now}"
+        # A commit of any writer may remove the oldest metadata file of a full log.
+        removed = [path for path in files if not path.exists() and not path.name.endswith(".metadata.json")]
+        assert not removed, f"removed {removed}"
         # The expiry has recorded what it released.
         assert set(trash) <= set(self.keeper.trashed(self.twin)), "the trash was swept"
         self.twin.witness.reached(other.location)
@@ -271,58 +258,6 @@ class Program(SecondLines):
         self.counts[f"{outcome.operation} {outcome.outcome}"] += 1
         self.trail.append(f"  {outcome.operation}: {outcome.outcome} {outcome.reason}")
         self.trail.extend(f"    {batch.message}" for batch in outcome.batches if batch.message)
-
-    def _policy(self, *, compact: bool, rewrite: bool) -> Policy:
-        """`compact`: all small files are rewritten. `rewrite`: most equality deletes are applied by rewrites, because
-        Iceberg itself refuses a conversion whose data files were removed since its plan."""
-        pick = self.rng.choice
-        policy = policy_of(
-            pick([Route.AUTO, Route.CONVERT, *[Route.REWRITE] * (4 if rewrite else 1)]),
-            min_input_files=2 if compact else pick([2, 5, 1000]),
-            delete_ratio_act=pick([None, 0.3]),
-            output_spec=pick([OutputSpec.OWN, OutputSpec.OWN, OutputSpec.CURRENT]),
-            proof=pick([ProofLevel.FULL, ProofLevel.FOOTER]),
-        )
-        merge = RewritePositionDeleteFilesPolicy(
-            min_input_files=pick([1, 2, 5]), proof=pick([ProofLevel.FULL, ProofLevel.FOOTER])
-        )
-        return replace(policy, layout=self._layout(), rewrite_position_delete_files=merge)
-
-    def _layout(self) -> LayoutPolicy:
-        sortable = [c for c, kind in self.columns.items() if kind not in (*STRUCTS, "list", "map")]
-        by = tuple(self.rng.sample(sortable, 2))
-        eager = {"overlap_depth_warn": None, "overlap_depth_act": 1.0, "min_gain_ratio": 0.0}
-        return self.rng.choice(
-            [
-                LayoutPolicy(enabled=False),
-                LayoutPolicy(sort_by=(by[0], f"{by[1]} desc"), **eager),
-                LayoutPolicy(z_order_by=by, **eager),
-            ]
-        )
-
-    def _housekeeping(self) -> Policy:
-        pick = self.rng.choice
-        return replace(
-            policy_of(Route.AUTO),
-            rewrite_manifests=RewriteManifestsPolicy(max_manifests=1, min_manifests=2),
-            expire_snapshots=ExpireSnapshotsPolicy(
-                every_seconds=0,
-                max_snapshot_age_seconds=pick([0, 0, 0, 10_000 * DAY_SECONDS]),
-                min_snapshots_to_keep=pick([1, 2, 5, 10]),
-            ),
-            remove_orphan_files=RemoveOrphanFilesPolicy(
-                every_seconds=0,
-                older_than_seconds=pick([1, 3]) * DAY_SECONDS,
-                hold_seconds=pick([1, 2]) * DAY_SECONDS,
-                max_orphan_ratio=1.0,
-            ),
-        )
-
-    def _some_partitions(self) -> frozenset[str] | None:
-        if self.rng.random() < 0.7:
-            return None
-        keys = self.keeper.partitions(self.twin)
-        return frozenset(self.rng.sample(keys, self.rng.randint(1, len(keys)))) if keys else None
 
 
 def run_programs(

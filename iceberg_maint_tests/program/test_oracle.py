@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
+from iceberg_maint_tests.program.faults import FAULTS
 from iceberg_maint_tests.program.kinds import KINDS
 from iceberg_maint_tests.program.maintainer import ALL_KINDS, HOUR_MS, Keeper
 from iceberg_maint_tests.program.planted import Planted
@@ -111,3 +112,7 @@ def test_lives_of_this_very_code_are_not_lived_again(tmp_path: Path) -> None:
 def test_tally_counts_steps_lives_and_differences() -> None:
     lives = [Life(1, 50, {"writes": 45}, None, 10.0), Life(3, 10, {"writes": 9}, "lost", 2.0)]
     assert list(tally(lives)) == ["60 steps in 2 lives, 1 differences [3], 0.20 s a step", "      54 writes"]
+
+
+def test_each_fault_changes_the_source() -> None:
+    assert [len(fault.sources()) for _, fault in FAULTS] == [1, 2, 1]

@@ -32,21 +32,23 @@ DONE = {
 }
 """What every run sees happen."""
 HAZARDS = {
+    "registered beside a batch",
     "registered again after key",
-    "registered again after position",
     "write roll_back",
-    "pointer restored",
+    "second catalog",
     "remove_orphan_files UNSUPPORTED",
 }
-"""What the life of the ordinary seed and every run of thousands of steps see as well: deletes between the removal of
-files and their registration, a rollback, a catalog restored to an older pointer, and the orphan pass refused there."""
+"""What the life of the ordinary seed and every run of thousands of steps see as well: an equality delete between the
+removal of files and their registration, beside a batch as well, a rollback, a table in a second catalog, and the orphan
+pass refused there."""
 SELDOM = {
     "batch sorted IMPROVED",
     "batch merge IMPROVED",
     "planted orphans swept",
     "refs expired",
+    "registered again after position",
     "write put_back",
-    "second catalog",
+    "pointer restored",
     "delete by struct key",
     "head with struct keys compared",
     *HAZARDS,
