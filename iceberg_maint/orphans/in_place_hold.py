@@ -2,7 +2,7 @@
 
 A mark lists the files of stored releases. It is on storage before the releases are deleted, so every step can be
 repeated after a crash. Nothing moves: during the hold every reader finds its files, and a file that is registered
-again is simply referenced. Before a file is deleted, the current metadata are read, and whenever the catalog's
+again is referenced. Before a file is deleted, the current metadata are read, and whenever the catalog's
 pointer has changed they are read again. A file that is in a younger mark waits for the hold of that mark.
 """
 

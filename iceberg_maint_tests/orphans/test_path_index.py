@@ -18,11 +18,15 @@ _SEGMENTS = (
 
 def test_place_by_folder_of_any_spelling_is_that_of_the_whole_path(tmp_path: Path) -> None:
     same = Equivalences()
-    paths = PathTables(tmp_path / "paths.db", ["file:///t"], same)
+    paths = PathTables(tmp_path / "paths.db", ["file:///a", "s3://b/Ab/"], same)
 
-    def whole(text: str) -> tuple[str, bytes]:
+    def whole(text: str) -> tuple[str, bytes, bool]:
         location = parse_location(text, same)
-        return location.store, location.key
+        below = any(
+            location.store.casefold() == store and location.key.startswith(start)
+            for store, start in (("file://", b"/a/"), ("s3://b", b"/ab/"))
+        )
+        return location.store, location.key, below
 
     texts = {
         text
@@ -34,7 +38,7 @@ def test_place_by_folder_of_any_spelling_is_that_of_the_whole_path(tmp_path: Pat
     paths.close()
 
 
-def _answer(place: Callable[[str], tuple[str, bytes]], text: str) -> object:
+def _answer(place: Callable[[str], tuple[str, bytes, bool]], text: str) -> object:
     try:
         return place(text)
     except ValueError as error:
