@@ -249,6 +249,32 @@ def test_mark_in_place_that_a_crash_cut_off_is_made_again(table: ExpiredTable) -
     assert table.later(HOLD_DAYS).remove().deleted_files == len(ALONE)
 
 
+def test_crash_between_the_lists_of_two_prefixes_loses_no_name(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    policy = replace(IN_PLACE, exclusive_prefixes=(other.as_uri(),))
+    table = ExpiredTable(tmp_path / "lake", policy=policy)
+    table.at = other
+    outside = table.file("f9", "data/f9.parquet")
+    table.at = table.folder / "warehouse" / "db" / "t"
+    listed = table.manifest("N", 6, File(outside, size_bytes=SIZE))
+    table.commit(6, (listed,), parent=4)
+    table.publish()
+
+    def act(name: str, path: str) -> None:
+        if name == "create" and "other/" in path and "/in-place/" in path:
+            raise Killed
+
+    expired(table, 6)
+    table.store.act = act
+    with pytest.raises(Killed):
+        table.remove()
+    table.store.act = lambda *_: None
+    assert (table.stored(), len(lists(table))) == (1, 1)
+    assert table.remove().stopped is None
+    assert table.later(HOLD_DAYS).remove().stopped is None
+    assert table.gone() == {"l6", "N", "f9"}
+
+
 def test_release_that_a_crash_left_beside_its_mark_does_not_begin_a_second_hold(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5)
     [release] = (table.at / TRASH / "releases").iterdir()
