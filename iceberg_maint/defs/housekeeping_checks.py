@@ -79,7 +79,7 @@ def _released(last_expiry: Report | None) -> str:
         return ""
     counts = last_expiry.outcome.counts
     files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
-    held = f" {files} released files ({size_bytes} bytes) are in the trash." if files else ""
+    held = f" {files} released files ({size_bytes} bytes) are held before their deletion." if files else ""
     return f"{held} {last_expiry.outcome.message}".rstrip()
 
 

@@ -160,12 +160,14 @@ def _is_complete(mark: InPlaceMark, store: Store) -> bool:
 def _is_marked(file: StoredFile, release: Release, marks: list[InPlaceMark]) -> bool:
     """Returns whether a mark lists the files of a release, which a crash left behind. A release that was stored after
     the mark is another one: a batch has the same id if the same snapshots expire again."""
-    return any(
-        release.release_id in mark.releases
+    listing = [
+        mark
+        for mark in marks
+        if release.release_id in mark.releases
         and file.modified_ms is not None
         and file.modified_ms <= mark.header.marked_ms
-        for mark in marks
-    )
+    ]
+    return bool(listing) and len(listing) >= max(mark.lists for mark in listing)
 
 
 def _past_hold(
@@ -219,13 +221,16 @@ class _Work:
                     lines[prefix].write(list_line(file))
                     files, size_bytes = totals[prefix]
                     totals[prefix] = files + 1, size_bytes + (file.size_bytes or 0)
+                count = sum(files > 0 for files, _ in totals.values())
                 for prefix, (files, size_bytes) in totals.items():
                     if files:
                         lines[prefix].seek(0)
                         header = self._header(prefix, releases, now_ms)
                         ids = tuple(release.release_id for release in releases)
                         _require(self._holds)
-                        create_list(self._store, InPlaceMark(header, ids, files, size_bytes), lines[prefix])
+                        create_list(
+                            self._store, InPlaceMark(header, ids, count, files, size_bytes), lines[prefix]
+                        )
                         done.files, done.size_bytes = done.files + files, done.size_bytes + size_bytes
         finally:
             tell(done)

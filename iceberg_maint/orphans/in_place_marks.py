@@ -34,10 +34,12 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 @dataclass(frozen=True, slots=True)
 class InPlaceMark:
     """First line of a list. `header` is that of a trash batch of the same files. `releases` are the ids of the stored
-    releases that the list was made from; `files` and `size_bytes` are the sums of its lines."""
+    releases that the list was made from, and `lists` is the number of lists that were made from them, one per prefix.
+    `files` and `size_bytes` are the sums of its lines."""
 
     header: TrashBatchHeader
     releases: tuple[str, ...]
+    lists: int
     files: int
     size_bytes: int
 

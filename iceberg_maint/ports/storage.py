@@ -115,9 +115,9 @@ class OrphanWork:
 
 @dataclass(frozen=True, slots=True)
 class ReleasedWork:
-    """What was done with the files that expiries released: `released` were moved to the trash, `deleted`
-    were deleted from it after the hold, `held` are in it at the end. `skipped` files stay for an orphan
-    pass: they are gone, or may be other files. `stopped` is what ended the work."""
+    """What was done with the files that expiries released: `released` were moved to the trash or marked in
+    place, `deleted` were deleted after the hold, `held` are held at the end. `skipped` files stay for an
+    orphan pass: they are gone, or may be other files. `stopped` is what ended the work."""
 
     released_files: int = 0
     released_bytes: int = 0
@@ -145,7 +145,8 @@ class OrphanFiles(Protocol):
     ) -> OrphanWork:
         """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
 
-        With `takes_released` the files of stored releases go to the trash first; without it they stay.
+        With `takes_released` the hold of the files of stored releases begins first; without it they stay, and
+        so do files that are held in place.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
         still holds the lease. `is_over` returns whether the pass has used up its time; it is asked between the
         pages of the listing and between groups of moves and deletions. Raises FenceLostError. Raises
@@ -170,9 +171,9 @@ class OrphanFiles(Protocol):
         in_flight: frozenset[str],
         holds: Callable[[], bool],
     ) -> ReleasedWork:
-        """Deletes released files that have been in the trash for the hold, then moves the files of all
-        stored releases there. Lists only the trash and metadata, unless files are deleted. Errors other than
-        FenceLostError are in `stopped`."""
+        """Deletes released files that were held for the hold, and begins the hold of the files of all stored
+        releases, by the way of the policy. Lists only the trash and metadata, unless files are deleted. Errors
+        other than FenceLostError are in `stopped`."""
         ...
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:

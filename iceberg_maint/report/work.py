@@ -46,10 +46,10 @@ def _housekeeping(operation: Operation, batches: Sequence[BatchOutcome]) -> list
         if counts.get(name):
             facts.append(f"{counted(counts[name], noun)} expired")
     for files, total, end in (
-        ("released_files", "released_bytes", "of expired snapshots moved to the trash"),
+        ("released_files", "released_bytes", "of expired snapshots held before their deletion"),
         ("trashed_files", "trashed_bytes", "orphaned, moved to the trash"),
-        ("swept_files", "swept_bytes", "deleted from the trash"),
-        ("released_deleted_files", "released_deleted_bytes", "of expired snapshots deleted from the trash"),
+        ("swept_files", "swept_bytes", "deleted after the hold"),
+        ("released_deleted_files", "released_deleted_bytes", "of expired snapshots deleted after the hold"),
     ):
         if counts.get(files):
             facts.append(f"{counted(counts[files], 'file')} ({size(counts.get(total, 0))}) {end}")

@@ -198,7 +198,7 @@ COUNTS: dict[str, Series] = {
     ),
     "released_files": _counter(
         "iceberg_maint.released.moved.files",
-        "files that expiries released, moved to the trash",
+        "files that expiries released, moved to the trash or held in place",
         "counts.released_files",
     ),
     "released_bytes": _counter(
@@ -209,7 +209,7 @@ COUNTS: dict[str, Series] = {
     ),
     "released_deleted_files": _counter(
         "iceberg_maint.released.deleted.files",
-        "released files deleted from the trash",
+        "released files deleted after the hold",
         "counts.released_deleted_files",
     ),
     "released_deleted_bytes": _counter(

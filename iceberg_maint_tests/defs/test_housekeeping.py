@@ -156,7 +156,7 @@ def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) 
     world.observe(changed_only=False)
     check = world.evaluations("snapshots")[None]
     assert [check.metadata[n].value for n in names] == [7, 700, 5, 500, 9, 900]
-    assert "9 released files (900 bytes) are in the trash." in check.description
+    assert "9 released files (900 bytes) are held before their deletion." in check.description
 
 
 def test_owner_who_keeps_files_is_obeyed_and_not_asked_again(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,18 +120,19 @@ def test_file_registered_during_the_deletion_in_place_stays(
     assert (late.stopped, late.deleted_files, table.gone()) == (None, len(ALONE) - 1, ALONE - {"f5"})
 
 
-def test_file_released_again_waits_for_the_younger_hold(table: ExpiredTable) -> None:
+@pytest.mark.parametrize("days", [HOLD_DAYS, 2.0])
+def test_file_released_again_waits_for_the_younger_hold(table: ExpiredTable, days: float) -> None:
     expired(table, 1, 2, 3, 5).remove()
     register_again(table, "f2")
     table.commit(7, (), parent=6)
     table.refs["main"]["snapshot-id"] = 7
     table.publish()
-    table.later(HOLD_DAYS)
-    expired(table, 6)
-    late = table.remove()
-    assert (late.released_files, late.deleted_files, table.gone()) == (3, len(ALONE) - 1, ALONE - {"f2"})
-    assert table.later(2.9).remove().deleted_files == 0
-    assert table.later(0.2).remove().deleted_files == 3
+    first = expired(table.later(days), 6).remove()
+    second = table.later(HOLD_DAYS - days).remove()
+    assert (first.released_files, first.deleted_files + second.deleted_files) == (3, len(ALONE) - 1)
+    assert table.gone() == ALONE - {"f2"}
+    assert table.later(days - 0.2).remove().deleted_files == 0
+    assert table.later(0.3).remove().deleted_files == 3
     assert table.gone() == ALONE | {"again6", "l6"}
 
 
@@ -197,6 +199,25 @@ def test_restored_mark_in_place_keeps_its_files_for_good(table: ExpiredTable) ->
     assert [b.restored for b in table.orphan_pass().trash_batches(state, table.policy)] == [True]
 
 
+def test_restoration_in_place_that_was_killed_keeps_its_files(table: ExpiredTable) -> None:
+    expired(table, 1, 2, 3, 5).remove()
+    state = table.lake.catalog.pin(TABLE)
+
+    def act(name: str, path: str) -> None:
+        if name == "delete" and "/in-place/" in path:
+            raise Killed
+
+    table.store.act = act
+    with pytest.raises(Killed):
+        table.orphan_pass().restore(
+            state, table.policy, mark_id=None, holds=lambda: True, tell=lambda _: None
+        )
+    table.store.act = lambda *_: None
+    assert len(lists(table)) == 1
+    late = table.later(HOLD_DAYS).remove()
+    assert (late.stopped, late.deleted_files, table.gone(), lists(table)) == (None, 0, set(), [])
+
+
 def test_change_of_the_policy_leaves_each_file_to_the_way_of_its_mark(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3).remove()
     table.policy = POLICY
@@ -216,15 +237,42 @@ def test_change_of_the_policy_leaves_each_file_to_the_way_of_its_mark(table: Exp
 def test_mark_in_place_that_a_crash_cut_off_is_made_again(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5)
     [release] = (table.at / TRASH / "releases").iterdir()
-    stored = release.read_bytes()
+    stored, stored_at = release.read_bytes(), release.stat().st_mtime
     table.remove()
     [mark] = lists(table)
     mark.write_bytes(b"".join(mark.read_bytes().splitlines(keepends=True)[:4]) + b'["file:')
     release.parent.mkdir(exist_ok=True)
     release.write_bytes(stored)
+    os.utime(release, (stored_at, stored_at))
     done = table.later(HOLD_DAYS).remove()
     assert (done.released_files, done.deleted_files, table.gone()) == (len(ALONE), 0, set())
     assert table.later(HOLD_DAYS).remove().deleted_files == len(ALONE)
+
+
+def test_crash_between_the_lists_of_two_prefixes_loses_no_name(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    policy = replace(IN_PLACE, exclusive_prefixes=(other.as_uri(),))
+    table = ExpiredTable(tmp_path / "lake", policy=policy)
+    table.at = other
+    outside = table.file("f9", "data/f9.parquet")
+    table.at = table.folder / "warehouse" / "db" / "t"
+    listed = table.manifest("N", 6, File(outside, size_bytes=SIZE))
+    table.commit(6, (listed,), parent=4)
+    table.publish()
+
+    def act(name: str, path: str) -> None:
+        if name == "create" and "other/" in path and "/in-place/" in path:
+            raise Killed
+
+    expired(table, 6)
+    table.store.act = act
+    with pytest.raises(Killed):
+        table.remove()
+    table.store.act = lambda *_: None
+    assert (table.stored(), len(lists(table))) == (1, 1)
+    assert table.remove().stopped is None
+    assert table.later(HOLD_DAYS).remove().stopped is None
+    assert table.gone() == {"l6", "N", "f9"}
 
 
 def test_release_that_a_crash_left_beside_its_mark_does_not_begin_a_second_hold(table: ExpiredTable) -> None:

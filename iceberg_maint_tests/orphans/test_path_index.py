@@ -1,4 +1,4 @@
-"""Places of paths: the place by the folder is the place of the whole path."""
+"""Places and spellings of paths: those by the folder are those of the whole path."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.orphans.path_index import PathTables
+from iceberg_maint.orphans.spelling import PrefixSpelling
 
 _STARTS = ("", "/", "//", "file:", "file:/", "file://", "s3://b", "s3a://B", "s3://b//", "S3://b/", "x")
 _SEGMENTS = (
@@ -18,23 +19,42 @@ _SEGMENTS = (
 
 def test_place_by_folder_of_any_spelling_is_that_of_the_whole_path(tmp_path: Path) -> None:
     same = Equivalences()
-    paths = PathTables(tmp_path / "paths.db", ["file:///t"], same)
+    paths = PathTables(tmp_path / "paths.db", ["file:///a", "s3://b/Ab/"], same)
 
-    def whole(text: str) -> tuple[str, bytes]:
+    def whole(text: str) -> tuple[str, bytes, bool]:
         location = parse_location(text, same)
-        return location.store, location.key
+        below = any(
+            location.store.casefold() == store and location.key.startswith(start)
+            for store, start in (("file://", b"/a/"), ("s3://b", b"/ab/"))
+        )
+        return location.store, location.key, below
 
+    for text in _texts():
+        assert _answer(paths._place, text) == _answer(whole, text), text
+    paths.close()
+
+
+def test_spelling_by_folder_is_that_of_the_whole_path() -> None:
+    spelling = PrefixSpelling(["file:///a", "s3://b/Ab/"], Equivalences())
+    spelled = 0
+    for text in _texts():
+        answer, whole = _answer(spelling.below, text), _answer(spelling._below, text)
+        # An error names the folder or the whole path.
+        assert answer == whole or (isinstance(answer, str) and isinstance(whole, str)), text
+        spelled += isinstance(answer, tuple)
+    assert spelled > 0
+
+
+def _texts() -> list[str]:
     texts = {
         text
         for start, first, second in itertools.product(_STARTS, _SEGMENTS, _SEGMENTS)
         for text in (start + first, f"{start}{first}/{second}", f"{start}/{first}/a/{second}")
     }
-    for text in sorted(texts, key=ascii):
-        assert _answer(paths._place, text) == _answer(whole, text), text
-    paths.close()
+    return sorted(texts, key=ascii)
 
 
-def _answer(place: Callable[[str], tuple[str, bytes]], text: str) -> object:
+def _answer(place: Callable[[str], object], text: str) -> object:
     try:
         return place(text)
     except ValueError as error:
