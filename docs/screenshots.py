@@ -45,7 +45,7 @@ PICTURES: dict[str, Picture] = {
     "housekeeping-card": Picture(f"{HOUSEKEEPING}?view=overview", "Last proof"),
     "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
     "partitions": Picture(
-        f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
+        f"{TABLE}?view=partitions&partition=time_hour_month%3D2014-01", "time_hour_month=2014-01"
     ),
     "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
     "housekeeping": Picture(f"{HOUSEKEEPING}?view=checks&checkDetail=orphan_files", "would_remove"),
