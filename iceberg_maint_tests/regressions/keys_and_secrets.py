@@ -183,7 +183,7 @@ KEYS_AND_SECRETS = (
         "card-announces-idle-operations",
         "a trial of the demo lake",
         "the card of a table under maintenance announces operations that have nothing to do",
-        "an operation without a finding shows its predicted time, whoever holds the lease",
+        "an operation without a finding shows its predicted time while a run holds the lease",
         off(
             "report/table_card.py",
             "        if not any(p.findings for p in decision.partitions):\n",
