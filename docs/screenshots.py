@@ -40,7 +40,7 @@ class Picture:
 
 PICTURES: dict[str, Picture] = {
     "catalog": Picture("assets", "flights_by_month"),
-    "card": Picture("assets/lake/demo/control?view=overview", "Last proof"),
+    "card": Picture("assets/lake/demo/weather?view=overview", "Last proof"),
     "runs": Picture("runs", "iceberg_maint/table"),
     "housekeeping-card": Picture(f"{HOUSEKEEPING}?view=overview", "Last proof"),
     "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
