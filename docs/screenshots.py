@@ -40,12 +40,12 @@ class Picture:
 
 PICTURES: dict[str, Picture] = {
     "catalog": Picture("assets", "flights_by_month"),
-    "card": Picture("assets/lake/demo/control?view=overview", "Last proof"),
+    "card": Picture("assets/lake/demo/weather?view=overview", "Last proof"),
     "runs": Picture("runs", "iceberg_maint/table"),
     "housekeeping-card": Picture(f"{HOUSEKEEPING}?view=overview", "Last proof"),
     "asset-graph": Picture("locations/iceberg_maint/asset-groups/lake__demo/lineage", "flights_by_month"),
     "partitions": Picture(
-        f"{TABLE}?view=partitions&partition=time_hour_month%3D2013-01", "time_hour_month=2013-01"
+        f"{TABLE}?view=partitions&partition=time_hour_month%3D2014-01", "time_hour_month=2014-01"
     ),
     "checks": Picture(f"{TABLE}?view=checks&checkDetail=small_files", "small_files"),
     "housekeeping": Picture(f"{HOUSEKEEPING}?view=checks&checkDetail=orphan_files", "would_remove"),
@@ -54,7 +54,7 @@ PICTURES: dict[str, Picture] = {
         "assets/lake/demo/weather?view=automation",
         "1 requested",
         ':text-matches("[0-9]:[0-9]{2} [AP]M"):left-of(:text("1 requested"))',
-        "maintenance_due",
+        "maintenance due",
     ),
 }
 
@@ -68,7 +68,8 @@ def take(page: Page, url: str, name: str, theme: str) -> None:
         page.locator(picture.click).first.click()
     if picture.then is not None:
         page.get_by_text(picture.then).first.wait_for(timeout=60_000)
-    page.wait_for_timeout(4_000)
+    page.wait_for_timeout(6_000)
+    page.get_by_text("Loading", exact=False).first.wait_for(state="hidden", timeout=30_000)
     target = IMAGES / f"{name}{THEMES[theme]}.png"
     page.screenshot(path=target)
     size = target.stat().st_size

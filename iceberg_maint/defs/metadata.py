@@ -226,11 +226,14 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     return data | held_metadata(last.outcome.held, hold_seconds)
 
 
-def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Metadata:
+def held_metadata(
+    held: Sequence[HeldOrphans] | None, hold_seconds: int, *, as_json: bool = False
+) -> Metadata:
     """The orphans that a pass has left in the trash or for a person to approve.
 
     It contains the time from which each mark may be swept, and some of the paths. Empty if the pass
-    reported none of this.
+    reported none of this. `as_json`: below a card. Dagster would draw a table at its full width, and the card
+    would not wrap.
     """
     if held is None:
         return {}
@@ -253,14 +256,20 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
     columns += [dg.TableColumn(c, "int") for c in numbers] + [dg.TableColumn(c, "string") for c in texts]
     paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
     shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
+
+    def table(records: Sequence[dg.TableRecord], columns: Sequence[dg.TableColumn]) -> Any:
+        if as_json:
+            return dg.MetadataValue.json([r.data for r in records])
+        return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
+
     digests = [h.mark_id for h in held if h.marked_ms is None]
     tag = {"approve_by_run_tag": dg.MetadataValue.text(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
     approval: Metadata = dict(tag)
     return approval | {
         "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
         "would_remove_bytes": dg.MetadataValue.int(sum(h.size_bytes for h in held)),
-        "would_remove": dg.MetadataValue.table(marks, schema=dg.TableSchema(columns)),
-        "would_remove_paths": dg.MetadataValue.table(paths[:WORST_PARTITIONS], schema=dg.TableSchema(shown)),
+        "would_remove": table(marks, columns),
+        "would_remove_paths": table(paths[:WORST_PARTITIONS], shown),
     }
 
 
@@ -280,7 +289,7 @@ def housekeeping_metadata(
             for name, value in batch.counts.items():
                 counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
     data |= _counts(counts)
-    return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
+    return data | (held_metadata(last_pass.outcome.held, hold_seconds, as_json=True) if last_pass else {})
 
 
 def _counts(counts: Mapping[str, int]) -> Metadata:

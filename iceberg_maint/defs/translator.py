@@ -100,7 +100,7 @@ class IcebergTranslator:
     def get_housekeeping_description(self, table: TableId) -> str:
         """Description of the table's housekeeping asset."""
         return (
-            f"Manifests, snapshots and orphan files of Iceberg table `{table}`, maintained by its "
+            f"Housekeeping of `{table}`: manifests, snapshots and orphan files, maintained by the table's "
             "policy. The metadata of the checks shows in advance what would be removed: `snapshots` shows the "
             "snapshots that would expire, `orphan_files` the trash and when it may be swept."
         )

@@ -5,8 +5,8 @@ from iceberg_maint.runner import lease
 
 sensors.AUTOMATION_INTERVAL_SECONDS = 4
 sensors.CHANGES_INTERVAL_SECONDS = 4
-lost_runs.LOST_RUNS_INTERVAL_SECONDS = 3
-lost_runs.SILENT_SECONDS = 8
+lost_runs.LOST_RUNS_INTERVAL_SECONDS = 4
+lost_runs.SILENT_SECONDS = 12
 lease.RUN_BEAT_SECONDS = 2
 lease.LEASE_TTL_SECONDS = 20
 

@@ -154,6 +154,56 @@ KEYS_AND_SECRETS = (
         ),
     ),
     Regression(
+        "stopped-run-evaluates-no-check",
+        "a trial of the demo lake",
+        "the checks of a terminated run stay without a result until the next observation",
+        "the run evaluates its checks before it ends",
+        off(
+            "defs/table_run.py",
+            "                self._evaluate_stopped()\n",
+            "                pass\n",
+            "defs/test_table_run.py::test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated",
+        ),
+    ),
+    Regression(
+        "queue-hides-red-checks",
+        "a trial of the demo lake",
+        "while runs of more than three tables wait in the queue, Dagster shows their checks as in progress, because the "
+        "run that observes them waits as well",
+        "tables whose runs wait are observed in the tick of a sensor, a few per tick",
+        off(
+            "defs/tick_observation.py",
+            "        return [s for s in small if s.only_waits()][:TABLES_PER_TICK]\n",
+            "        return []\n",
+            "defs/test_sensors.py::test_checks_of_many_tables_whose_runs_wait_are_red_after_some_ticks_without_a_run_that_"
+            "waits_too",
+        ),
+    ),
+    Regression(
+        "card-announces-idle-operations",
+        "a trial of the demo lake",
+        "the card of a table under maintenance announces operations that have nothing to do",
+        "an operation without a finding shows its predicted time while a run holds the lease",
+        off(
+            "report/table_card.py",
+            "        if not any(p.findings for p in decision.partitions):\n",
+            "        if False:\n",
+            "report/test_table_card.py::test_blocker_of_an_operation_is_named_with_its_owner",
+        ),
+    ),
+    Regression(
+        "table-cuts-the-card",
+        "a trial of the demo lake",
+        "the card of a housekeeping asset is cut at the right, because Dagster draws a table below it at its full width",
+        "a materialization has the orphans as JSON",
+        off(
+            "defs/metadata.py",
+            "hold_seconds, as_json=True)",
+            "hold_seconds)",
+            "defs/test_housekeeping.py::test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does",
+        ),
+    ),
+    Regression(
         "typo-becomes-a-partition",
         "a trial of the demo lake",
         "a partition key that no partition has is materialized, or turns the checks of a healthy table red",

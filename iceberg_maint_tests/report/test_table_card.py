@@ -96,6 +96,9 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     assert "; next after run run-7\n" in table_card(replace(sick, histories=[held, TableHistory()]))
     own = replace(sick, histories=[held, TableHistory()], run_id="run-7")
     assert "; next now, in this run\n" in table_card(own)
+    # Another operation of the run has nothing to do.
+    idle = table_card(replace(own, histories=[held, replace(held, last_done_ms=NOW_MS)]))
+    assert "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n" in idle
     paused = replace(sick.decisions[0], verdict=Verdict.DEFER, reason=Reason.PAUSED, evidence={"who": "anna"})
     card = table_card(replace(sick, decisions=[paused, sick.decisions[1]]))
     assert " The work is held by a pause by anna (to end it: iceberg-maint resume lake.db.t)." in card
