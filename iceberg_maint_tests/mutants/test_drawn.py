@@ -88,7 +88,8 @@ def test_verdict_of_a_line_that_differs_has_no_place(written: str) -> None:
 
 
 def test_population_keeps_mutants_with_verdicts_and_fills_up_with_drawn_ones() -> None:
-    first, second = sites.drawn(30, 7), sites.drawn(30, 8)
+    second = sites.drawn(30, 8)
+    first = [site for site in sites.drawn(30, 7)[:26] if site not in second]
     judged = [verdict_of(site) for site in first[:3]]
     gone = replace(verdict_of(first[4]), before="a line that is gone")
     found, verdicts = population(second, [*judged, gone])
