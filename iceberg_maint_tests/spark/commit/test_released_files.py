@@ -13,6 +13,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.housekeeping import ReleasedHold
 from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint_tests.support.runner.loop import Killed
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
@@ -20,6 +21,11 @@ from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
 EXPIRE, CLEAN = Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES
+
+
+def _as_data_file(workshop: Workshop, table: Any, place: Path) -> Any:
+    made = workshop.bridge.iceberg.DataFiles.builder(table.spec()).withPath(f"file:{place}")
+    return made.withFileSizeInBytes(place.stat().st_size).withRecordCount(1).build()
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +88,47 @@ def rows(workshop: Workshop, name: str) -> dict[str, list[Any]]:
         ref: sorted(map(tuple, workshop.sql(f"select * from {name} version as of '{ref}'").collect()))
         for ref in refs
     }
+
+
+def held(keeper: Keeper, hold: ReleasedHold) -> None:
+    section = replace(keeper.policy.remove_orphan_files, released_files=hold)
+    keeper.policy = replace(keeper.policy, remove_orphan_files=section)
+
+
+def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after_the_hold(
+    keeper: Keeper, workshop: Workshop
+) -> None:
+    """The run dies after the commit of the expiry, so that an orphan pass begins the hold."""
+    held(keeper, ReleasedHold.IN_PLACE)
+    name = worn(workshop, 3)
+    folder = Path(keeper.state(name).location.removeprefix("file://"))
+    before, shown = files(folder), rows(workshop, name)
+
+    def die(_batch: Batch) -> None:
+        raise Killed
+
+    keeper.after_commit = die
+    with pytest.raises(Killed):
+        keeper.run(name, EXPIRE, days=0.01)
+    keeper.after_commit = lambda _batch: None
+    orphaned = stock_orphans(workshop, name)
+
+    counts = keeper.run(name, CLEAN, days=0.1).batches[0].counts
+    assert (counts["released_files"], counts["released_held_files"]) == (len(orphaned), len(orphaned))
+    assert (before <= files(folder), stock_orphans(workshop, name)) == (True, orphaned)
+
+    # A writer registers a file again that only the hold keeps.
+    again = next(n for n in sorted(orphaned) if n.endswith(".parquet") and "deletes" not in n)
+    [place] = folder.rglob(again)
+    table = workshop.writers.load(name)
+    table.newAppend().appendFile(_as_data_file(workshop, table, place)).commit()
+    swept = keeper.run(name, EXPIRE, days=1.1).batches[0].counts
+    assert swept["released_deleted_files"] == len(orphaned) - 1
+    assert before - files(folder) == orphaned - {again}
+    assert {n: r for n, r in rows(workshop, name).items() if n != "main"} == {
+        n: r for n, r in shown.items() if n != "main"
+    }
+    assert stock_orphans(workshop, name) == set()
 
 
 @pytest.mark.parametrize("version", [2, 3])
