@@ -15,6 +15,7 @@ from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Report
+from iceberg_maint.report.formatting import size
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment
 
@@ -79,7 +80,7 @@ def _released(last_expiry: Report | None) -> str:
         return ""
     counts = last_expiry.outcome.counts
     files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
-    held = f" {files} released files ({size_bytes} bytes) are held before their deletion." if files else ""
+    held = f" {files} released files ({size(size_bytes)}) are held before their deletion." if files else ""
     return f"{held} {last_expiry.outcome.message}".rstrip()
 
 

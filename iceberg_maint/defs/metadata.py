@@ -206,7 +206,7 @@ def housekeeping_check_metadata(
         data["would_expire"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
         data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
-            data |= _counts(last_expiry.outcome.counts)
+            data |= _counts({k: v for k, v in last_expiry.outcome.counts.items() if v})
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
         data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
@@ -219,57 +219,42 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     data: Metadata = {
         "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
         "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
-        **_counts(last.outcome.counts),
+        **_counts({k: v for k, v in last.outcome.counts.items() if v}),
     }
     if last.outcome.unlogged is not None:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
     return data | held_metadata(last.outcome.held, hold_seconds)
 
 
-def held_metadata(
-    held: Sequence[HeldOrphans] | None, hold_seconds: int, *, as_json: bool = False
-) -> Metadata:
+def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Metadata:
     """The orphans that a pass has left in the trash or for a person to approve.
 
     It contains the time from which each mark may be swept, and some of the paths. Empty if the pass
-    reported none of this. `as_json`: below a card. Dagster would draw a table at its full width, and the card
-    would not wrap.
+    reported none of this. Marks and paths are JSON: Dagster draws a table at its full width, and the page around it
+    does not wrap.
     """
     if held is None:
         return {}
     marks = [
-        dg.TableRecord(
-            {
-                "mark": h.mark_id,
-                "files": h.files,
-                "bytes": h.size_bytes,
-                "written from": _utc(h.oldest_ms) if h.oldest_ms is not None else "",
-                "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
-                "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "once approved",
-            }
-        )
+        {
+            "mark": h.mark_id,
+            "files": h.files,
+            "bytes": h.size_bytes,
+            "written from": _utc(h.oldest_ms) if h.oldest_ms is not None else "",
+            "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
+            "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "once approved",
+        }
         for h in held[:WORST_PARTITIONS]
     ]
-    numbers = ("files", "bytes")
-    texts = ("written from", "written to", "swept from")
-    columns = [dg.TableColumn("mark", "string")]
-    columns += [dg.TableColumn(c, "int") for c in numbers] + [dg.TableColumn(c, "string") for c in texts]
-    paths = [dg.TableRecord({"mark": h.mark_id, "path": p}) for h in held for p in h.paths]
-    shown = [dg.TableColumn(c, "string") for c in ("mark", "path")]
-
-    def table(records: Sequence[dg.TableRecord], columns: Sequence[dg.TableColumn]) -> Any:
-        if as_json:
-            return dg.MetadataValue.json([r.data for r in records])
-        return dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-
+    paths = [{"mark": h.mark_id, "path": p} for h in held for p in h.paths]
     digests = [h.mark_id for h in held if h.marked_ms is None]
     tag = {"approve_by_run_tag": dg.MetadataValue.text(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
     approval: Metadata = dict(tag)
     return approval | {
         "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
         "would_remove_bytes": dg.MetadataValue.int(sum(h.size_bytes for h in held)),
-        "would_remove": table(marks, columns),
-        "would_remove_paths": table(paths[:WORST_PARTITIONS], shown),
+        "would_remove": dg.MetadataValue.json(marks),
+        "would_remove_paths": dg.MetadataValue.json(paths[:WORST_PARTITIONS]),
     }
 
 
@@ -289,7 +274,7 @@ def housekeeping_metadata(
             for name, value in batch.counts.items():
                 counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
     data |= _counts(counts)
-    return data | (held_metadata(last_pass.outcome.held, hold_seconds, as_json=True) if last_pass else {})
+    return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
 
 
 def _counts(counts: Mapping[str, int]) -> Metadata:

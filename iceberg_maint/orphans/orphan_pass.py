@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,25 +20,23 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, equivalences
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphans import HeldOrphans, ScanCounts, held_orphans
+from iceberg_maint.core.removal.orphans import HeldOrphans, held_orphans
 from iceberg_maint.core.removal.released_files import Release
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
-from iceberg_maint.orphans.in_place_hold import InPlace, hold_in_place, restore_in_place
-from iceberg_maint.orphans.in_place_marks import batches_in_place, held_in_place, marks_of
+from iceberg_maint.orphans.in_place_hold import hold_in_place, restore_in_place
+from iceberg_maint.orphans.in_place_marks import batches_in_place, held_in_place
 from iceberg_maint.orphans.lease_guard import AskedLease, TimedLease, TimeUpError
+from iceberg_maint.orphans.pass_progress import PassProgress
 from iceberg_maint.orphans.released import remove_released
 from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import record_release
-from iceberg_maint.orphans.trash import Emptied, Moved, Trashed, require_lease, restore, sweep, trash
+from iceberg_maint.orphans.trash import Emptied, require_lease, restore, sweep, trash
 from iceberg_maint.orphans.trash_manifest import (
     TrashBatch,
-    files_of,
     held_in_trash,
-    manifest_location,
-    read_batch_headers,
     trash_batches,
 )
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
@@ -93,7 +91,7 @@ class OrphanPass:
     ) -> OrphanWork:
         """See `ports.storage.OrphanFiles`. A pass with an approval has no time limit: the digest that a person
         approves names all of its files."""
-        done = _Done()
+        done = PassProgress()
         target, store = self._target(state, policy, in_flight), self._around.store(state)
         holds = AskedLease(holds, self._around.now_ms)
         timed = holds if self._scope.approved is not None else TimedLease(holds, is_over)
@@ -163,7 +161,7 @@ class OrphanPass:
         holds: Callable[[], bool],
     ) -> ReleasedWork:
         """See `ports.storage.OrphanFiles`."""
-        done = _Done()
+        done = PassProgress()
         holds = AskedLease(holds, self._around.now_ms)
         stopped: Exception | None = None
         try:
@@ -200,7 +198,7 @@ class OrphanPass:
         policy: RemoveOrphanFilesPolicy,
         store: Store,
         holds: Callable[[], bool],
-        done: _Done,
+        done: PassProgress,
         *,
         deletes: bool,
         released_only: bool = False,
@@ -236,7 +234,7 @@ class OrphanPass:
         policy: RemoveOrphanFilesPolicy,
         store: Store,
         holds: Callable[[], bool],
-        done: _Done,
+        done: PassProgress,
         *,
         deletes: bool,
     ) -> None:
@@ -275,7 +273,7 @@ class OrphanPass:
         policy: RemoveOrphanFilesPolicy,
         store: Store,
         holds: Callable[[], bool],
-        done: _Done,
+        done: PassProgress,
         timed: Callable[[], bool],
     ) -> None:
         listing = StoredListing(
@@ -303,7 +301,7 @@ class OrphanPass:
         policy: RemoveOrphanFilesPolicy,
         store: Store,
         holds: Callable[[], bool],
-        done: _Done,
+        done: PassProgress,
         listing: StoredListing | None,
     ) -> None:
         approved = self._scope.approved
@@ -333,7 +331,7 @@ class OrphanPass:
         finally:
             orphan_scan.paths.close()
 
-    def _held(self, target: Target, store: Store, done: _Done) -> tuple[HeldOrphans, ...] | None:
+    def _held(self, target: Target, store: Store, done: PassProgress) -> tuple[HeldOrphans, ...] | None:
         """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
         Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
         it."""
@@ -397,83 +395,3 @@ class OrphanPass:
     def _scratch(self) -> Path:
         self._around.scratch.mkdir(parents=True, exist_ok=True)
         return self._around.scratch
-
-
-@dataclass(slots=True)
-class _Done:
-    """The work of a pass so far."""
-
-    emptied: list[Emptied] = field(default_factory=list)
-    trashed: list[Trashed] = field(default_factory=list)
-    counts: ScanCounts | None = None
-    digest: str = ""
-    needs_approval: bool = False
-    waiting: HeldOrphans | None = None
-    unlogged: UnloggedMetadata | None = None
-    taken: list[Moved] = field(default_factory=list)
-    marked: list[InPlace] = field(default_factory=list)
-    held_released: tuple[int, int] = (0, 0)
-
-    @property
-    def begun(self) -> tuple[Moved | InPlace, ...]:
-        """The released files whose hold began."""
-        return (*self.taken, *self.marked)
-
-    @property
-    def is_something(self) -> bool:
-        """Returns whether a file was marked, moved or deleted."""
-        return (
-            any(e.deleted_files or e.restored_files for e in self.emptied)
-            or any(t.moved_files for t in self.trashed)
-            or any(t.files for t in self.begun)
-        )
-
-    def count_held(self, target: Target, store: Store) -> None:
-        """Counts the released files that are held, in the trash or in place."""
-        taken = {header.mark_id for t in self.taken for header in t.headers}
-        files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
-        for header in read_batch_headers(target.prefixes, store):
-            if header.released and header.mark_id not in taken:
-                for file in files_of(store, header, manifest_location(header)):
-                    files, size_bytes = files + 1, size_bytes + file.size_bytes
-        for mark in marks_of(target.prefixes, target.state.uuid, store):
-            files, size_bytes = files + mark.files, size_bytes + mark.size_bytes
-        self.held_released = files, size_bytes
-
-    def released(self, stopped: Exception | None = None) -> ReleasedWork:
-        """Returns the work on released files as one value."""
-        emptied = [e for e in self.emptied if e.released]
-        held_files, held_bytes = self.held_released
-        return ReleasedWork(
-            released_files=sum(t.files for t in self.begun),
-            released_bytes=sum(t.size_bytes for t in self.begun),
-            deleted_files=sum(e.deleted_files for e in emptied),
-            deleted_bytes=sum(e.deleted_bytes for e in emptied),
-            held_files=held_files,
-            held_bytes=held_bytes,
-            skipped_files=sum(t.skipped for t in self.begun),
-            stopped=stopped,
-        )
-
-    def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
-        """Returns the work as one value."""
-        counts = self.counts
-        return OrphanWork(
-            listed_files=counts.listed_files if counts else 0,
-            listed_bytes=counts.listed_bytes if counts else 0,
-            orphan_files=counts.orphan_files if counts else 0,
-            orphan_bytes=counts.orphan_bytes if counts else 0,
-            trashed_files=sum(t.moved_files for t in self.trashed),
-            trashed_bytes=sum(t.moved_bytes for t in self.trashed),
-            swept_files=sum(e.deleted_files for e in self.emptied),
-            swept_bytes=sum(e.deleted_bytes for e in self.emptied),
-            restored_files=sum(e.restored_files for e in self.emptied),
-            left_files=sum(e.left_files for e in self.emptied),
-            marks=tuple(m for t in self.trashed for m in t.marks),
-            digest=self.digest,
-            needs_approval=self.needs_approval,
-            held=held,
-            unlogged=self.unlogged,
-            stopped=stopped,
-            released=self.released(),
-        )

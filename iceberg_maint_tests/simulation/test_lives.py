@@ -1,6 +1,6 @@
 """Lives of random worlds: every step is followed by all invariants, and no life may end with work left open.
 
-`ICEBERG_MAINT_SIMULATION_STEPS` sets how many steps (10,000), `ICEBERG_MAINT_SIMULATION_SEED` the first seed.
+`ICEBERG_MAINT_SIMULATION_STEPS` sets how many steps (5,000), `ICEBERG_MAINT_SIMULATION_SEED` the first seed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.life import live
 
-STEPS = int(os.environ.get("ICEBERG_MAINT_SIMULATION_STEPS", "10000"))
+STEPS = int(os.environ.get("ICEBERG_MAINT_SIMULATION_STEPS", "5000"))
 SEED = int(os.environ.get("ICEBERG_MAINT_SIMULATION_SEED", "0"))
 ENOUGH = 100_000
 """Steps in which everything that may happen should have."""

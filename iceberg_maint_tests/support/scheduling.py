@@ -29,6 +29,7 @@ LONG = (
     "iceberg_maint_tests/spark/deletes/test_convert.py",
     "iceberg_maint_tests/spark/deletes/test_anti_join.py",
     "iceberg_maint_tests/spark/scan/test_positions.py",
+    "iceberg_maint_tests/demo/race/test_race.py",
 )
 """Modules of more than a minute, longest first."""
 
