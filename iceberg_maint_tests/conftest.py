@@ -18,7 +18,7 @@ from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
 from iceberg_maint.spark.session.java import JavaHome, find_java
 from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
-from iceberg_maint_tests.support.scheduling import Scheduling, is_slow, order_of
+from iceberg_maint_tests.support.scheduling import SECONDS, Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
 from iceberg_maint_tests.support.variants import Variants
 
@@ -118,6 +118,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests that the quick loop leaves out."""
     if is_slow(item.nodeid):
         item.add_marker(pytest.mark.slow)
+    if item.nodeid.startswith(SECONDS):
+        item.add_marker(pytest.mark.seconds)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint_tests.support.scheduling import LONG, SLOW, SPLIT, TOGETHER, is_slow, order_of, scope_of
+from iceberg_maint_tests.support.scheduling import (
+    LONG,
+    SECONDS,
+    SLOW,
+    SPLIT,
+    TOGETHER,
+    is_slow,
+    order_of,
+    scope_of,
+)
 from iceberg_maint_tests.support.variants import DRAWN, Variants
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -18,7 +27,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 def test_scheduling_every_path_exists() -> None:
     assert [
-        path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG, *SLOW) if not (PROJECT / path).exists()
+        path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG, *SLOW, *SECONDS) if not (PROJECT / path).exists()
     ] == []
 
 

@@ -61,6 +61,35 @@ SLOW = (
 """Modules and folders of long sweeps, of models, of Dagster, and of programs that tests start: their tests are marked
 `slow`."""
 
+SECONDS = (
+    "iceberg_maint_tests/audit/test_log.py",
+    "iceberg_maint_tests/catalog/test_adapter.py",
+    "iceberg_maint_tests/catalog/test_partition_values.py",
+    "iceberg_maint_tests/catalog/test_s3_store.py",
+    "iceberg_maint_tests/catalog/test_vended_credentials.py",
+    "iceberg_maint_tests/cli/test_audit.py",
+    "iceberg_maint_tests/cli/test_doctor.py",
+    "iceberg_maint_tests/cli/test_orphans.py",
+    "iceberg_maint_tests/cli/test_run.py",
+    "iceberg_maint_tests/columnar/test_page_splice.py",
+    "iceberg_maint_tests/core/decisions/test_retention_model.py",
+    "iceberg_maint_tests/core/planning/test_rewrite_position_delete_files_model.py",
+    "iceberg_maint_tests/daemon_kills/",
+    "iceberg_maint_tests/frames/",
+    "iceberg_maint_tests/ledger/test_attempts.py",
+    "iceberg_maint_tests/ledger/test_crash.py",
+    "iceberg_maint_tests/ledger/test_migrations.py",
+    "iceberg_maint_tests/mutants/",
+    "iceberg_maint_tests/orphans/",
+    "iceberg_maint_tests/runner/test_crashes.py",
+    "iceberg_maint_tests/runner/test_housekeeping.py",
+    "iceberg_maint_tests/security/",
+    "iceberg_maint_tests/telemetry/test_receivers.py",
+    "iceberg_maint_tests/test_import_circles.py",
+    "iceberg_maint_tests/test_scheduling.py",
+)
+"""Modules and folders that take seconds: their tests are marked `seconds`."""
+
 
 def scope_of(nodeid: str) -> str:
     """What goes to one worker as a whole."""
