@@ -299,7 +299,7 @@ class _Work:
             _require(self._holds)
             if self._reachability.metadata_location() != self._proved_at:
                 self._read()
-            for stored in self._deleted([file for file in chunk if not self._paths.keeps(file.path)]):
+            for stored in self._deleted(self._paths.without_references(chunk)):
                 done.files += 1
                 done.size_bytes += stored.size_bytes
 

@@ -9,7 +9,7 @@ an orphan would stay.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,8 @@ from iceberg_maint.core.removal.released_files import REMOVAL_ORDER, ReleasedFil
 from iceberg_maint.ports.storage import StoredFile
 
 _ROWS = 10_000
+_PARAMETERS = 500
+"""The most values in one statement. SQLite before version 3.32 allows at most 999."""
 _CACHE_KIBIBYTES = 65_536
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
@@ -191,15 +193,25 @@ class PathTables:
         key = _hashed(self._place(path)[1])
         return self._db.execute("SELECT 1 FROM reached WHERE key = ?", (key,)).fetchone() is not None
 
-    def keeps(self, path: str) -> bool:
-        """Returns whether anything references a file with this path, or a file of its name outside the
-        prefixes."""
-        key = self._place(path)[1]
-        row = self._db.execute(
-            "SELECT 1 FROM reached WHERE key = ? UNION ALL SELECT 1 FROM elsewhere WHERE name = ? LIMIT 1",
-            (_hashed(key), _hashed(_name(key))),
-        ).fetchone()
-        return row is not None
+    def without_references(self, files: Sequence[ReleasedFile]) -> list[ReleasedFile]:
+        """Returns the files whose paths nothing references, and whose names no referenced file outside the prefixes
+        has."""
+        places = [(_hashed(key), _hashed(_name(key))) for _, key, _ in (self._place(f.path) for f in files)]
+        reached = self._among("SELECT key FROM reached WHERE key IN", {key for key, _ in places})
+        elsewhere = self._among("SELECT name FROM elsewhere WHERE name IN", {name for _, name in places})
+        return [
+            file
+            for file, (key, name) in zip(files, places, strict=True)
+            if key not in reached and name not in elsewhere
+        ]
+
+    def _among(self, query: str, hashes: set[bytes]) -> set[bytes]:
+        rest = iter(hashes)
+        rows: set[bytes] = set()
+        while chunk := list(islice(rest, _PARAMETERS)):
+            marks = ",".join("?" * len(chunk))
+            rows.update(row for (row,) in self._db.execute(f"{query} ({marks})", chunk))
+        return rows
 
     def counts(self) -> ScanCounts:
         """Returns the numbers of files and bytes by their classification."""

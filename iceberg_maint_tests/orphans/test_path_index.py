@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iceberg_maint.core.model.location import Equivalences, parse_location
+from iceberg_maint.core.removal.orphans import Kept
+from iceberg_maint.core.removal.released_files import ReleasedFile, ReleasedKind
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.spelling import PrefixSpelling
 
@@ -43,6 +45,19 @@ def test_spelling_by_folder_is_that_of_the_whole_path() -> None:
         assert answer == whole or (isinstance(answer, str) and isinstance(whole, str)), text
         spelled += isinstance(answer, tuple)
     assert spelled > 0
+
+
+def test_files_without_references_are_those_without_a_reached_path_and_without_a_name_elsewhere(
+    tmp_path: Path,
+) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["file:///a"], Equivalences())
+    files = [ReleasedFile(f"file:///a/{n}", ReleasedKind.DATA, 1, 7, 9) for n in range(1_203)]
+    paths.add_reached(("/a/0", "file:/a/501", "file:///a/1202"), Kept.REACHABLE)
+    paths.add_reached(("s3://elsewhere/x/700",), Kept.REACHABLE)
+
+    assert paths.without_references(files) == [f for f in files if f.path[10:] not in {"0", "501", "700", "1202"}]
+    assert paths.without_references([]) == []
+    paths.close()
 
 
 def _texts() -> list[str]:
