@@ -55,7 +55,9 @@ def test_files_without_references_are_those_without_a_reached_path_and_without_a
     paths.add_reached(("/a/0", "file:/a/501", "file:///a/1202"), Kept.REACHABLE)
     paths.add_reached(("s3://elsewhere/x/700",), Kept.REACHABLE)
 
-    assert paths.without_references(files) == [f for f in files if f.path[10:] not in {"0", "501", "700", "1202"}]
+    assert paths.without_references(files) == [
+        f for f in files if f.path[10:] not in {"0", "501", "700", "1202"}
+    ]
     assert paths.without_references([]) == []
     paths.close()
 
