@@ -28,24 +28,26 @@ FILES = 6
 _GIVE_UP_SECONDS = 300
 
 
-def commit(data: Path, table: TableId) -> float:
-    """Appends small files, one commit each. Returns the time of the last commit."""
+def commit(data: Path, table: TableId) -> tuple[float, float]:
+    """Appends small files, one commit each. Returns the times before the first and of the last commit."""
     catalog = SqlCatalog(
         table.catalog, uri=f"sqlite:///{data}/catalog.db", warehouse=f"file://{data}/warehouse"
     )
     loaded = catalog.load_table(table.in_catalog)
     rows = loaded.scan(limit=10).to_arrow().cast(loaded.schema().as_arrow())
+    first = time.time()
     for _ in range(FILES):
         loaded.append(rows)
-    return time.time()
+    return first, time.time()
 
 
-def follow(instance: dg.DagsterInstance, table: TableId, since: float) -> dict[str, float]:
-    """The seconds after the commit at which each step was reached."""
+def follow(instance: dg.DagsterInstance, table: TableId, first: float, since: float) -> dict[str, float]:
+    """The seconds after the last commit, `since`, at which each step was reached. A check may turn red before it, after
+    the `first`."""
     names = IcebergTranslator()
     key, check = names.get_asset_key(table), names.get_check_key(table, "small_files")
 
-    def evaluated(*, passed: bool) -> float | None:
+    def evaluated(after: float, *, passed: bool) -> float | None:
         history = instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
         # A record is created when a run plans the check; its event is the evaluation.
         times = [
@@ -55,7 +57,7 @@ def follow(instance: dg.DagsterInstance, table: TableId, since: float) -> dict[s
             and isinstance(r.evaluation, dg.AssetCheckEvaluation)
             and r.evaluation.passed is passed
         ]
-        return next((t for t in reversed(times) if t > since), None)
+        return next((t for t in reversed(times) if t > after), None)
 
     def run_times() -> tuple[float, float | None] | None:
         for record in reversed(instance.get_run_records(limit=20)):
@@ -69,11 +71,11 @@ def follow(instance: dg.DagsterInstance, table: TableId, since: float) -> dict[s
         return event.timestamp if event is not None and event.timestamp > since else None
 
     steps: dict[str, Callable[[], float | None]] = {
-        "red": lambda: evaluated(passed=False),
+        "red": lambda: evaluated(first, passed=False),
         "run requested": lambda: (times := run_times()) and times[0],
         "run started": lambda: (times := run_times()) and times[1],
         "materialized": materialized,
-        "green": lambda: evaluated(passed=True),
+        "green": lambda: evaluated(since, passed=True),
     }
     reached: dict[str, float] = {}
     while len(reached) < len(steps) and time.time() < since + _GIVE_UP_SECONDS:
@@ -95,7 +97,7 @@ def main() -> int:
     slowest = 0.0
     with dg.DagsterInstance.get() as instance:
         for number in range(arguments.rounds):
-            reached = follow(instance, table, commit(data, table))
+            reached = follow(instance, table, *commit(data, table))
             print(f"round {number + 1}: " + ", ".join(f"{k} {v} s" for k, v in reached.items()), flush=True)
             slowest = max(slowest, reached.get("green", float("inf")))
             time.sleep(15)
