@@ -99,7 +99,7 @@ $(SECOND_SPARK)/.complete: requirements/spark35.txt $(STAMP)
 
 .PHONY: test-fast
 test-fast: setup  ## tests that need neither a JVM nor a server, but those of modules that take seconds
-	$(PY) -m pytest -n $(WORKERS) -m "not spark and not postgres and not slow and not seconds and not variant"
+	$(PY) -m pytest -n 2 -m "not spark and not postgres and not slow and not seconds and not variant"
 
 # How many steps, and the first seed: a life of a table is decided by its seed alone.
 STEPS := 5000

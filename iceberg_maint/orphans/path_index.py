@@ -95,14 +95,19 @@ class PathTables:
 
     def add_released(self, files: Iterable[ReleasedFile]) -> int:
         """Adds files that removed snapshots reference, except files that something references by now, that
-        were added before, or whose path is not a location. Returns the number added. `index` must have been
-        called."""
-        before = self._db.total_changes
-        self._insert(
-            "INSERT OR IGNORE INTO released SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
-            " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE key = ?1)",
-            filter(None, map(self._released, files)),
-        )
+        were added before, or whose path is not a location. Returns the number added, with the files that
+        `files` adds itself while it is read. `index` must have been called."""
+        before, files = self._db.total_changes, iter(files)
+        while chunk := list(islice(files, _ROWS)):
+            # Manifests repeat the files of the manifests that they replace.
+            first: dict[str, ReleasedFile] = {}
+            for file in chunk:
+                first.setdefault(file.path, file)
+            self._insert(
+                "INSERT OR IGNORE INTO released SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8"
+                " WHERE NOT EXISTS (SELECT 1 FROM reached WHERE key = ?1)",
+                filter(None, map(self._released, first.values())),
+            )
         return self._db.total_changes - before
 
     def _released(self, file: ReleasedFile) -> tuple[object, ...] | None:

@@ -8,7 +8,7 @@ everything that the current metadata references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -120,8 +120,19 @@ def collect(
     current metadata do not name.
 
     `add` omits files that the metadata name or that were added before, and returns the number added. A
-    manifest that it omits is not opened: its live files are still referenced, or were added with it.
+    manifest that it omits is not opened: its live files are still referenced, or were added with it. `add`
+    is called again while it reads the files that it was given.
     """
+    add(_content_files(release, manifests, files, add))
+
+
+def _content_files(
+    release: Release,
+    manifests: Callable[[str], Sequence[Manifest]],
+    files: Callable[[Manifest], Iterable[NamedFile]],
+    add: Callable[[Iterable[ReleasedFile]], int],
+) -> Iterator[ReleasedFile]:
+    """Yields the data and delete files, and adds the other files as it comes to them."""
     # Most manifests of a list are those of the list before it.
     before: frozenset[str] = frozenset()
     for snapshot in release.snapshots:
@@ -141,8 +152,6 @@ def collect(
                 continue
             size = manifest.length_bytes
             if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):
-                add(
-                    ReleasedFile(f.path, _KIND_OF[f.kind], f.size_bytes, number, at_ms)
-                    for f in files(manifest)
-                )
+                for file in files(manifest):
+                    yield ReleasedFile(file.path, _KIND_OF[file.kind], file.size_bytes, number, at_ms)
         before = frozenset(manifest.path for manifest in listed)
