@@ -56,6 +56,17 @@ class Mutant:
         return {f"iceberg_maint.{file.removesuffix('.py').replace('/', '.')}": t for file, t in texts.items()}
 
 
+def fault_of(mutant: Mutant) -> str:
+    """What is wrong with a mutant's place in the source, or with the source that it makes; empty where nothing is."""
+    try:
+        sources = mutant.sources()
+        for module, text in sources.items():
+            compile(text, module, "exec", dont_inherit=True)
+        return "" if sources else "changes no source"
+    except (OSError, SyntaxError, ValueError) as error:
+        return repr(error)
+
+
 class _Loader(SourceFileLoader):
     """Loads a module from another text than its file's."""
 

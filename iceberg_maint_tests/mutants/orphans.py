@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant("snapshots need not have expired", "orphans/orphan_pass.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
     Mutant("a neighbour has files where it writes only", "catalog/location_claims.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/location_claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
-    Mutant("released files need no proof", "orphans/released.py", "    if paths.releases_manifests():\n        _read_current(paths, target, store, reachability, pending)\n", "    if paths.releases_manifests():\n", (RELEASED,)),
+    Mutant("released files need no proof", "orphans/released.py", "    if paths.releases_manifests():\n        _read_current(paths, target, store, reachability, pending)\n", "", (RELEASED,)),
     Mutant("one decoder is enough for released files", "orphans/released.py", "        check_second_opinion(paths, target, reachability)\n", "", (RELEASED,)),
     Mutant("a released path is a file", "core/removal/released_files.py", "return same_size and modified_ms is not None and modified_ms <= self.committed_ms + MAX_SKEW_MS", "return True", (RELEASED, CORE_RELEASED)),
     Mutant("a released file of any time is the same", "core/removal/released_files.py", "return same_size and modified_ms is not None and modified_ms <= self.committed_ms + MAX_SKEW_MS", "return same_size", (RELEASED, CORE_RELEASED)),

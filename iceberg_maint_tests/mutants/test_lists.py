@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint_tests.mutants.lists import LISTS
-from iceberg_maint_tests.mutants.mutant import PROJECT, Mutant
-
-
-def fault_of(mutant: Mutant) -> str:
-    """What is wrong with a mutant's place in the source; empty where nothing is."""
-    try:
-        return "" if mutant.sources() else "changes no source"
-    except (OSError, ValueError) as error:
-        return repr(error)
+from iceberg_maint_tests.mutants.mutant import PROJECT, fault_of
 
 
 def test_every_mutant_changes_what_stands_in_the_source_once() -> None:

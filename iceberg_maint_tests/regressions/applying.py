@@ -3,6 +3,7 @@ too few rows, or that are dropped too early."""
 
 from __future__ import annotations
 
+from iceberg_maint_tests.mutants.mutant import Edit
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
 APPLYING = (
@@ -253,12 +254,19 @@ APPLYING = (
         "apache/iceberg#12479",
         "The metadata of a delete file covers more columns than its keys. A filter on those columns leaves "
         "the delete out of the scan, and rows come back",
-        "The filter that selects the files to rewrite does not filter their deletes",
+        "The filter that selects the files to rewrite does not filter their deletes, and deletes that a scan omits are added",
         off(
             "spark/scan/scan.py",
             ".ignoreResiduals()\n",
             "\n",
             "spark/scan/test_scan.py::test_delete_with_statistics_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
+            also=(
+                Edit(
+                    "spark/scan/scan.py",
+                    "return with_all_equality_deletes(bridge, table, snapshot_id, tasks)",
+                    "return tasks",
+                ),
+            ),
         ),
     ),
     Regression(

@@ -355,7 +355,7 @@ COMMITTING = (
         off(
             "spark/session/executors.py",
             "        job.result(wait_seconds)\n",
-            "        job.result(60)\n",
+            "        job.result()\n",
             "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from iceberg_maint_tests.mutants.lists import LISTS
-from iceberg_maint_tests.mutants.mutant import Mutant
+from iceberg_maint_tests.mutants.mutant import Edit, Mutant
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ def known(of: str, name: str, *tests: str) -> Mutant:
     return replace(found, tests=_paths(tests))
 
 
-def off(file: str, old: str, new: str, *tests: str) -> Mutant:
-    """The module `file` with a guard switched off."""
-    return Mutant(f"{file}: {old}", file, old, new, _paths(tests))
+def off(file: str, old: str, new: str, *tests: str, also: tuple[Edit, ...] = ()) -> Mutant:
+    """The module `file` with a guard switched off, and with it the guards behind it."""
+    return Mutant(f"{file}: {old}", file, old, new, _paths(tests), also)
 
 
 def _paths(tests: tuple[str, ...]) -> tuple[str, ...]:

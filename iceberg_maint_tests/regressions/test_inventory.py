@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from iceberg_maint_tests.mutants.mutant import PROJECT
+from iceberg_maint_tests.mutants.mutant import PROJECT, fault_of
 from iceberg_maint_tests.regressions.inventory import INVENTORY
 from iceberg_maint_tests.regressions.page import page
 from iceberg_maint_tests.regressions.regression import Regression
@@ -31,10 +31,8 @@ def faults_of(regression: Regression) -> list[str]:
         for file, function in [test.split("::")]
         if not (PROJECT / file).exists() or function.split("[")[0] not in functions_in(file)
     ]
-    try:
-        return missing if regression.off.sources() else [*missing, f"{regression.key}: changes no source"]
-    except (OSError, ValueError) as error:
-        return [*missing, f"{regression.key}: {error!r}"]
+    fault = fault_of(regression.off)
+    return [*missing, f"{regression.key}: {fault}"] if fault else missing
 
 
 def test_every_guard_stands_in_the_source_and_its_tests_exist() -> None:

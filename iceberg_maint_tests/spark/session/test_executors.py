@@ -17,7 +17,7 @@ MASTER = "spark://h:7077"
 def test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled() -> None:
     cancelled = threading.Event()
     with pytest.raises(IcebergMaintError) as error:
-        require_executor(lambda: cancelled.wait(60) and None, cancelled.set, MASTER, 0.05)
+        require_executor(lambda: cancelled.wait(5) and None, cancelled.set, MASTER, 0.05)
     assert cancelled.is_set()
     assert (error.value.code, error.value.exit_code) == ("ICM-132", EXIT_FAILED)
     assert f"the Spark cluster {MASTER} runs no executor: no executor ran a job within 0.05 seconds." in str(
