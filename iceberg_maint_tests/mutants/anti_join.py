@@ -98,7 +98,7 @@ MUTANTS = (
     Mutant("the last part's positions count", "spark/scan/positions.py", "joined[path] | positions if path in joined else positions", "positions", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
     Mutant("a damaged vector is read", "spark/scan/positions.py", 'if zlib.crc32(body).to_bytes(4, "big") != checksum:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
     Mutant("anything is a vector", "spark/scan/positions.py", 'if int.from_bytes(length, "big") != len(body) or body[:4] != _MAGIC:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
-    Mutant("positions of one file are as good as of another", "spark/scan/positions.py", 'path.encode() + b"\\0" + body', "body", positions("fingerprint_tells_files_and_positions_apart_and_adds_up")),
+    Mutant("positions of one file are as good as of another", "spark/scan/positions.py", 'path.encode() + b"\\0" + body', "body", positions("fingerprint_distinguishes_files_and_positions_and_adds_up")),
     Mutant("as many positions are the same positions", "spark/scan/positions.py", "        if expected != actual:\n", "        if len(expected) != len(actual):\n"
 , convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
     Mutant("what was found need not be what is written", "spark/deletes/anti_join.py", "difference=positions.difference(expected, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -65,6 +67,23 @@ def fault_of(mutant: Mutant) -> str:
         return "" if sources else "changes no source"
     except (OSError, SyntaxError, ValueError) as error:
         return repr(error)
+
+
+def missing_tests_of(mutant: Mutant) -> list[str]:
+    """The tests of a mutant that do not exist. A test without a function is a whole file."""
+    return [
+        test
+        for test in mutant.tests
+        for file, _, function in [test.partition("::")]
+        if not (PROJECT / file).exists()
+        or (function and function.partition("[")[0] not in _functions_in(file))
+    ]
+
+
+@cache
+def _functions_in(file: str) -> set[str]:
+    tree = ast.parse((PROJECT / file).read_text("utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 class _Loader(SourceFileLoader):

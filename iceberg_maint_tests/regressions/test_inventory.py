@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-from functools import cache
-
-from iceberg_maint_tests.mutants.mutant import PROJECT, fault_of
+from iceberg_maint_tests.mutants.mutant import PROJECT, fault_of, missing_tests_of
 from iceberg_maint_tests.regressions.inventory import INVENTORY
 from iceberg_maint_tests.regressions.page import page
 from iceberg_maint_tests.regressions.regression import Regression
 
 EVERY = [regression for found in INVENTORY.values() for regression in found]
-
-
-@cache
-def functions_in(file: str) -> set[str]:
-    tree = ast.parse((PROJECT / file).read_text("utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def test_there_are_enough_and_each_has_its_own_name() -> None:
@@ -25,12 +16,7 @@ def test_there_are_enough_and_each_has_its_own_name() -> None:
 
 def faults_of(regression: Regression) -> list[str]:
     """The faults of an entry: its guard is not in the source, or one of its tests does not exist."""
-    missing = [
-        f"{regression.key}: no {test}"
-        for test in regression.off.tests
-        for file, function in [test.split("::")]
-        if not (PROJECT / file).exists() or function.split("[")[0] not in functions_in(file)
-    ]
+    missing = [f"{regression.key}: no {test}" for test in missing_tests_of(regression.off)]
     fault = fault_of(regression.off)
     return [*missing, f"{regression.key}: {fault}"] if fault else missing
 

@@ -145,6 +145,13 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "cleaner.doCleanupShuffle(shuffle, False)",
         "Spark still removes the shuffle files, and does not wait for the executors' answer. No row depends on it.",
     ),
+    Equivalent(
+        "spark/health/overlap.py",
+        "_depths",
+        'end = F.struct(high.alias("at"), F.lit(-1).alias("step"), F.lit(0).cast("long").alias("empty"))',
+        'end = F.struct(high.alias("at"), F.lit(-1).alias("step"), F.lit(1).cast("long").alias("empty"))',
+        "Only the starts of ranges are read further: the column of an end has no reader.",
+    ),
 )
 
 
