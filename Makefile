@@ -273,6 +273,10 @@ test-vended: setup  ## a rewrite by Spark that outlasts the credentials that a R
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
 	$(PY) -m bench.start
 
+.PHONY: bench-dagster
+bench-dagster: setup  ## Dagster over 1,000 tables: code location, start of a run, ticks of the sensors; fails over target
+	$(PY) -m bench.dagster_fleet
+
 .PHONY: bench-red-to-green
 bench-red-to-green: setup  ## seconds from a commit to green checks under `make dev`, on a healthy demo lake; fails over target
 	$(PY) -m bench.red_to_green --data $(DATA)

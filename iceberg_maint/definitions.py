@@ -19,6 +19,7 @@ from iceberg_maint.alerts.alert_pass import run_alert_pass
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.run_process import executed_run
 from iceberg_maint.defs.code_location.table_list import load_table_list
 from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -57,6 +58,7 @@ def definitions_from(
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,
         alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
+        run=executed_run(),
     )
 
 

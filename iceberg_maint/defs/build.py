@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.alerts import build_alerts_sensor
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import reload_location
+from iceberg_maint.defs.code_location.run_process import executed_keys
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
+from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.observe import build_observe_job
 from iceberg_maint.defs.sensors import (
     build_automation_sensors,
@@ -50,6 +52,7 @@ def build_definitions(
     observe_cron: str = OBSERVE_CRON,
     configuration: ConfigurationFile | None = None,
     alert_pass: Callable[[], PassReport] | None = None,
+    run: dg.DagsterRun | None = None,
 ) -> dg.Definitions:
     """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
     connection.
@@ -57,6 +60,7 @@ def build_definitions(
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
     `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
+    `run` is the run that this process executes: the definitions are then those of its assets, and no sensor.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
@@ -76,6 +80,7 @@ def build_definitions(
             observe_cron,
             configuration,
             alert_pass,
+            run,
             automation=automation,
         )
 
@@ -90,18 +95,35 @@ def _build(
     observe_cron: str,
     configuration: ConfigurationFile | None,
     alert_pass: Callable[[], PassReport] | None,
+    run: dg.DagsterRun | None,
     *,
     automation: bool,
 ) -> dg.Definitions:
     index, count = shard
     shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    assets, left_out = _assets(shard_tables, runtime, translator)
-    for table, why in left_out.items():
-        _log.error("table %s is left out: %s", table, runtime.masked(str(why)))
+    executor = build_executor(runtime.ledger, runtime.telemetry)
+    resources = {
+        SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
+            LazySession(runtime), description="The process's Spark session, started at the first batch."
+        )
+    }
+    named, left_out = _named(shard_tables, translator)
+    selected = _selected(named, run, translator)
+    if selected is not None:
+        job = build_observe_job(named, runtime, translator, executor)
+        assets = [asset for table in selected for asset in _assets(table, runtime, translator)]
+        return dg.Definitions(assets=assets, jobs=[job], resources=resources, executor=executor)
+    assets = []
+    for table in named:
+        try:
+            assets += _assets(table, runtime, translator)
+        except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
+            left_out[table] = why
+    for table, error in left_out.items():
+        _log.error("table %s is left out: %s", table, runtime.masked(str(error)))
     if left_out and not assets:
         raise next(iter(left_out.values()))
     asset_tables = tuple(t for t in shard_tables if t not in left_out)
-    executor = build_executor(runtime.ledger, runtime.telemetry)
     job = build_observe_job(asset_tables, runtime, translator, executor)
     sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
@@ -130,23 +152,32 @@ def _build(
             *build_automation_sensors(asset_tables, translator, observation, sensor_status),
         ],
         schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],
-        resources={
-            SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
-                LazySession(runtime), description="The process's Spark session, started at the first batch."
-            )
-        },
+        resources=resources,
         executor=executor,
     )
 
 
-def _assets(
-    tables: Sequence[TableId], runtime: Runtime, translator: IcebergTranslator
-) -> tuple[list[dg.AssetsDefinition], Mapping[TableId, Exception]]:
-    """Returns the assets of the tables, and the error of every table that cannot be an asset.
+def _selected(
+    tables: Sequence[TableId], run: dg.DagsterRun | None, translator: IcebergTranslator
+) -> list[TableId] | None:
+    """Returns the tables whose assets the run executes. None if all definitions are needed."""
+    if run is None:
+        return None
+    by_key = {
+        key: t for t in tables for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
+    }
+    keys = executed_keys(run, (OBSERVE_JOB,), by_key.__contains__)
+    return None if keys is None else sorted({by_key[key] for key in keys})
+
+
+def _named(
+    tables: Sequence[TableId], translator: IcebergTranslator
+) -> tuple[list[TableId], dict[TableId, Exception]]:
+    """Returns the tables that have names of their own in Dagster, and the error of every other table.
 
     Dagster loads all definitions or none. A table with an error must therefore be left out here.
     """
-    assets: list[dg.AssetsDefinition] = []
+    named: list[TableId] = []
     left_out: dict[TableId, Exception] = {}
     owners: dict[object, TableId] = {}
     for table in tables:
@@ -154,14 +185,17 @@ def _assets(
             for name in _names(table, translator):
                 if (other := owners.setdefault(name, table)) != table:
                     raise dg.DagsterInvalidDefinitionError(f"{name} in Dagster also belongs to {other}")
-            table_assets = [
-                build(table, runtime, translator) for build in (build_table_asset, build_housekeeping_asset)
-            ]
         except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
             left_out[table] = why
         else:
-            assets += table_assets
-    return assets, left_out
+            named.append(table)
+    return named, left_out
+
+
+def _assets(
+    table: TableId, runtime: Runtime, translator: IcebergTranslator
+) -> tuple[dg.AssetsDefinition, dg.AssetsDefinition]:
+    return build_table_asset(table, runtime, translator), build_housekeeping_asset(table, runtime, translator)
 
 
 def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:

@@ -13,8 +13,8 @@ Metadata = Mapping[str, Any]
 def retained(
     metadata: Metadata, policy: ExpireSnapshotsPolicy, now_ms: int, staged: Collection[int]
 ) -> tuple[set[int], set[str]]:
-    """Snapshots and refs that stay. `staged` are those that were never published: whoever does it
-    looks for the snapshot they were staged on, and walks to it from the head."""
+    """Snapshots and refs that stay. `staged` are those that were never published. Their publisher needs the snapshot
+    that they were staged on, also after a rollback, and walks to it from the head."""
     snapshots = {s["snapshot-id"]: s for s in metadata["snapshots"]}
     refs: dict[str, Metadata] = {
         name: ref
@@ -22,14 +22,14 @@ def retained(
         if name == "main" or not _is_past(ref, snapshots, now_ms)
     }
     chains = {n: _chain(r["snapshot-id"], snapshots) for n, r in refs.items() if r["type"] == "branch"}
-    kept = {r["snapshot-id"] for r in refs.values()}
+    bases = {one: snapshots[one].get("parent-snapshot-id") for one in staged}
+    kept = {r["snapshot-id"] for r in refs.values()} | (set(bases.values()) & snapshots.keys())
     for name, chain in chains.items():
         least = refs[name].get("min-snapshots-to-keep", policy.min_snapshots_to_keep)
         age_ms = refs[name].get("max-snapshot-age-ms", policy.max_snapshot_age_seconds * 1000)
         young = sum(snapshots[s]["timestamp-ms"] >= now_ms - age_ms for s in chain)
         kept.update(chain[: max(least, young, 1)])
-        for one in staged:
-            base = snapshots[one].get("parent-snapshot-id")
+        for base in bases.values():
             if base in chain:
                 kept.update(chain[: chain.index(base) + 1])
     reachable = {s for chain in chains.values() for s in chain} | kept

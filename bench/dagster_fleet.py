@@ -1,0 +1,198 @@
+"""Dagster over a fleet of small tables: the code location, the start of a run, and the ticks of the sensors.
+
+    python -m bench.dagster_fleet [--tables 1000] [--rounds 3]
+
+Every part is a process of its own. The run materializes one healthy partition, in the worker process that Dagster's
+launchers start. The ticks are those of all sensors, with every table measured and nothing due. Exits 1 when a target
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.fleet import make_fleet_catalog, write_config
+from bench.used import cpu_seconds, peak_mb
+
+PROJECT = Path(__file__).resolve().parent.parent
+TABLE = "lake.db.t00000"
+PARTS = ("location", "run", "ticks")
+RUN_CPU_SECONDS, TICK_SECONDS = 6.0, 10.0
+
+
+def main() -> int:
+    """Prints a table and one line of JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--worker", choices=PARTS, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        print(json.dumps(WORKERS[given.worker]()))
+        return 0
+    return _compare(given.tables, given.rounds)
+
+
+def limits(tables: int) -> dict[str, float]:
+    """The targets: those at 10,000 tables, in proportion where the cost is per table, with what a location without
+    tables costs."""
+    return {
+        "location_cpu_seconds": 3 + 12 * tables / 10_000,
+        "location_peak_mb": 200 + 300 * tables / 10_000,
+        "run_cpu_seconds": RUN_CPU_SECONDS,
+        "longest_tick_seconds": TICK_SECONDS,
+    }
+
+
+def _compare(tables: int, rounds: int) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    runs: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="bench-dagster-") as scratch:
+            environ = _home(Path(scratch), tables)
+            for part in PARTS:
+                for name, value in _worker(part, environ).items():
+                    runs.setdefault(name, []).append(value)
+    figures = {name: round(statistics.median(values), 2) for name, values in runs.items()}
+    targets = limits(tables)
+    missed = [name for name, limit in targets.items() if figures[name] > limit]
+    table = Table(f"{tables:,} tables (median of {rounds})", "measured", "limit")
+    for name, value in figures.items():
+        limit = f"{targets[name]:g}" if name in targets else ""
+        table.add_row(name.replace("_", " "), f"{value:g}{' MISSED' if name in missed else ''}", limit)
+    Console().print(table)
+    print(json.dumps({**figures, "limits": targets, "missed": missed}))
+    return int(bool(missed))
+
+
+def _home(home: Path, tables: int) -> dict[str, str]:
+    """Makes the fleet with its configuration, its table list and a DAGSTER_HOME, and measures every table."""
+    make_fleet_catalog(home, tables)
+    config = write_config(home)
+    (home / "dagster").mkdir()
+    template = PROJECT / "iceberg_maint" / "defs" / "dagster.yaml"
+    (home / "dagster" / "dagster.yaml").write_text(template.read_text("utf-8"), "utf-8")
+    table_list = [["lake", "db", f"t{n:05d}"] for n in range(tables)]
+    (home / "tables.json").write_text(json.dumps({"version": 1, "tables": table_list}), "utf-8")
+    environ = {
+        **os.environ,
+        "ICEBERG_MAINT_CONFIG": str(config),
+        "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
+        "DAGSTER_HOME": str(home / "dagster"),
+    }
+    command = [sys.executable, "-m", "iceberg_maint", "observe", "--json"]
+    quiet = subprocess.DEVNULL
+    subprocess.run(command, cwd=PROJECT, env=environ, stdout=quiet, stderr=quiet, check=True)
+    return environ
+
+
+def _worker(part: str, environ: dict[str, str]) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.dagster_fleet", "--worker", part]
+    run = subprocess.run(
+        command,
+        cwd=PROJECT,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    figures: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    return figures
+
+
+def _location() -> dict[str, float]:
+    """What a code server does before it serves: import, repository, snapshot, serialization."""
+    from dagster._core.remote_representation.external_data import RepositorySnap
+    from dagster_shared.serdes import serialize_value
+
+    from iceberg_maint.definitions import defs
+
+    loaded = cpu_seconds()
+    snapshot = RepositorySnap.from_def(defs.get_repository_def())
+    return {
+        "location_import_cpu_seconds": loaded,
+        "location_serialized_mb": len(serialize_value(snapshot)) / 1e6,
+        "location_cpu_seconds": cpu_seconds(),
+        "location_peak_mb": peak_mb(os.getpid()),
+    }
+
+
+def _run() -> dict[str, float]:
+    """One run of one healthy partition, in a process like those of Dagster's launchers."""
+    import dagster as dg
+    from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
+    from dagster._grpc.types import ExecuteRunArgs
+
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.defs.translator import IcebergTranslator
+    from iceberg_maint.wiring import load
+
+    table, names = TableId.parse(TABLE), IcebergTranslator()
+    partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health(table).partitions))
+    with dg.DagsterInstance.get() as instance:
+        instance.add_dynamic_partitions(names.get_partitions_name(table), [str(partition)])
+        selection = frozenset({names.get_asset_key(table)})
+        repository = ReconstructableRepository.for_module("iceberg_maint.definitions", "defs")
+        job = ReconstructableJob(repository, "__ASSET_JOB", asset_selection=selection)
+        origin = job.get_python_origin()
+        run = instance.create_run_for_job(
+            job.get_definition(),
+            asset_selection=selection,
+            job_code_origin=origin,
+            tags={"dagster/partition": str(partition)},
+        )
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref()).get_command_args()
+        subprocess.run([sys.executable, "-m", *arguments], check=True, stderr=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ended = instance.get_run_by_id(run.run_id)
+        assert ended is not None
+        assert ended.status is dg.DagsterRunStatus.SUCCESS, ended.status
+    return {"run_cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def _ticks() -> dict[str, float]:
+    """Two ticks of each sensor; the figures are those of the second, which has a cursor."""
+    import dagster as dg
+
+    from iceberg_maint.definitions import defs
+
+    repository = defs.get_repository_def()
+    seconds: dict[str, float] = {}
+    cpu = 0.0
+    with dg.DagsterInstance.get() as instance:
+        for sensor in repository.sensor_defs:
+            cursor: str | None = None
+            for _ in range(2):
+                began, cpu_before = time.monotonic(), cpu_seconds()
+                context = dg.build_sensor_context(
+                    instance, cursor, repository_def=repository, sensor_name=sensor.name
+                )
+                result = sensor.evaluate_tick(context)
+                seconds[sensor.name], used = time.monotonic() - began, cpu_seconds() - cpu_before
+                cursor = result.cursor
+            cpu += used
+    return {
+        "longest_tick_seconds": max(seconds.values()),
+        "all_ticks_cpu_seconds": cpu,
+        "sensors": len(seconds),
+    }
+
+
+WORKERS: dict[str, Any] = {"location": _location, "run": _run, "ticks": _ticks}
+
+if __name__ == "__main__":
+    sys.exit(main())
