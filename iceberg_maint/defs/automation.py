@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verdict
-from iceberg_maint.defs.stored_health import allows, stored_decision
+from iceberg_maint.core.model.reasons import CHECK_OF
+from iceberg_maint.defs.due_work import due_work, failed_checks
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.report.formatting import counted
-from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.runtime import Runtime
 
 MAX_RANGES = 8
@@ -23,8 +20,6 @@ MAX_PARTITIONS = 500
 
 DATA_FIRST_SECONDS = 3600
 """Housekeeping waits at most this long for a rewrite of the data that is due."""
-
-_FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 def pick_ranges(
@@ -66,8 +61,7 @@ class _Labelled(dg.AutomationCondition[dg.AssetKey]):
 class MaintenanceDue(_Labelled):
     """True for the partitions that `core.decisions.decide` would run, from stored health and history.
 
-    Dagster evaluates it first. A healthy table therefore costs one query of the ledger and no query
-    of Dagster's storage. The decision includes back-off, quarantine, pauses, blackout hours, budgets
+    Dagster evaluates it first. A healthy table therefore costs no query of Dagster's storage. The decision includes back-off, quarantine, pauses, blackout hours, budgets
     and leases.
     """
 
@@ -100,26 +94,11 @@ class MaintenanceDue(_Labelled):
             ),
         )
 
-    def due(self) -> dict[PartitionKey, float]:
+    def due(self) -> Mapping[PartitionKey, float]:
         """Partition → score of the partitions that would run now. Sets the label."""
-        measured = self._runtime.ledger.health(self._table)
-        if measured is None:
-            self.label = "maintenance due: not measured yet"
-            return {}
-        decision = stored_decision(self._runtime, measured)[1]
-        self.label = f"maintenance due: {_reason(decision)}"
-        if decision.verdict is not Verdict.RUN:
-            return {}
-        return {p.partition: p.score for p in decision.due()}
-
-
-def _reason(decision: Decision) -> str:
-    """The reason of a decision, and how much work it delays."""
-    backlog = counted(len(decision.backlog()), "partition")
-    if decision.verdict is Verdict.RUN:
-        return f"{backlog} ({decision.reason.value})"
-    waits = f"; {backlog} due" if decision.backlog() else ""
-    return f"{hold(decision) or SENTENCES[decision.reason]}{waits}"
+        work = due_work(self._runtime, self._table)
+        self.label = f"maintenance due: {work.sentence}"
+        return work.partitions
 
 
 class HousekeepingDue(_Labelled):
@@ -129,7 +108,7 @@ class HousekeepingDue(_Labelled):
     While a rewrite of the table's data is due, it waits for the rewrite, at most `DATA_FIRST_SECONDS`: data
     that is always due must not let snapshots and manifests grow without end.
 
-    It queries the ledger first. Each check counts for its own operation only. Otherwise a check whose
+    Each check counts for its own operation only. Otherwise a check whose
     operation is in back-off would start runs for another operation that is not due. (One
     `any_checks_match` with `allow` per check is no alternative: its first evaluation removes checks from
     the asset graph's own set.)
@@ -160,7 +139,7 @@ class HousekeepingDue(_Labelled):
         due = self.due(context.asset_graph_view.instance)
         names = ", ".join(o.value for o in due) or "nothing"
         cursor, waits = None, False
-        if due and self._rewrite_is_due():
+        if due and due_work(self._runtime, self._table).partitions:
             now_ms = self._runtime.clock.now_ms()
             cursor = context.cursor or str(now_ms)
             waits = now_ms - int(cursor) < DATA_FIRST_SECONDS * 1000
@@ -168,25 +147,11 @@ class HousekeepingDue(_Labelled):
         subset = context.candidate_subset if due and not waits else context.get_empty_subset()
         return dg.AutomationResult(context, true_subset=subset, cursor=cursor)
 
-    def _rewrite_is_due(self) -> bool:
-        measured = self._runtime.ledger.health(self._table)
-        return measured is not None and stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN
-
     def due(self, instance: dg.DagsterInstance) -> tuple[Operation, ...]:
         """The operations that would run now."""
-        measured = self._runtime.ledger.health(self._table)
-        if measured is None:
-            return ()
-        allowed = [o for o in self._checks if allows(self._runtime, measured, o)]
-        if not allowed:
-            return ()
-        keys = [self._checks[o] for o in allowed]
-        latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-        return tuple(
-            o
-            for o, key in zip(allowed, keys, strict=True)
-            if (record := latest.get(key)) is not None and record.status is _FAILED
-        )
+        checks = {o: self._checks[o] for o in due_work(self._runtime, self._table).allowed}
+        failed = failed_checks(instance, checks.values())
+        return tuple(o for o, check in checks.items() if check in failed)
 
 
 def maintenance_condition(

@@ -149,7 +149,7 @@ def _build(
             build_lost_runs_sensor(runtime.ledger, sensor_status),
             # One location of the fleet sends.
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
-            *build_automation_sensors(asset_tables, translator, observation, sensor_status),
+            *build_automation_sensors(asset_tables, runtime, translator, observation, sensor_status),
         ],
         schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],
         resources=resources,

@@ -5,6 +5,8 @@ No `from __future__ import annotations` here: Dagster reads the annotations of i
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster_shared.record import copy
 
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import CHECK_OF
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
 from iceberg_maint.defs.due_observations import TableSigns
+from iceberg_maint.defs.due_work import TickWork, read_due_work, read_failed_checks, tick
 from iceberg_maint.defs.instance import check_instance, observing
 from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
 from iceberg_maint.defs.metadata import unmeasured_metadata
@@ -42,6 +46,9 @@ TABLES_OF_FULL_INTERVAL = 100
 """A location of this many tables has the longest intervals. One of fewer tables ticks as much more often as it
 has fewer tables, so no location compares more tables per second than one of this size does."""
 
+CHANGED_PER_TICK = 50
+"""Assets without due work that a tick of the automation evaluates at most, because their reason has changed."""
+
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None, str], str]
@@ -56,26 +63,75 @@ def tick_interval(longest_seconds: int, tables: int) -> int:
 
 
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
-    """An automation sensor whose runs have a tag with the name of their table. `names` maps asset key → name.
-    With an `observation` it first observes few small changed tables."""
+    """An automation sensor whose runs have a tag with the name of their table. With an `observation` it first
+    observes few small changed tables.
+
+    A tick reads the due work of all tables at once. Dagster then evaluates the conditions of the assets with due
+    work, and of those whose reason has changed: the evaluation of a condition costs far more than the decision.
+    """
 
     def __init__(
         self,
         name: str,
-        names: Mapping[dg.AssetKey, str],
+        tables: Sequence[TableId],
+        runtime: Runtime,
+        translator: IcebergTranslator,
         observation: TickObservation | None,
         **settings: Any,
     ) -> None:
-        super().__init__(name, **settings)
-        self._names, self._observation = names, observation
+        self._assets = [
+            _TableAssets(
+                table,
+                translator.get_asset_key(table),
+                translator.get_housekeeping_key(table),
+                {o: translator.get_housekeeping_check_key(table, c.value) for o, c in CHECK_OF.items()},
+            )
+            for table in tables
+        ]
+        keys = [key for assets in self._assets for key in (assets.data, assets.housekeeping)]
+        super().__init__(name, target=dg.AssetSelection.assets(*keys), use_user_code_server=True, **settings)
+        self._names = {key: str(a.table) for a in self._assets for key in (a.data, a.housekeeping)}
+        self._runtime, self._observation = runtime, observation
+        self._evaluated: dict[dg.AssetKey, str] = {}
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
         run of it adds its tag when it starts."""
         if self._observation is not None:
             self._observation.observe(context)
-        data = super().evaluate_tick(context)
+        work = TickWork(
+            read_due_work(self._runtime, [a.table for a in self._assets]),
+            read_failed_checks(context.instance, [c for a in self._assets for c in a.checks.values()]),
+        )
+        sentences = self._to_evaluate(work)
+        narrowed = dg.AutomationConditionSensorDefinition(
+            self.name,
+            target=dg.AssetSelection.assets(*sentences),
+            use_user_code_server=True,
+            run_tags=self.run_tags,
+        )
+        with tick(work):
+            data = narrowed.evaluate_tick(context)
+        self._evaluated.update(sentences)
         return copy(data, run_requests=[self._tagged(request) for request in data.run_requests or ()])
+
+    def _to_evaluate(self, work: TickWork) -> dict[dg.AssetKey, str]:
+        """Returns the assets to evaluate, each with the sentence that its evaluation shows: all that have due work,
+        and some of the others whose sentence is another one than at their last evaluation."""
+        due: dict[dg.AssetKey, str] = {}
+        changed: dict[dg.AssetKey, str] = {}
+        for assets in self._assets:
+            own = work.by_table[assets.table]
+            requested = [o for o in own.allowed if assets.checks[o] in work.failed]
+            for key, is_due, sentence in (
+                (assets.data, bool(own.partitions), own.sentence),
+                (assets.housekeeping, bool(requested), " ".join(requested)),
+            ):
+                if is_due:
+                    due[key] = sentence
+                elif self._evaluated.get(key) != sentence:
+                    changed[key] = sentence
+        return due | dict(islice(changed.items(), CHANGED_PER_TICK))
 
     def _tagged(self, request: dg.RunRequest) -> dg.RunRequest:
         names = {self._names.get(key) for key in request.asset_selection or ()}
@@ -85,8 +141,19 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _TableAssets:
+    """The assets of a table, and the check that requests each operation of its housekeeping."""
+
+    table: TableId
+    data: dg.AssetKey
+    housekeeping: dg.AssetKey
+    checks: Mapping[Operation, dg.AssetCheckKey]
+
+
 def build_automation_sensors(
     tables: Sequence[TableId],
+    runtime: Runtime,
     translator: IcebergTranslator,
     observation: TickObservation,
     status: dg.DefaultSensorStatus,
@@ -101,17 +168,10 @@ def build_automation_sensors(
     return [
         MaintenanceSensor(
             f"maintenance_{number}",
-            {
-                key: str(t)
-                for t in chunk
-                for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
-            },
+            chunk,
+            runtime,
+            translator,
             observation if observes else None,
-            target=dg.AssetSelection.assets(
-                *(translator.get_asset_key(t) for t in chunk),
-                *(translator.get_housekeeping_key(t) for t in chunk),
-            ),
-            use_user_code_server=True,
             default_status=status,
             minimum_interval_seconds=tick_interval(AUTOMATION_INTERVAL_SECONDS, len(tables)),
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},

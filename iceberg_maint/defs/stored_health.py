@@ -6,22 +6,18 @@ import logging
 from collections.abc import Iterable
 
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.housekeeping import held_back
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
-    REMOVING_OPERATIONS,
     UNPARTITIONED_KEY,
     Operation,
     PartitionKey,
     TableId,
 )
 from iceberg_maint.core.model.reasons import Decision
-from iceberg_maint.core.policy.data import Mode, Policy
-from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.runner.assess import decide_stored
-from iceberg_maint.runner.clocks import read_clocks
 from iceberg_maint.runner.runtime import Runtime
 
 _log = logging.getLogger(__name__)
@@ -62,23 +58,6 @@ def unknown_partitions(runtime: Runtime, table: TableId, keys: Iterable[Partitio
         return set()
     known = {UNPARTITIONED_KEY, *measured.partitions, *runtime.ledger.missing_partitions(table)}
     return set(keys) - known
-
-
-def allows(runtime: Runtime, measured: Measured, operation: Operation) -> bool:
-    """Whether nothing stored delays this operation of housekeeping."""
-    history = runtime.ledger.history(measured.table_uuid, str(measured.table), operation)
-    policy = stored_policy(runtime, measured)
-    if operation in REMOVING_OPERATIONS and _clocks_disagree(runtime, measured):
-        return False
-    return policy.mode is Mode.ACT and not held_back(
-        operation, measured, policy, history, runtime.clock.now_ms()
-    )
-
-
-def _clocks_disagree(runtime: Runtime, measured: Measured) -> bool:
-    """Whether a run would be refused for its clocks, as far as the ledger shows."""
-    updated_ms = measured.table_health.last_change_ms
-    return disagreement(read_clocks(runtime.clock, runtime.ledger, updated_ms=updated_ms)) is not None
 
 
 def last_expiry(runtime: Runtime, table_uuid: str) -> Report | None:

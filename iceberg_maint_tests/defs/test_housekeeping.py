@@ -15,7 +15,7 @@ from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, Remove
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.defs.automation import DATA_FIRST_SECONDS
-from iceberg_maint.defs.stored_health import allows
+from iceberg_maint.defs.due_work import read_due_work
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
@@ -380,11 +380,11 @@ def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_search
 
 
 def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
-    measured = world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files)
+    world.ledger.put_health(world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files))
     operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
-    assert [allows(world.runtime, measured, o) for o in operations] == [True, True, True]
+    assert read_due_work(world.runtime, [T])[T].allowed == operations
     world.ledger.keep_clock_mark(None, None, world.clock.ms + 301_000)
-    assert [allows(world.runtime, measured, o) for o in operations] == [True, False, False]
+    assert read_due_work(world.runtime, [T])[T].allowed == (Operation.REWRITE_MANIFESTS,)
 
 
 def test_runtime_on_a_session_of_dagster_reads_the_clock_of_the_store(world: World) -> None:

@@ -23,6 +23,7 @@ from dagster_graphql import (
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs import sensors
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
@@ -453,15 +454,48 @@ def test_run_of_the_automation_has_a_tag_with_its_table(world: World) -> None:
     assert (request.partition_key, request.tags["iceberg_maint/table"]) == ("day=d1", "lake.db.sick")
 
 
+def test_tick_evaluates_due_work_and_changed_reasons_only(world: World) -> None:
+    """The first tick has no earlier reason to compare with. Housekeeping is due: no storage was ever searched."""
+    sick, calm = (TableId.parse(f"lake.db.{name}") for name in ("sick", "calm"))
+    world.catalog.create("db.sick").add("d1", 8)
+    world.catalog.create("db.calm").add("d1", 1)
+    definitions = world.definitions
+    assert world.observe(definitions=definitions).success
+    both = {key for t in (sick, calm) for key in (NAMES.get_asset_key(t), NAMES.get_housekeeping_key(t))}
+
+    def evaluated() -> set[dg.AssetKey]:
+        tick = sensor_tick(world, definitions, "maintenance_0")
+        return {evaluation.key for evaluation in tick.automation_condition_evaluations}
+
+    assert evaluated() == both
+    assert evaluated() == both - {NAMES.get_asset_key(calm)}
+    world.ledger.pause(str(calm), "migration")
+    assert evaluated() == both
+    assert evaluated() == {NAMES.get_asset_key(sick), NAMES.get_housekeeping_key(sick)}
+
+
+def test_tick_evaluates_few_of_many_changed_reasons(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensors, "CHANGED_PER_TICK", 1)
+    for name in "ab":
+        world.catalog.create(f"db.{name}").add("d1", 1)
+    definitions = world.definitions
+    assert world.observe(definitions=definitions).success
+    counts = [
+        len(sensor_tick(world, definitions, "maintenance_0").automation_condition_evaluations)
+        for _ in range(3)
+    ]
+    assert counts == [3, 3, 2]  # the housekeeping of both tables is due in each
+
+
 def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
     runtime = world.runtime
     observation = TickObservation(world.definitions.resolve_job_def(OBSERVE_JOB), tables, runtime, NAMES)
-    sensors = build_automation_sensors(
-        tables, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
+    built = build_automation_sensors(
+        tables, runtime, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
     )
-    assert [s.name for s in sensors] == ["maintenance_0", "maintenance_1"]
-    assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in sensors)
+    assert [s.name for s in built] == ["maintenance_0", "maintenance_1"]
+    assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in built)
 
 
 def test_reload_without_an_address_says_what_to_do(world: World) -> None:

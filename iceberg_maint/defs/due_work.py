@@ -1,0 +1,145 @@
+"""The work that stored health and history show as due, of many tables at once.
+
+The ledger is read once for a group of tables. A sensor over hundreds of tables reads it so in each tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from iceberg_maint.core.decisions.combine import combine_decisions
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.housekeeping import held_back
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    REMOVING_OPERATIONS,
+    Operation,
+    PartitionKey,
+    TableId,
+)
+from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verdict
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.removal.clock_agreement import Clocks, disagreement
+from iceberg_maint.defs.stored_health import stored_policy
+from iceberg_maint.report.formatting import counted
+from iceberg_maint.report.holds import hold
+from iceberg_maint.runner.assess import decisions_of
+from iceberg_maint.runner.clocks import read_clocks
+from iceberg_maint.runner.runtime import Runtime
+
+_TABLES_AT_ONCE = 50
+"""Tables whose stored health is in memory at once."""
+_OPERATIONS = (*DATA_OPERATIONS, *CHECK_OF)
+_FAILED = AssetCheckExecutionRecordStatus.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class DueWork:
+    """The work of one table. `partitions` are those that a run would rewrite now, with their scores; `sentence`
+    says why it would, or what delays it. Nothing delays the `allowed` operations of housekeeping."""
+
+    sentence: str
+    partitions: Mapping[PartitionKey, float] = field(default_factory=dict)
+    allowed: tuple[Operation, ...] = ()
+
+
+_NOT_MEASURED = DueWork("not measured yet")
+
+
+def read_due_work(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, DueWork]:
+    """Returns the due work of the tables, from what the ledger has."""
+    rest, work = iter(tables), {}
+    clocks: Clocks | None = None
+    while group := tuple(islice(rest, _TABLES_AT_ONCE)):
+        measured = runtime.ledger.healths(group)
+        uuids = {m.table_uuid: str(m.table) for m in measured.values()}
+        histories = runtime.ledger.histories(uuids, _OPERATIONS)
+        clocks = clocks or read_clocks(runtime.clock, runtime.ledger)
+        for table in group:
+            if (health := measured.get(table)) is None:
+                work[table] = _NOT_MEASURED
+                continue
+            own = {o: histories[health.table_uuid, o] for o in _OPERATIONS}
+            work[table] = _work(runtime, health, own, clocks)
+    return work
+
+
+def _work(
+    runtime: Runtime, measured: Measured, histories: Mapping[Operation, TableHistory], clocks: Clocks
+) -> DueWork:
+    now_ms, policy = runtime.clock.now_ms(), stored_policy(runtime, measured)
+    data = {o: histories[o] for o in DATA_OPERATIONS}
+    decision = combine_decisions(decisions_of(measured, policy, data, now_ms, runtime.row_types))
+    due = decision.due() if decision.verdict is Verdict.RUN else ()
+    agree = disagreement(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None
+    allowed = (
+        operation
+        for operation in CHECK_OF
+        if policy.mode is Mode.ACT
+        and (agree or operation not in REMOVING_OPERATIONS)
+        and not held_back(operation, measured, policy, histories[operation], now_ms)
+    )
+    return DueWork(_sentence(decision), {p.partition: p.score for p in due}, tuple(allowed))
+
+
+def _sentence(decision: Decision) -> str:
+    """The reason of a decision, and how much work it delays."""
+    backlog = counted(len(decision.backlog()), "partition")
+    if decision.verdict is Verdict.RUN:
+        return f"{backlog} ({decision.reason.value})"
+    waits = f"; {backlog} due" if decision.backlog() else ""
+    return f"{hold(decision) or SENTENCES[decision.reason]}{waits}"
+
+
+class TickWork:
+    """What one tick of a sensor knows of its tables: their due work, and which checks of housekeeping failed."""
+
+    def __init__(self, by_table: Mapping[TableId, DueWork], failed: Collection[dg.AssetCheckKey]) -> None:
+        self.by_table, self.failed = by_table, failed
+
+
+_TICK: ContextVar[TickWork | None] = ContextVar("iceberg_maint_tick", default=None)
+
+
+@contextmanager
+def tick(work: TickWork) -> Iterator[None]:
+    """Within the block conditions of the tick's tables use this work."""
+    token = _TICK.set(work)
+    try:
+        yield
+    finally:
+        _TICK.reset(token)
+
+
+def due_work(runtime: Runtime, table: TableId) -> DueWork:
+    """Returns the due work of one table: the tick's, or read now."""
+    current = _TICK.get()
+    by_table = current.by_table if current is not None and table in current.by_table else None
+    return (by_table or read_due_work(runtime, (table,)))[table]
+
+
+def failed_checks(
+    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
+) -> frozenset[dg.AssetCheckKey]:
+    """Returns the checks whose last evaluation failed: the tick's, or those read now."""
+    current = _TICK.get()
+    if current is not None:
+        return frozenset(check for check in checks if check in current.failed)
+    return read_failed_checks(instance, checks)
+
+
+def read_failed_checks(
+    instance: dg.DagsterInstance, checks: Iterable[dg.AssetCheckKey]
+) -> frozenset[dg.AssetCheckKey]:
+    """Returns the checks whose last evaluation failed, by one request to Dagster's storage."""
+    keys = list(checks)
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
+    return frozenset(key for key, record in latest.items() if record is not None and record.status is _FAILED)
