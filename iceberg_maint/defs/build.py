@@ -22,10 +22,10 @@ from iceberg_maint.defs.code_location.run_process import executed_keys
 from iceberg_maint.defs.executor import build_executor
 from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
+from iceberg_maint.defs.maintenance_sensor import build_automation_sensors
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.observe import build_observe_job
 from iceberg_maint.defs.sensors import (
-    build_automation_sensors,
     build_changes_sensor,
     build_observe_schedule,
 )

@@ -1,9 +1,9 @@
 """The real definitions, whose sensors, heartbeats and leases last seconds: a run of the kills is to take minutes."""
 
-from iceberg_maint.defs import lost_runs, sensors
+from iceberg_maint.defs import lost_runs, maintenance_sensor, sensors
 from iceberg_maint.runner import lease
 
-sensors.AUTOMATION_INTERVAL_SECONDS = 4
+maintenance_sensor.AUTOMATION_INTERVAL_SECONDS = 4
 sensors.CHANGES_INTERVAL_SECONDS = 4
 lost_runs.LOST_RUNS_INTERVAL_SECONDS = 4
 lost_runs.SILENT_SECONDS = 12

@@ -23,16 +23,15 @@ from dagster_graphql import (
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs import sensors
+from iceberg_maint.defs import maintenance_sensor
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
 from iceberg_maint.defs.last_observation import store_run
+from iceberg_maint.defs.maintenance_sensor import TABLES_PER_SENSOR, build_automation_sensors
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
 from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.defs.sensors import (
-    TABLES_PER_SENSOR,
-    build_automation_sensors,
     follow_table_list,
     tick_interval,
 )
@@ -475,7 +474,7 @@ def test_tick_evaluates_due_work_and_changed_reasons_only(world: World) -> None:
 
 
 def test_tick_evaluates_few_of_many_changed_reasons(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensors, "CHANGED_PER_TICK", 1)
+    monkeypatch.setattr(maintenance_sensor, "CHANGED_PER_TICK", 1)
     for name in "ab":
         world.catalog.create(f"db.{name}").add("d1", 1)
     definitions = world.definitions

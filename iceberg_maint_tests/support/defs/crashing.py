@@ -13,7 +13,7 @@ from typing import Any
 
 from iceberg_maint import wiring
 from iceberg_maint.config import load_config
-from iceberg_maint.defs import sensors
+from iceberg_maint.defs import maintenance_sensor, sensors
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.table_list import load_table_list
 from iceberg_maint_tests.support.defs import quick_dagster
@@ -70,7 +70,7 @@ class _Engine:
 
 
 # Every test waits for a tick.
-sensors.AUTOMATION_INTERVAL_SECONDS = 5
+maintenance_sensor.AUTOMATION_INTERVAL_SECONDS = 5
 sensors.CHANGES_INTERVAL_SECONDS = 8
 quick_dagster.fork_workers()
 
