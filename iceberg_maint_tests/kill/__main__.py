@@ -1,6 +1,6 @@
 """Runs what is left of the kill suite, or reports it.
 
-python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--fresh] [--report]
+python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--each-point] [--fresh] [--report]
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import shutil
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
-from iceberg_maint_tests.kill.points import cases
+from iceberg_maint_tests.kill.points import Case, cases
 from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, commit_of_checkout, is_good, rounds
 
 FOLDER = Path(".cache/kill")
@@ -23,6 +24,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where lake and results are")
     parser.add_argument("--most", type=int, default=None, help="cases to run at most")
     parser.add_argument("--only", nargs="*", default=[], help="cases with all these words in their names")
+    parser.add_argument(
+        "--each-point", action="store_true", help="one case of each point, in turn in each way"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget all results first")
     parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
     options = parser.parse_args()
@@ -31,13 +35,14 @@ def main() -> int:
     results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
     untried = []
     if not options.report:
-        untried = _run(results, options.folder.absolute() / "lake", options.only, options.most)
+        untried = _run(results, options.folder.absolute() / "lake", options)
     return _report(results, untried)
 
 
-def _run(results: Results, folder: Path, only: list[str], most: int | None) -> list[str]:
+def _run(results: Results, folder: Path, options: argparse.Namespace) -> list[str]:
     """Names of the cases that were to be run and could not be tried."""
-    left = [c for c in results.open_cases() if set(only) <= set(c.name.split())][:most]
+    left = [c for c in results.open_cases() if set(options.only) <= set(c.name.split())][: options.most]
+    left = one_of_each_point(left) if options.each_point else left
     if not left:
         return []
     suite = Suite.alone(folder)
@@ -52,6 +57,14 @@ def _run(results: Results, folder: Path, only: list[str], most: int | None) -> l
         except Exception:  # noqa: BLE001 - a case that could not be tried has no row; the next ones are tried
             print(f"{point.code} {mode.name} {kinds}: {traceback.format_exc()}", flush=True)
     return [case.name for case in left if case.name not in results.done()]
+
+
+def one_of_each_point(of: Sequence[Case]) -> list[Case]:
+    """One case of each point. The first point has its first case, the second point its second, and so on."""
+    by_point: dict[str, list[Case]] = {}
+    for case in of:
+        by_point.setdefault(case.point.code, []).append(case)
+    return [each[number % len(each)] for number, each in enumerate(by_point.values())]
 
 
 def _report(results: Results, untried: list[str]) -> int:

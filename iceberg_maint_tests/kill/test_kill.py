@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.session.settings import catalog_conf
 from iceberg_maint_tests.kill import suite as suite_module
+from iceberg_maint_tests.kill.__main__ import one_of_each_point
 from iceberg_maint_tests.kill.lake import CATALOG, Lake
 from iceberg_maint_tests.kill.points import GRID_KINDS, POINTS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.suite import Results, Suite, is_good, rounds
@@ -38,6 +39,13 @@ def test_grid_has_every_point_in_every_way_on_every_kind_once() -> None:
     assert set(counted.values()) == {1}
     assert len(grid) == 24 * 4 * 4
     assert {case.name for case in grid} <= set(counted)
+
+
+def test_one_of_each_point_is_killed_in_every_way_and_on_every_kind() -> None:
+    chosen = one_of_each_point(list(cases()))
+    assert [case.point.code for case in chosen] == [point.code for point in POINTS]
+    assert {case.mode for case in chosen} == set(Mode)
+    assert {case.kind for case in chosen} == set(Kind)
 
 
 def test_rounds_of_a_process_that_is_killed_while_it_writes_have_one_table_each() -> None:
