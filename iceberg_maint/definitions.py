@@ -1,65 +1,7 @@
-"""The entry point of Dagster. Its settings are environment variables and the configuration file.
-
-- `ICEBERG_MAINT_CONFIG`: the configuration file.
-- `ICEBERG_MAINT_SHARD=i/n`: this code location loads share i of n of the tables, counted from 0.
-- `ICEBERG_MAINT_DAGSTER_URL`: the web server that reloads the location when tables or the configuration change.
-- `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
-- `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
-"""
+"""The entry point of Dagster for all tables. `iceberg_maint.code_location` lists its environment variables."""
 
 import os
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 
-import dagster as dg
-
-from iceberg_maint import wiring
-from iceberg_maint.alerts.alert_pass import run_alert_pass
-from iceberg_maint.config import CONFIG_VARIABLE, load_config
-from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.code_location.config_file import ConfigurationFile
-from iceberg_maint.defs.code_location.run_process import executed_run
-from iceberg_maint.defs.code_location.table_list import load_table_list
-from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
-from iceberg_maint.defs.translator import IcebergTranslator
-
-URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
-PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
-TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
-
-
-def definitions_from(
-    environ: Mapping[str, str], translator: IcebergTranslator | None = None
-) -> dg.Definitions:
-    """Returns the definitions for these environment variables. `translator` replaces the default translator
-    and its key prefix.
-
-    Reads the catalogs only if there is no table list. Raises ConfigurationError.
-    """
-    configured = environ.get(CONFIG_VARIABLE)
-    configuration = (
-        ConfigurationFile(Path(configured), lambda: wiring.build(load_config(None, environ)))
-        if configured
-        else None
-    )
-    config = load_config(None, environ)
-    runtime = wiring.build(config)
-    receivers = wiring.alert_receivers(config)
-    listed = environ.get(TABLE_LIST_VARIABLE)
-    table_list = Path(listed) if listed else config.home / "tables.json"
-    return build_definitions(
-        runtime,
-        load_table_list(table_list, runtime.catalogs),
-        table_list,
-        translator=translator
-        or IcebergTranslator([p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]),
-        shard=parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
-        webserver_url=environ.get(URL_VARIABLE) or None,
-        configuration=configuration,
-        alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
-        run=executed_run(),
-    )
-
+from iceberg_maint.code_location import definitions_from
 
 defs = definitions_from(os.environ)

@@ -62,8 +62,10 @@ ROOMS: dict[str, str] = {
     "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
     "defs": "CORE errors ports runner orphans config wiring alerts report defs.code_location",
-    "definitions": "CORE errors ports config wiring alerts defs defs.code_location",
-    "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs definitions __init__",
+    "code_location": "CORE errors ports config wiring alerts defs defs.code_location",
+    "definitions": "code_location",
+    "shards": "code_location",
+    "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs code_location __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "cli": "CORE errors ports runner orphans config wiring report spark.session telemetry audit alerts defs demo __init__",
@@ -87,12 +89,14 @@ RESERVED: dict[str, frozenset[str]] = {
         frozenset({"telemetry"}),
     ),
     **dict.fromkeys(("boto3", "botocore"), frozenset({"telemetry", "catalog"})),
-    **dict.fromkeys(DAGSTER, frozenset({"defs", "definitions", "demo"})),
+    **dict.fromkeys(DAGSTER, frozenset({"code_location", "defs", "definitions", "demo", "shards"})),
 }
 BRIDGE = "iceberg_maint.spark.jvm.bridge"
 
 # These hand settings down as values; below them nobody looks at the environment.
-MAY_READ_ENVIRONMENT = frozenset({"config", "frames", "wiring", "cli", "definitions", "defs", "demo"})
+MAY_READ_ENVIRONMENT = frozenset(
+    {"config", "frames", "wiring", "cli", "definitions", "defs", "demo", "shards"}
+)
 
 
 def module_names() -> Iterator[tuple[str, Path]]:

@@ -37,6 +37,13 @@ _HOME = "dagster_home"
 @click.option("--uri", help="Address of the catalog; without it a jdbc catalog is a SQLite file in FOLDER.")
 @click.option("--warehouse", help="Root of new tables; without it, for SQLite in FOLDER, a folder there.")
 @click.option("--ledger", help="Address of the ledger; without it a SQLite file in FOLDER.")
+@click.option(
+    "--shards",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Code locations of Dagster that share the tables: one per thousand tables.",
+)
 @command
 def init(
     session: Session,
@@ -45,6 +52,7 @@ def init(
     uri: str | None,
     warehouse: str | None,
     ledger: str | None,
+    shards: int,
 ) -> None:
     """Write a commented configuration and a DAGSTER_HOME into FOLDER, the working directory by default.
 
@@ -52,7 +60,7 @@ def init(
     creates an empty SQLite catalog in FOLDER if there is none.
     """
     from iceberg_maint.config.load import EMBEDDED_CATALOG, check_text
-    from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
+    from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file, sharded_workspace
 
     if session.config_path is not None:
         raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER.")
@@ -68,7 +76,8 @@ def init(
         uri, warehouse = f"sqlite:///{own_catalog}", warehouse or (folder / "warehouse").as_uri()
     config, home = folder / _CONFIG, folder / _HOME
     text = _text(catalog_type, uri, warehouse, ledger or f"sqlite:///{folder / 'ledger.db'}")
-    files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: home_file(WORKSPACE)}
+    workspace = home_file(WORKSPACE) if shards == 1 else sharded_workspace(shards)
+    files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: workspace}
     _refuse_existing(files)
     checked = check_text(text, config, os.environ)
     _write(files)

@@ -41,7 +41,7 @@ def open_in_process(runtime: Runtime, place: Place, *, housekeeping: bool = Fals
     os.environ[CONFIG_VARIABLE] = str(place.config)
     os.environ["DAGSTER_HOME"] = str(place.dagster_home)
     # Imported here, because the import builds the definitions from the environment.
-    from iceberg_maint.definitions import definitions_from
+    from iceberg_maint.code_location import definitions_from
 
     defs = definitions_from(os.environ)
     return InProcessDagster(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)

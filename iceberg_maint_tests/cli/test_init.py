@@ -14,11 +14,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from iceberg_maint import shards
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.config import load_config
+from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.defs.code_location.table_list import write_table_list
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint_tests.conftest import PROJECT
 
@@ -32,6 +34,29 @@ def init(*arguments: str | Path) -> Result:
 
 def content(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def test_init_with_shards_writes_code_locations_that_hold_every_table_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert init(tmp_path, "--shards", "3").exit_code == 0
+    tables = [TableId.parse(f"lake.db.t{n}") for n in range(12)]
+    write_table_list(tmp_path / "tables.json", tables)
+    monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "iceberg_maint.yaml"))
+    monkeypatch.setenv("ICEBERG_MAINT_TABLE_LIST", str(tmp_path / "tables.json"))
+    workspace = yaml.safe_load((tmp_path / "dagster_home" / "workspace.yaml").read_text("utf-8"))
+    locations = [location["python_module"] for location in workspace["load_from"]]
+    assert [location["location_name"] for location in locations] == [f"iceberg_maint_{n}" for n in range(3)]
+    keys: list[dg.AssetKey] = []
+    for location in locations:
+        assert location["module_name"] == shards.__name__
+        keys += getattr(shards, location["attribute"]).resolve_all_asset_keys()
+    assert len(keys) == len(set(keys)) == 2 * len(tables)
+
+
+def test_share_that_is_none_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="name a share such as shard_0_of_4"):
+        shards.shard_4_of_4  # noqa: B018 - the attribute is what is tested
 
 
 def test_init_without_options_writes_a_configuration_that_loads(tmp_path: Path) -> None:

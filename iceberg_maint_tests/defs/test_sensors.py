@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dagster_graphql import (
     ReloadRepositoryLocationStatus,
 )
 
+from iceberg_maint.code_location import definitions_from
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs import maintenance_sensor
@@ -532,12 +532,11 @@ def test_tick_says_that_the_configuration_is_not_the_one_loaded(
     environ = {"ICEBERG_MAINT_CONFIG": str(file), "ICEBERG_MAINT_HOME": str(tmp_path)}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    entry = importlib.import_module("iceberg_maint.definitions")  # of the environment, when first imported
-    loaded = entry.definitions_from(environ)
+    loaded = definitions_from(environ)
     assert "configuration" not in sensor_tick(world, loaded).skip_message
     file.write_text(f"{good}defaults: {{mode: advise}}\n", "utf-8")
     assert f"the configuration changed: {BY_HAND}; " in sensor_tick(world, loaded).skip_message
-    assert "configuration" not in sensor_tick(world, entry.definitions_from(environ)).skip_message
+    assert "configuration" not in sensor_tick(world, definitions_from(environ)).skip_message
 
 
 class _Client:

@@ -14,9 +14,10 @@ from typing import NoReturn
 
 import dagster as dg
 
-from iceberg_maint import definitions, wiring
+from iceberg_maint import wiring
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.cli import main as program
+from iceberg_maint.code_location import definitions_from
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs import table_run
@@ -78,7 +79,7 @@ def main() -> None:
     (table,) = sys.argv[1:]
     # What passes by itself is tried again half a minute later, and then a minute: here at once.
     table_run.RETRIES = dg.RetryPolicy(max_retries=table_run.RETRIES.max_retries, delay=0)
-    defs = definitions.definitions_from(os.environ)
+    defs = definitions_from(os.environ)
     lake = InProcessDagster(defs, Path(os.environ["DAGSTER_HOME"]), [TableId.parse(table)])
     assert lake.observe().success
     assert lake.run(TableId.parse(table), lake.partitions(TableId.parse(table))).success
