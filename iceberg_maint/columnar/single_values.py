@@ -9,21 +9,50 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct, arrow_type
+from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct, arrow_field, arrow_type
 from iceberg_maint.columnar.task import UnsupportedColumnError
 
 
 def array_of(column: Column, value: object, length: int) -> pa.Array:
     """Returns an array that repeats a JSON single value. None is null."""
+    if value is None:
+        return _nulls(column, length)
     kind = arrow_type(column)
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if value is None:
-        array = pa.nulls(length, storage)
-    else:
-        try:
-            array = pa.repeat(pa.scalar(_value(column, value), storage), length)
-        except (ValueError, TypeError, KeyError, pa.ArrowException) as why:
-            raise UnsupportedColumnError(column.path, f"{value!r} is no value of its type") from why
+    try:
+        array = pa.repeat(pa.scalar(_value(column, value), storage), length)
+    except (ValueError, TypeError, KeyError, pa.ArrowException) as why:
+        raise UnsupportedColumnError(column.path, f"{value!r} is no value of its type") from why
+    return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
+
+
+def _nulls(column: Column, length: int) -> pa.Array:
+    """Returns nulls. A required field of a null struct has no null itself: Arrow's writer refuses it."""
+    if not isinstance(column.kind, Struct):
+        return pa.nulls(length, arrow_type(column))
+    children = [
+        _without_nulls(child, length) if child.required else _nulls(child, length)
+        for child in column.kind.columns
+    ]
+    fields = [arrow_field(child) for child in column.kind.columns]
+    return pa.StructArray.from_arrays(children, fields=fields, mask=pa.repeat(True, length))
+
+
+def _without_nulls(column: Column, length: int) -> pa.Array:
+    """Returns values that no reader sees, because a struct around them is null."""
+    if isinstance(column.kind, Struct):
+        fields = [arrow_field(child) for child in column.kind.columns]
+        children = [
+            _without_nulls(child, length) if child.required else _nulls(child, length)
+            for child in column.kind.columns
+        ]
+        return pa.StructArray.from_arrays(children, fields=fields)
+    kind = arrow_type(column)
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    nulls = pa.nulls(length, storage)
+    _, *buffers = nulls.buffers()[: storage.num_buffers]
+    children = [nulls.values] if isinstance(column.kind, ListOf | MapOf) else None
+    array = pa.Array.from_buffers(storage, length, [None, *buffers], children=children)
     return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
 
 
