@@ -28,31 +28,26 @@ def array_of(column: Column, value: object, length: int) -> pa.Array:
 
 def _nulls(column: Column, length: int) -> pa.Array:
     """Returns nulls. A required field of a null struct has no null itself: Arrow's writer refuses it."""
-    if not isinstance(column.kind, Struct):
-        return pa.nulls(length, arrow_type(column))
-    children = [
-        _without_nulls(child, length) if child.required else _nulls(child, length)
-        for child in column.kind.columns
-    ]
-    fields = [arrow_field(child) for child in column.kind.columns]
-    return pa.StructArray.from_arrays(children, fields=fields, mask=pa.repeat(True, length))
+    if isinstance(column.kind, Struct):
+        return _structs(column.kind, length, pa.repeat(True, length))
+    return pa.nulls(length, arrow_type(column))
+
+
+def _structs(struct: Struct, length: int, mask: pa.Array | None) -> pa.Array:
+    children = [_without_nulls(c, length) if c.required else _nulls(c, length) for c in struct.columns]
+    return pa.StructArray.from_arrays(children, fields=[arrow_field(c) for c in struct.columns], mask=mask)
 
 
 def _without_nulls(column: Column, length: int) -> pa.Array:
     """Returns values that no reader sees, because a struct around them is null."""
     if isinstance(column.kind, Struct):
-        fields = [arrow_field(child) for child in column.kind.columns]
-        children = [
-            _without_nulls(child, length) if child.required else _nulls(child, length)
-            for child in column.kind.columns
-        ]
-        return pa.StructArray.from_arrays(children, fields=fields)
+        return _structs(column.kind, length, None)
     kind = arrow_type(column)
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     nulls = pa.nulls(length, storage)
     _, *buffers = nulls.buffers()[: storage.num_buffers]
-    children = [nulls.values] if isinstance(column.kind, ListOf | MapOf) else None
-    array = pa.Array.from_buffers(storage, length, [None, *buffers], children=children)
+    below = [nulls.values] if isinstance(column.kind, ListOf | MapOf) else None
+    array = pa.Array.from_buffers(storage, length, [None, *buffers], children=below)
     return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
 
 
