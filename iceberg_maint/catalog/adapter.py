@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,13 +28,28 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.errors import UnknownTableError, UnreadableTableError
+from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
 
 _PIN_TRIES = 3
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def _consistent(table: TableId) -> Iterator[None]:
+    """Turns an error of values that do not fit together into one of the table. Without it one table stops the
+    observation of all tables."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"{table}: its metadata and manifests contradict each other ({type(error).__name__}: {error}). "
+            "Nothing was changed.",
+            "repair the metadata, or register an earlier metadata file of the table.",
+        ) from error
 
 
 class PyIcebergCatalog:
@@ -69,9 +85,16 @@ class PyIcebergCatalog:
     def pin(self, table: TableId) -> TableState:
         """Returns the state at the current snapshot, read from the metadata file itself.
 
-        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108, and ICM-155 for
-        a location that is not approved.
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108, ICM-155 for a
+        location that is not approved, and ICM-156 for a name that may mean another table.
         """
+        if not table.is_unique:
+            raise RefusedError(
+                "ICM-156",
+                f"the name of table {list(table.parts)} has an empty part or a dot within a part, so '{table}' may "
+                "mean another table. It is not maintained.",
+                "rename the table.",
+            )
         tried: set[str] = set()
         while True:
             location, io = self._open(table)
@@ -85,7 +108,8 @@ class PyIcebergCatalog:
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the health of the pinned snapshot. Raises UnreadableTableError ICM-101."""
-        return measure(state, read_columns(self.io_of(state.table), state, self._memo), policy)
+        with _consistent(state.table):
+            return measure(state, read_columns(self.io_of(state.table), state, self._memo), policy)
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions and all global equality deletes.
@@ -93,7 +117,8 @@ class PyIcebergCatalog:
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice, ICM-155 for a
         location that is not approved.
         """
-        files = live_files(self.io_of(state.table), state, partitions, self._memo)
+        with _consistent(state.table):
+            files = live_files(self.io_of(state.table), state, partitions, self._memo)
         if self._approved is not None:
             check(self._approved, (f.path for f in files), f"{state.table}: a live file")
         return files
@@ -107,8 +132,9 @@ class PyIcebergCatalog:
         if snapshot is None:
             return None
         try:
-            earlier = read_manifest_list(io, check_manifest_list(state.table, snapshot))
-            return changed_files(io, replace(state, order=None), earlier, partitions, self._memo)
+            with _consistent(state.table):
+                earlier = read_manifest_list(io, check_manifest_list(state.table, snapshot))
+                return changed_files(io, replace(state, order=None), earlier, partitions, self._memo)
         except UnreadableTableError:
             return None
 

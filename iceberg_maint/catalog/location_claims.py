@@ -12,7 +12,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.reachable_files import metadata_document, named_files
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, claim
-from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
+from iceberg_maint.errors import RefusedError, UnknownTableError
 from iceberg_maint.ports.ledger import StoredClaim
 
 _log = logging.getLogger(__name__)
@@ -102,15 +102,11 @@ class FleetClaims:
                 return pointer, _claim(name, pointer, data)
             except UnknownTableError:
                 return None
+            except MemoryError:
+                raise
             except (
-                IcebergMaintError,
-                ValueError,
-                KeyError,
-                TypeError,
-                AttributeError,
-                EOFError,
-                OSError,
-            ) as error:
+                Exception
+            ) as error:  # zlib, json and each wrong type in the document raise their own errors
                 # The table may have been committed to and cleaned up, or dropped, since the lookup.
                 if len(tried) == _TRIES or pointer in tried:
                     raise RefusedError(

@@ -6,7 +6,6 @@ import gzip
 import json
 import logging
 import random
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,7 +30,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.removal.released_files import NamedFile
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
-from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError, UnreadableTableError
 
 _log = logging.getLogger(__name__)
 _LOGS_FOLLOWED = 100
@@ -157,7 +156,11 @@ class MetadataWalk:
                 data = read_bytes(io, oldest, f"{self._table}: metadata file")
                 log = metadata_document(data).get("metadata-log") or ()
                 earlier = {e["metadata-file"]: int(e["timestamp-ms"]) for e in log}
-            except (UnreadableTableError, ValueError, KeyError, EOFError, OSError, zlib.error):
+            except UnreadableTableError:
+                return entries, False
+            except (IcebergMaintError, MemoryError):
+                raise
+            except Exception:  # noqa: BLE001 - zlib, json and each wrong type raise their own errors
                 return entries, False
             earlier = {path: ms for path, ms in earlier.items() if path not in entries}
             entries |= earlier

@@ -17,7 +17,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.sort_order import SortField
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
-from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.errors import IcebergMaintError, RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3
 _FIRST_PARTITION_FIELD_ID = 1000
@@ -57,7 +57,9 @@ def _document(data: bytes) -> dict[str, Any]:
 def _readable(table: TableId, location: str) -> Iterator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:
+    except (IcebergMaintError, MemoryError):
+        raise
+    except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
         raise UnreadableTableError(
             "ICM-101",
             f"cannot load {table}: {location} is not table metadata ({type(error).__name__}: {error}). "
@@ -72,6 +74,7 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
     current = next((s for s in snapshots if s.snapshot_id == current_id), None)
     if current is None and current_id not in (None, -1):
         raise KeyError(f"snapshot {current_id}")
+    _check_parents({s.snapshot_id: s.parent_id for s in snapshots})
     types = _types(document)
     keys = _keys(document)
     current_ids = frozenset(field_id for field_id, _ in keys.values())
@@ -98,6 +101,20 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         sort_fields=tuple(_sort_fields(document)),
         uncommon_types=uncommon_types(_current_schema(document)),
     )
+
+
+def _check_parents(parents: Mapping[int, int | None]) -> None:
+    """Raises ValueError if a snapshot is its own ancestor. Each walk along the parents would never end."""
+    ended: set[int] = set()
+    for start in parents:
+        chain: set[int] = set()
+        number: int | None = start
+        while number is not None and number in parents and number not in ended:
+            if number in chain:
+                raise ValueError(f"snapshot {number} is its own ancestor")
+            chain.add(number)
+            number = parents[number]
+        ended |= chain
 
 
 def _snapshot(node: Mapping[str, Any]) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,13 @@ Value = int | float | bytes
 """A value as it is stored: dates and times as numbers, decimals unscaled, text as bytes. Values of a column compare
 as Iceberg orders them."""
 FLOATS = frozenset({"float", "double"})
+_SAME: Mapping[pa.DataType, pa.DataType] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A leaf column. `steps` are the positions to it from the table down. `repeated`: inside a list or a map."""
+    """A leaf column. `steps` are the positions to it from the table down, where a map is a list of entries.
+    `repeated`: inside a list or a map."""
 
     column: Column
     path: str
@@ -47,8 +49,8 @@ def _leaves(column: Column, path: str, steps: tuple[int, ...], repeated: bool) -
         case ListOf(element):
             yield from _leaves(element, f"{path}.list.element", (*steps, 0), True)
         case MapOf(key, value):
-            yield from _leaves(key, f"{path}.key_value.key", (*steps, 0), True)
-            yield from _leaves(value, f"{path}.key_value.value", (*steps, 1), True)
+            yield from _leaves(key, f"{path}.key_value.key", (*steps, 0, 0), True)
+            yield from _leaves(value, f"{path}.key_value.value", (*steps, 0, 1), True)
         case Primitive():
             yield Leaf(column, path, steps, repeated)
 
@@ -60,18 +62,49 @@ def values_of(rows: pa.Table, leaf: Leaf) -> list[pa.Array]:
 
 
 def _descend(array: pa.Array, steps: Sequence[int]) -> pa.Array:
+    # Arrow cannot flatten an empty map that holds UUIDs.
+    array = viewed(array, layout_type(array.type))
     for step in steps:
-        if pa.types.is_map(array.type):
-            array = pc.list_flatten(array.cast(_entries(array.type))).flatten()[step]
-        elif pa.types.is_struct(array.type):
-            array = array.flatten()[step]
-        else:
-            array = array.flatten()
-    return array.storage if isinstance(array, pa.ExtensionArray) else array
+        array = array.flatten()[step] if pa.types.is_struct(array.type) else array.flatten()
+    return array
 
 
-def _entries(kind: pa.MapType) -> pa.DataType:
-    return pa.list_(pa.field("key_value", pa.struct([kind.key_field, kind.item_field]), nullable=False))
+def layout_type(kind: pa.DataType, primitives: Mapping[pa.DataType, pa.DataType] = _SAME) -> pa.DataType:
+    """Returns a type with the same layout: storage types in place of extension types, lists in place of maps, and
+    `primitives` in place of others."""
+    if kind in primitives:
+        return primitives[kind]
+    if isinstance(kind, pa.BaseExtensionType):
+        return layout_type(kind.storage_type, primitives)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([f.with_type(layout_type(f.type, primitives)) for f in fields])
+    if pa.types.is_map(kind):
+        key, item = kind.key_field, kind.item_field
+        entries = [f.with_type(layout_type(f.type, primitives)) for f in (key, item)]
+        return pa.list_(pa.field("key_value", pa.struct(entries), nullable=False))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(layout_type(kind.value_type, primitives)))
+    return kind
+
+
+def viewed(array: Any, kind: pa.DataType) -> pa.Array:
+    """Returns the array with the same buffers as another type of the same layout."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.type == kind:
+        return array
+    if pa.types.is_struct(kind):
+        children = [viewed(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
+    if pa.types.is_list(kind):
+        children = [viewed(array.values, kind.value_type)]
+        return pa.Array.from_buffers(
+            kind, len(array), array.buffers()[:2], offset=array.offset, children=children
+        )
+    return array.view(kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +17,11 @@ from iceberg_maint.columnar.leaves import (
     Leaf,
     Statistics,
     Value,
+    layout_type,
     leaves_of,
     row_statistics,
     values_of,
+    viewed,
 )
 from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
@@ -227,47 +228,14 @@ def _indices(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def bit_type(kind: pa.DataType) -> pa.DataType:
     """Returns a type with integers in place of floats, and the same layout."""
-    if kind in _BITS:
-        return _BITS[kind]
-    if isinstance(kind, pa.BaseExtensionType):
-        return bit_type(kind.storage_type)
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([f.with_type(bit_type(f.type)) for f in fields])
-    if pa.types.is_map(kind):
-        key, item = kind.key_field, kind.item_field
-        entries = [key.with_type(bit_type(key.type)), item.with_type(bit_type(item.type))]
-        return pa.list_(pa.field("key_value", pa.struct(entries), nullable=False))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(bit_type(kind.value_type)))
-    return kind
+    return layout_type(kind, _BITS)
 
 
 def _as_bits(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = bit_type(column.type)
     if kind == column.type:
         return column
-    return pa.chunked_array([_view(c, kind) for c in column.chunks], kind)
-
-
-def _view(array: Any, kind: pa.DataType) -> pa.Array:
-    """Returns the array with the same buffers as another type."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if array.type == kind:
-        return array
-    if pa.types.is_struct(kind):
-        children = [_view(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
-    if pa.types.is_list(kind):
-        values = array.values
-        children = [_view(values, kind.value_type)]
-        return pa.Array.from_buffers(
-            kind, len(array), array.buffers()[:2], offset=array.offset, children=children
-        )
-    return array.view(kind)
+    return pa.chunked_array([viewed(c, kind) for c in column.chunks], kind)
 
 
 def _position(rows: pa.ChunkedArray, found: pa.ChunkedArray) -> str:

@@ -9,21 +9,45 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct, arrow_type
+from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct, arrow_field, arrow_type
 from iceberg_maint.columnar.task import UnsupportedColumnError
 
 
 def array_of(column: Column, value: object, length: int) -> pa.Array:
     """Returns an array that repeats a JSON single value. None is null."""
+    if value is None:
+        return _nulls(column, length)
     kind = arrow_type(column)
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if value is None:
-        array = pa.nulls(length, storage)
-    else:
-        try:
-            array = pa.repeat(pa.scalar(_value(column, value), storage), length)
-        except (ValueError, TypeError, KeyError, pa.ArrowException) as why:
-            raise UnsupportedColumnError(column.path, f"{value!r} is no value of its type") from why
+    try:
+        array = pa.repeat(pa.scalar(_value(column, value), storage), length)
+    except (ValueError, TypeError, KeyError, pa.ArrowException) as why:
+        raise UnsupportedColumnError(column.path, f"{value!r} is no value of its type") from why
+    return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
+
+
+def _nulls(column: Column, length: int) -> pa.Array:
+    """Returns nulls. A required field of a null struct has no null itself: Arrow's writer refuses it."""
+    if isinstance(column.kind, Struct):
+        return _structs(column.kind, length, pa.repeat(True, length))
+    return pa.nulls(length, arrow_type(column))
+
+
+def _structs(struct: Struct, length: int, mask: pa.Array | None) -> pa.Array:
+    children = [_without_nulls(c, length) if c.required else _nulls(c, length) for c in struct.columns]
+    return pa.StructArray.from_arrays(children, fields=[arrow_field(c) for c in struct.columns], mask=mask)
+
+
+def _without_nulls(column: Column, length: int) -> pa.Array:
+    """Returns values that no reader sees, because a struct around them is null."""
+    if isinstance(column.kind, Struct):
+        return _structs(column.kind, length, None)
+    kind = arrow_type(column)
+    storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    nulls = pa.nulls(length, storage)
+    _, *buffers = nulls.buffers()[: storage.num_buffers]
+    below = [nulls.values] if isinstance(column.kind, ListOf | MapOf) else None
+    array = pa.Array.from_buffers(storage, length, [None, *buffers], children=below)
     return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
 
 

@@ -282,7 +282,10 @@ def _counts(counts: Mapping[str, int]) -> Metadata:
 
 
 def _utc(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    try:
+        return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"  # damaged metadata: a year that no calendar has
 
 
 def worst_partitions(measured: Measured, decision: Decision) -> dg.JsonMetadataValue:

@@ -21,16 +21,20 @@ _FORM = "1"
 def of_catalog(conn: Connection, catalog: str) -> Mapping[TableId, StoredClaim]:
     """Returns the claims of the catalog's tables in the present form."""
     rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
+    # Earlier versions stored every name, also one with an empty part.
     return {
         TableId.parse(row.table_name): StoredClaim(row.pointer, loads(Claim, row.body), row.current_ms)
         for row in rows
+        if all(row.table_name.split("."))
     }
 
 
 def put(
     conn: Connection, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId]
 ) -> None:
-    """Stores claims in place of earlier ones, and deletes those of dropped tables."""
+    """Stores claims in place of earlier ones, and deletes those of dropped tables. Claims of tables whose name is not
+    unique are not stored, so they are read again."""
+    stored = {table: entry for table, entry in stored.items() if table.is_unique}
     for keys in chunks([_key(table) for table in (*stored, *dropped)]):
         conn.execute(delete(claim).where(claim.c.table_key.in_(keys)))
     if stored:

@@ -173,13 +173,18 @@ def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
 
 
 def known(conn: Connection) -> tuple[KnownTable, ...]:
-    """Returns the tables with stored health, by name."""
+    """Returns the tables with stored health, by name. Earlier versions stored every name, also one with an empty part:
+    it is omitted."""
     rows = conn.execute(
         select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
         .where(health.c.form == _FORM)
         .order_by(health.c.table_name)
     )
-    tables = (KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms) for r in rows)
+    tables = (
+        KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms)
+        for r in rows
+        if all(r.table_name.split("."))
+    )
     return tuple(sorted(tables, key=lambda k: k.table))
 
 

@@ -129,7 +129,7 @@ def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
             raise RefusedError(
                 "ICM-114",
                 f"remove_orphan_files.{key}={seconds} is below the floor of {floor}.",
-                "set it to {floor} or more; a write may take that long before its commit.",
+                f"set it to {floor} or more; a write may take that long before its commit.",
             )
     try:
         _check_locations(target)

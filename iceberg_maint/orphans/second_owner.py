@@ -3,7 +3,6 @@ another catalog commits to the table or its own catalog points at an older versi
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from iceberg_maint.core.removal.unlogged_metadata import (
     standing,
     unlogged,
 )
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.orphans.table_ownership import log_entries, metadata_versions
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
@@ -122,7 +121,9 @@ def _check_line(
 ) -> None:
     try:
         entries = log_entries(store, version.path)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, zlib.error) as error:
+    except (IcebergMaintError, MemoryError):
+        raise
+    except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
         raise _foreign(state, MetadataVersion(version.path, f"unreadable: {type(error).__name__}")) from error
     by_key = {path: _key(path, same) for path, _ in entries}
     ours = _keys(log, same)
@@ -154,9 +155,11 @@ def _newer(state: TableState, log: MetadataLog, newer: list[MetadataVersion]) ->
 
 
 def _numbers(version: MetadataLog | MetadataVersion) -> str:
-    updated = datetime.fromtimestamp((version.last_updated_ms or 0) / 1000, UTC).isoformat(
-        timespec="milliseconds"
-    )
+    updated_ms = version.last_updated_ms or 0
+    try:
+        updated = datetime.fromtimestamp(updated_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        updated = f"{updated_ms} ms"  # damaged metadata: a year that no calendar has
     return f"last sequence number {version.last_sequence_number}, last updated {updated}"
 
 

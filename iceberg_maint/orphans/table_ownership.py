@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.orphans.seen_files import SeenFiles
 from iceberg_maint.ports.storage import Store, StoredFile
 
@@ -115,7 +116,9 @@ def _version(store: Store, path: str, uuid: str, whole: Iterator[int]) -> Metada
         return _version_of(path, owner, document) if owner == uuid else MetadataVersion(path, owner)
     except FileNotFoundError:
         return None  # its table has dropped it since
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, zlib.error) as error:
+    except (IcebergMaintError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - zlib, json and each wrong type raise their own errors
         return MetadataVersion(path, f"unreadable: {type(error).__name__}")
 
 

@@ -40,8 +40,11 @@ def duration(seconds: float) -> str:
 
 
 def moment(time_ms: int) -> str:
-    """A point in time, UTC, to the second."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    """A point in time, UTC, to the second. A time beyond the year 9999, which metadata can state, in milliseconds."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"
 
 
 def number(value: object) -> str:

@@ -18,6 +18,7 @@ from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
+from iceberg_maint.core.health.thresholds import target_file_size_bytes
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
@@ -227,7 +228,16 @@ def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
 
 
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
-    """Measures a pinned table and stores it."""
+    """Measures a pinned table and stores it. Raises ConfigurationError ICM-100 for a target size of the table that
+    is no size."""
+    try:
+        target_file_size_bytes(policy.rewrite_data_files, state.properties)
+    except ValueError as why:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{state.table}: table property {why}.",
+            "set it to a whole number, or set rewrite_data_files.target_file_size_bytes in the policy.",
+        ) from why
     measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
     installation = runtime.ledger.installation()
     measured = replace(

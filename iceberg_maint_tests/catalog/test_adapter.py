@@ -14,7 +14,7 @@ from pyiceberg.table import Table
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.errors import ConfigurationError, UnknownTableError, UnreadableTableError
+from iceberg_maint.errors import ConfigurationError, RefusedError, UnknownTableError, UnreadableTableError
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, ROWS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
@@ -182,6 +182,29 @@ def test_pin_of_an_unknown_table_is_refused(events: Table, catalog: PyIcebergCat
     assert refused.value.code == "ICM-126"
     assert f'"{name}" is not a table of catalog lake' in str(refused.value)
     assert catalog.tables() == (EVENTS,)
+
+
+@pytest.mark.parametrize("name", ["..", "a.b", "events."])
+def test_name_that_may_mean_another_table_is_refused(
+    writer: SqlCatalog, catalog: PyIcebergCatalog, name: str
+) -> None:
+    writer.create_table(("db", name), SCHEMA)
+    [table] = catalog.tables()
+    with pytest.raises(RefusedError, match="has an empty part or a dot within a part") as refused:
+        catalog.pin(table)
+    assert refused.value.code == "ICM-156"
+
+
+def test_manifests_that_contradict_the_metadata_are_refused(events: Table, catalog: PyIcebergCatalog) -> None:
+    path = Path(events.metadata_location.removeprefix("file://"))
+    document = json.loads(path.read_text())
+    [partitioning] = document["partition-specs"]
+    partitioning["fields"] *= 2
+    path.write_text(json.dumps(document))
+    state = catalog.pin(EVENTS)
+    for read in (lambda: catalog.measure(state, POLICY), lambda: catalog.live_files(state, ())):
+        with pytest.raises(UnreadableTableError, match="its metadata and manifests contradict each other"):
+            read()
 
 
 def test_pin_of_a_table_whose_metadata_is_gone_is_refused(events: Table, catalog: PyIcebergCatalog) -> None:

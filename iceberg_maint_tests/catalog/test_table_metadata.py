@@ -196,8 +196,15 @@ def test_parse_metadata_newer_format_version_is_refused() -> None:
         b"\x1f\x8bxx",
         b'{"format-version": 2}',
         json.dumps(document(**{"current-snapshot-id": 5})).encode(),
+        gzip.compress(b"")[:10] + b"\xff" * 30,
+        b"[" * 100_000,
+        json.dumps(document(refs=["main"])).encode(),
+        json.dumps(document(**{"last-updated-ms": float("inf")})).encode(),
     ],
-    ids=["empty", "cut off", "list", "no version", "bad gzip", "no fields", "snapshot that is not there"],
+    ids=[
+        *("empty", "cut off", "list", "no version", "bad gzip", "no fields", "snapshot that is not there"),
+        *("damaged gzip", "too deep", "refs in a list", "infinite time"),
+    ],
 )
 def test_parse_metadata_other_content_is_refused(data: bytes) -> None:
     with pytest.raises(
@@ -205,6 +212,16 @@ def test_parse_metadata_other_content_is_refused(data: bytes) -> None:
     ) as refused:
         parse_metadata(TABLE, "file:///x", data)
     assert refused.value.code == "ICM-101"
+
+
+@pytest.mark.parametrize("parents", [{1: 1}, {1: 2, 2: 1}, {1: None, 2: 3, 3: 2}])
+def test_parse_metadata_snapshot_that_is_its_own_ancestor_is_refused(parents: dict[int, int | None]) -> None:
+    snapshots = [
+        {"snapshot-id": number, "parent-snapshot-id": parent, "timestamp-ms": 1, "manifest-list": "m"}
+        for number, parent in parents.items()
+    ]
+    with pytest.raises(UnreadableTableError, match=r"snapshot \d is its own ancestor"):
+        parse(document(**{"current-snapshot-id": 1, "snapshots": snapshots}))
 
 
 def test_parse_metadata_columns_that_not_every_engine_reads_are_those_of_the_current_schema() -> None:

@@ -15,6 +15,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.policy.data import policy_keys
+from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
 
 SICK = TableId.parse("lake.db.sick")
@@ -140,6 +141,21 @@ def test_observe_of_everything_goes_on_after_a_table_that_fails(lake: Lake) -> N
     assert healthy["health"]["data_files"] == 2
     assert sick["error"]["code"] == "ICM-100"
     assert set(sick["error"]) == {"code", "message", "fix"}
+
+
+@pytest.mark.parametrize("size", ["abc", "-1", "0", " 1000 "])
+def test_target_size_of_a_table_that_is_no_size_stops_no_other_table(lake: Lake, size: str) -> None:
+    table = lake.catalog.content[SICK]
+    table.state.properties["write.target-file-size-bytes"] = size  # type: ignore[index]
+    healthy, sick = lake.json("observe", exit_code=2)["tables"]
+    assert healthy["health"]["data_files"] == 2
+    assert sick["error"]["code"] == "ICM-100"
+    assert f"table property write.target-file-size-bytes is '{size}'" in sick["error"]["message"]
+
+
+def test_time_that_no_calendar_has_is_shown_in_milliseconds() -> None:
+    assert moment(253_402_300_799_000) == "9999-12-31 23:59:59 UTC"
+    assert moment(2**62) == f"{2**62} ms"
 
 
 def test_plan_is_what_run_executes(lake: Lake) -> None:

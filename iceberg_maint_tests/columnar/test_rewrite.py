@@ -371,6 +371,43 @@ def test_input_or_delete_file_that_is_damaged_is_refused(tmp_path: Path) -> None
     assert not list((tmp_path / "out").glob("*"))
 
 
+def test_struct_with_required_fields_that_a_file_lacks_is_null(tmp_path: Path) -> None:
+    inner = {
+        "type": "struct",
+        "fields": [field(31, "s", "string", required=True), field(32, "u", "uuid", required=True)],
+    }
+    fields = [
+        *(
+            field(20 + i, f"r{i}", kind, required=True)
+            for i, kind in enumerate(("int", "boolean", "decimal(9, 2)"))
+        ),
+        field(30, "in", inner, required=True),
+        field(
+            40,
+            "li",
+            {"type": "list", "element-id": 41, "element": "int", "element-required": True},
+            required=True,
+        ),
+    ]
+    wider = schema_of(field(1, "n", "long"), field(2, "added", {"type": "struct", "fields": fields}))
+    for memory in (1 << 30, 1000):
+        task = task_of(
+            tmp_path / str(memory), wider, [numbers(tmp_path, "1.parquet", [1, 2])], memory_limit_bytes=memory
+        )
+        result, found = rewritten(task)
+        assert (result.proof.difference, found) == ("", [{"n": 1, "added": None}, {"n": 2, "added": None}])
+
+
+@pytest.mark.parametrize(("key", "value"), [("uuid", "int"), ("string", "uuid")])
+def test_map_of_uuids_that_a_file_lacks_is_null(tmp_path: Path, key: str, value: str) -> None:
+    kind = {"type": "map", "key-id": 3, "key": key, "value-id": 4, "value": value, "value-required": False}
+    file = numbers(tmp_path, "1.parquet", [1, 2])
+    result, found = rewritten(
+        task_of(tmp_path, schema_of(field(1, "n", "long"), field(2, "m", kind)), [file])
+    )
+    assert (result.proof.difference, found) == ("", [{"n": 1, "m": None}, {"n": 2, "m": None}])
+
+
 def test_partition_value_fills_a_field_of_a_struct(tmp_path: Path) -> None:
     def struct(*fields: Any) -> str:
         return schema_of(field(1, "st", {"type": "struct", "fields": list(fields)}))

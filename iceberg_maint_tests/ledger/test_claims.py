@@ -23,6 +23,18 @@ def test_claims_are_kept_by_catalog_replaced_and_deleted(ledger: SqlLedger) -> N
     assert ledger.claims("other") == {ELSEWHERE: stored(ELSEWHERE)}
 
 
+def test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read(
+    ledger: SqlLedger, place: Place
+) -> None:
+    dotted, empty = TableId("lake", ("db",), "a.b"), TableId("lake", ("db",), "..")
+    ledger.put_claims(
+        "lake", {ONE: stored(ONE), TWO: stored(TWO), dotted: stored(dotted), empty: stored(empty)}
+    )
+    assert ledger.claims("lake") == {ONE: stored(ONE), TWO: stored(TWO)}
+    place.sql("UPDATE icm_claim SET table_name = 'lake.db...' WHERE table_name = 'lake.db.two'")
+    assert ledger.claims("lake") == {ONE: stored(ONE)}
+
+
 def test_claim_in_another_form_is_omitted(ledger: SqlLedger, place: Place) -> None:
     ledger.put_claims("lake", {ONE: stored(ONE)})
     place.sql("UPDATE icm_claim SET form = 'another'")

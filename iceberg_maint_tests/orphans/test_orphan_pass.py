@@ -209,12 +209,13 @@ def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -
     assert ledger.claims("lake") == {}  # of dropped tables
 
 
-def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake) -> None:
+@pytest.mark.parametrize("content", ["{", "[" * 100_000], ids=["cut off", "too deep"])
+def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake, content: str) -> None:
     ledger = memory_ledger()
     before_ms = ledger.now_ms()
     readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
     after_ms = ledger.now_ms()
-    moved_pointer(neighbours, "warehouse/db/s/metadata", "{")
+    moved_pointer(neighbours, "warehouse/db/s/metadata", content)
     for _ in range(2):
         claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
         until_ms = claims["lake.db.s"].current_until_ms

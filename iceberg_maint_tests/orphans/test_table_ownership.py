@@ -131,7 +131,11 @@ def test_what_cannot_be_read_belongs_to_no_table_and_what_is_gone_is_left_out(
     tmp_path: Path, memo: Path
 ) -> None:
     broken, gone = tmp_path / "v1.metadata.json", tmp_path / "v2.metadata.json"
-    for text, why in (("{", "JSONDecodeError"), ('{"table-uuid": "mine"}', "KeyError")):
+    for text, why in (
+        ("{", "JSONDecodeError"),
+        ('{"table-uuid": "mine"}', "KeyError"),
+        ("[" * 100_000, "RecursionError"),
+    ):
         broken.write_text(text)
         for _ in range(2):
             assert told(LocalStore(), memo, gone) == []

@@ -292,4 +292,94 @@ KEYS_AND_SECRETS = (
             "security/test_approved_locations.py::test_file_io_deletes_nothing_outside",
         ),
     ),
+    Regression(
+        "name-of-two-tables",
+        "found in review; JDBC and REST catalogs accept such names",
+        "A table is named `a.b` or `..`. The ledger and the command line write its name as that of another table",
+        "Such a table is not maintained (ICM-156), and its files still count as its own",
+        off(
+            "catalog/adapter.py",
+            "        if not table.is_unique:\n",
+            "        if False:\n",
+            "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
+        ),
+    ),
+    Regression(
+        "name-stops-the-passes-of-all",
+        "found in review",
+        "The ledger keeps the claim of a table named `..`, cannot read the name again, and all orphan passes end with "
+        "a traceback",
+        "Claims of such tables are not stored, and stored ones are not read",
+        off(
+            "ledger/claims.py",
+            '        if all(row.table_name.split("."))\n',
+            "",
+            "ledger/test_claims.py::test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read",
+        ),
+    ),
+    Regression(
+        "name-stops-the-report-of-all",
+        "found in review",
+        "The ledger keeps the health of a table named `..`, and cannot read the name again. Report, alerts and sensors "
+        "of all tables end with a traceback",
+        "Stored names that cannot be read are omitted",
+        off(
+            "ledger/table_health.py",
+            '        if all(r.table_name.split("."))\n',
+            "",
+            "ledger/test_table_health.py::test_stored_name_with_an_empty_part_is_no_known_table",
+        ),
+    ),
+    Regression(
+        "damaged-table-stops-the-fleet",
+        "found in review",
+        "A damaged metadata file raises an error that the reader does not expect, and the observation of all tables "
+        "ends with a traceback",
+        "Each error of a metadata file is one of its table (ICM-101)",
+        off(
+            "catalog/table_metadata.py",
+            "    except Exception as error:",
+            "    except (ValueError, KeyError, TypeError, EOFError, OSError) as error:",
+            "catalog/test_table_metadata.py::test_parse_metadata_other_content_is_refused[damaged gzip]",
+            "catalog/test_table_metadata.py::test_parse_metadata_other_content_is_refused[too deep]",
+            "catalog/test_table_metadata.py::test_parse_metadata_other_content_is_refused[refs in a list]",
+        ),
+    ),
+    Regression(
+        "spec-that-contradicts-the-manifests",
+        "found in review",
+        "A partition spec has other fields than the manifests of a table, and the observation of all tables ends with "
+        "a traceback",
+        "Values that do not fit together are an error of the table (ICM-101)",
+        off(
+            "catalog/adapter.py",
+            "    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:",
+            "    except ZeroDivisionError as error:",
+            "catalog/test_adapter.py::test_manifests_that_contradict_the_metadata_are_refused",
+        ),
+    ),
+    Regression(
+        "ancestors-without-end",
+        "found in review",
+        "A snapshot is its own ancestor, and a run never ends",
+        "Such metadata are refused when they are read",
+        off(
+            "catalog/table_metadata.py",
+            "    _check_parents({s.snapshot_id: s.parent_id for s in snapshots})\n",
+            "",
+            "catalog/test_table_metadata.py::test_parse_metadata_snapshot_that_is_its_own_ancestor_is_refused",
+        ),
+    ),
+    Regression(
+        "size-of-one-table-stops-the-fleet",
+        "found in review",
+        "`write.target-file-size-bytes` of a table is no size, and the observation of all tables ends with a traceback",
+        "The property is checked before the measurement, and its error is one of the table",
+        off(
+            "runner/assess.py",
+            "    try:\n        target_file_size_bytes(policy.rewrite_data_files, state.properties)\n",
+            "    try:\n        pass\n",
+            "cli/test_inspect.py::test_target_size_of_a_table_that_is_no_size_stops_no_other_table",
+        ),
+    ),
 )

@@ -401,6 +401,30 @@ REWRITING = (
         ),
     ),
     Regression(
+        "struct-added-with-required-fields",
+        "found in review",
+        "A struct with a required field is added to a table. Columnar rewrites of older files fail at each attempt",
+        "The required fields of a struct that a file lacks are filled below its null",
+        off(
+            "columnar/single_values.py",
+            "        return _nulls(column, length)\n    kind",
+            "        return pa.nulls(length, arrow_type(column))\n    kind",
+            "columnar/test_rewrite.py::test_struct_with_required_fields_that_a_file_lacks_is_null",
+        ),
+    ),
+    Regression(
+        "error-of-arrow-fails-the-batch",
+        "found in review",
+        "Arrow cannot rewrite the rows of a batch, and the batch fails at each attempt although Spark can rewrite them",
+        "Such a batch is unsupported by `columnar`, and `native` writes it",
+        off(
+            "spark/rewrite/columnar/worker.py",
+            "    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:",
+            "    except ZeroDivisionError as why:",
+            "spark/rewrite/test_columnar_parts.py::test_rows_that_arrow_cannot_rewrite_are_unsupported",
+        ),
+    ),
+    Regression(
         "copied-bounds-of-a-page",
         "found in the review of the splice",
         "Pages are copied with bounds that were wrong in their source",

@@ -9,8 +9,8 @@ from typing import NewType
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableId:
-    """A table's name: `catalog.namespace[.namespace…].table`, as the catalog spells it. No part contains
-    a dot."""
+    """A table's name: `catalog.namespace[.namespace…].table`, as the catalog spells it. Some catalogs have names with
+    a dot or an empty part: see `is_unique`."""
 
     catalog: str
     namespace: tuple[str, ...]
@@ -34,6 +34,11 @@ class TableId:
     def in_catalog(self) -> tuple[str, ...]:
         """Namespaces and table without the catalog: PyIceberg's identifier."""
         return (*self.namespace, self.name)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether the text of the name means this table only: no part is empty or contains a dot."""
+        return all(part and "." not in part for part in self.parts)
 
     def __str__(self) -> str:
         return ".".join(self.parts)

@@ -6,15 +6,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, bins, package_zip
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
-from iceberg_maint.spark.rewrite.columnar.worker import local_path
+from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, local_path, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 
@@ -57,6 +59,17 @@ def test_bins_large_tasks_are_alone_and_small_ones_share() -> None:
 
 def test_bins_of_tasks_without_bytes_are_not_empty() -> None:
     assert bins([0, 0, 0], 2) == [[0, 1, 2]]
+
+
+def test_rows_that_arrow_cannot_rewrite_are_unsupported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unable(_task: RewriteTask) -> RewriteResult:
+        raise pa.ArrowNotImplementedError("no kernel")
+
+    monkeypatch.setattr("iceberg_maint.columnar.rewrite.rewrite", unable)
+    text = RewriteTask((), f"{tmp_path}/00000-0-x-00001.parquet", "{}", 2).to_json()
+    assert TaskResult.of_text(rewrite_task(text, 0)).unsupported == "Arrow cannot rewrite the rows: no kernel"
 
 
 def test_attempts_of_a_task_write_different_files() -> None:

@@ -44,6 +44,8 @@ class TaskResult:
 
 def rewrite_task(text: str, attempt: int) -> str:
     """Runs one task and returns its `TaskResult` as JSON."""
+    import pyarrow as pa  # the driver does not need it
+
     from iceberg_maint.columnar.rewrite import rewrite
 
     task = RewriteTask.from_json(text)
@@ -54,6 +56,8 @@ def rewrite_task(text: str, attempt: int) -> str:
         return TaskResult(location, unsupported=str(why)).text()
     except WrongInputError as why:
         return TaskResult(location, wrong_input=str(why)).text()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
+        return TaskResult(location, unsupported=f"Arrow cannot rewrite the rows: {why}").text()
     proof = result.proof
     is_written = result.record_count > 0
     return TaskResult(
