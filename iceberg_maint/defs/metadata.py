@@ -28,6 +28,7 @@ from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
+from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.formatting import outcome_sentence
 from iceberg_maint.runner.assess import Assessment
 
@@ -76,12 +77,16 @@ def table_metadata(
         "manifests": dg.MetadataValue.int(measured.table_health.manifests),
         "worst_partitions": worst_partitions(measured, decision),
         "decision": dg.MetadataValue.md(decision_text(decision)),
+        # In a JSON that Dagster shows on demand: a text of its length would widen the page, and cut the card.
         "metrics": dg.MetadataValue.json(
-            {**partition_metrics(total), **table_metrics(measured.table_health)}
+            {
+                **partition_metrics(total),
+                **table_metrics(measured.table_health),
+                "metadata_location": measured.metadata_location,
+            }
         ),
         "policy": dg.MetadataValue.json(to_data(policy)),
         "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
-        "metadata_location": dg.MetadataValue.text(measured.metadata_location),
         **cursor_metadata(cursors, CYCLE),
     }
 
@@ -123,12 +128,14 @@ def batch_metadata(
     after: PartitionHealth,
     batches: Sequence[BatchOutcome],
     uncounted: Sequence[BatchOutcome],
+    operations: Mapping[str, Operation],
     run_id: str,
 ) -> Metadata:
     """Metadata of one partition's materialization: the result of its batches in one run.
 
     A batch may hold several partitions. Labels that start with `batch_` are figures of whole batches, of
     those that no other materialization counts (`uncounted`), so that sums over partitions are right.
+    `operations` has the operation of each batch by its id.
     """
     first, last = batches[0], batches[-1]
     data: Metadata = {}
@@ -136,7 +143,7 @@ def batch_metadata(
     for name, value in _figures(before).items():
         data[f"{name}_before"] = value
         data[f"{name}_after"] = figures_after[name]
-    proofs = [_proof_text(b) for b in batches if b.proof is not None]
+    proofs = [verdict_text(operations[b.batch_id], b.proof) for b in batches if b.proof is not None]
     return data | {
         "outcome": dg.MetadataValue.text(last.outcome.value),
         "reason": _reason(last.reason),
@@ -351,14 +358,3 @@ def _plain(value: object) -> int | float:
 
 def _reason(reason: Reason) -> dg.TextMetadataValue:
     return dg.MetadataValue.text(f"{reason.value}: {SENTENCES[reason]}")
-
-
-def _proof_text(batch: BatchOutcome) -> str:
-    proof = batch.proof
-    if proof is None:
-        raise ValueError(f"Batch {batch.batch_id} has no proof.")
-    verdict = "equal" if proof.equal else "UNEQUAL"
-    return (
-        f"{proof.level} {verdict}: {proof.input_records} rows read = {proof.output_records} written "
-        f"+ {proof.removed_records} deleted"
-    )
