@@ -146,7 +146,8 @@ def _last(report: Report | None) -> str:
 def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
     """The predicted time of the operation, or what blocks it and who holds it."""
     if decision.reason is Reason.LEASE_HELD or history.lease_owner is not None:
-        if not any(p.findings for p in decision.partitions):
+        # The findings of a partition are those of every operation on data. This one skips what is not its own.
+        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):
             return _predicted(view.policy, decision.operation, history)
         owner = history.lease_owner or "another run"
         return "now, in this run" if view.run_id and owner.startswith(view.run_id) else f"after run {owner}"

@@ -107,6 +107,17 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     assert "; next after run run-7\n" in table_card(replace(sick, histories=[held, TableHistory()]))
     own = replace(sick, histories=[held, TableHistory()], run_id="run-7")
     assert "; next now, in this run\n" in table_card(own)
+    # A conversion has nothing to do for the small files that the rewrite is due for.
+    skipped = tuple(
+        replace(p, verdict=Verdict.SKIP, reason=Reason.HEALTHY) for p in sick.decisions[0].partitions
+    )
+    conversion = replace(
+        sick.decisions[0], operation=Operation.CONVERT_EQUALITY_DELETES,
+        verdict=Verdict.DEFER, reason=Reason.LEASE_HELD, partitions=skipped,
+    )  # fmt: skip
+    beside = table_card(replace(own, decisions=[sick.decisions[0], conversion], histories=[held, held]))
+    assert "- `convert_equality_deletes`: last never; next at a threshold\n" in beside
+    assert "- `rewrite_data_files`: last 2027-01-15 08:00 (IMPROVED); next now, in this run\n" in beside
     # Another operation of the run has nothing to do.
     idle = table_card(replace(own, histories=[held, replace(held, last_done_ms=NOW_MS)]))
     assert "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n" in idle
