@@ -109,7 +109,8 @@ def _open_sqlite(name: str, file: Path) -> sqlite3.Connection:
         raise ConfigurationError(
             "ICM-104",
             f"catalog '{name}' cannot be reached: {file} does not exist.",
-            "set the uri to the catalog's file, or create the catalog's first table.",
+            "set the uri to the catalog's file, create the catalog's first table, or name a configuration with --config "
+            "('iceberg-maint init' writes one).",
         )
     # mode=rw: by default SQLite creates an empty file at a mistyped path.
     return sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=_BUSY_TIMEOUT_SECONDS)

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,13 @@ _SEVERITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 def most_severe_exit(codes: set[int]) -> int:
     """The most severe of several exit codes."""
     return next((code for code in _SEVERITY if code in codes), EXIT_DONE)
+
+
+def wrapped(line: str, columns: int) -> str:
+    """The line for a terminal of this width, broken between words. A longer word stays whole."""
+    return textwrap.fill(
+        line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def load_configuration(path: Path | None) -> Config:
@@ -103,7 +111,10 @@ class Session:
         """Writes a line for people to stderr, with secrets masked."""
         from iceberg_maint.report.formatting import escape_control_chars
 
-        click.echo(escape_control_chars(self.masked(line)), err=True)
+        text = escape_control_chars(self.masked(line))
+        if sys.stderr.isatty() and "\n" not in text:
+            text = wrapped(text, shutil.get_terminal_size().columns)
+        click.echo(text, err=True)
 
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
         """Warns of names in the configuration that no table has; `listed` are all tables.

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 def tables(session: Session) -> int:
     """List tables with status, backlog and estimated time, the worst first.
 
+    The status is that of the data. `why` also shows manifests, snapshots and orphan files.
+
     A table that has changed since its last measurement is measured again.
     """
     from iceberg_maint.report.holds import draw_pauses, pause_documents
@@ -115,6 +117,8 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             progress.step()
 
     def draw(console: Any) -> None:
+        if not chosen:
+            console.print("no tables")
         for number, measured in enumerate(health):
             if number:
                 console.print()

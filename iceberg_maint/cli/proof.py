@@ -14,6 +14,9 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.certificate import CertificateStatus
 from iceberg_maint.runner.runtime import Runtime
 
+_SHOWN_RUNS = 3
+"""Run ids that an error names."""
+
 
 @click.command()
 @click.argument("run_or_table", metavar="RUN_OR_TABLE")
@@ -70,8 +73,12 @@ def _records(runtime: Runtime, name: str) -> tuple[Record, ...]:
             f"{table} has no recorded commit with a proof.",
             f"see 'iceberg-maint history {table}'.",
         )
+    newest = _newest_runs(ledger)
+    fix = f"name a table, or a run of 'iceberg-maint history'; the newest are {newest}."
     raise UnknownTableError(
-        "ICM-126", f"no record of a run '{name}'.", f"name one of these runs: {_newest_runs(ledger)}."
+        "ICM-126",
+        f"no record of a run '{name}'.",
+        fix if newest else "maintain a table first; no run is recorded.",
     )
 
 
@@ -91,4 +98,4 @@ def _one_run(name: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
 
 
 def _newest_runs(ledger: Ledger) -> str:
-    return ", ".join(dict.fromkeys(r.run_id for r in ledger.records(None, 20))) or "none is recorded"
+    return ", ".join(list(dict.fromkeys(r.run_id for r in ledger.records(None, 20)))[:_SHOWN_RUNS])

@@ -43,7 +43,7 @@ def list_(session: Session, name: str) -> int:
 @click.option("--snapshot", type=int, help="Id of the last snapshot read; default: the current snapshot.")
 @command
 def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
-    """Register READER of TABLE, or update the last snapshot that it has read."""
+    """Register READER of TABLE, or the snapshot that it read last."""
     if not reader.strip() or not reader.isprintable():
         # Other characters could forge a log line or hide a reader.
         raise ConfigurationError(

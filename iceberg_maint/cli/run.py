@@ -107,7 +107,8 @@ class _Result:
     "operations",
     multiple=True,
     type=click.Choice([o.value for o in CYCLE]),
-    help="Only this operation; may be repeated.",
+    metavar="OPERATION",
+    help=f"Only this operation; may be repeated: {', '.join(o.value for o in CYCLE)}.",
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
 @click.option("--force", is_flag=True, help="Also rewrite healthy partitions of TABLE, and ignore back-off.")
@@ -170,6 +171,8 @@ def run(
         results[-1].terminate(signal)
 
     def draw(console: Any) -> None:
+        if not results:
+            console.print("no tables")
         for result in results:
             for outcome in _outcomes_to_draw(result.outcomes):
                 draw_outcome(console, outcome)

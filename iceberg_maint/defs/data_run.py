@@ -123,13 +123,15 @@ class MaintenanceRun(TableRun):
                 for partition in batch.partitions:
                     self._open.setdefault(partition, set()).add(batch.batch_id)
             log.info(
-                f"{event.plan.operation}, plan {event.plan.plan_id}: {len(batches)} batches ({len(event.resumed)} resumed), "
-                f"{sum(b.input_files for b in batches)} files, "
-                f"{sum(b.input_bytes for b in batches)} bytes"
+                f"{event.plan.operation}, plan {event.plan.plan_id}: {counted(len(batches), 'batch', 'batches')} "
+                f"({number(len(event.resumed))} resumed), {counted(sum(b.input_files for b in batches), 'file')}, "
+                f"{size(sum(b.input_bytes for b in batches))}"
             )
         elif isinstance(event, BatchStarted):
             batch = event.batch
-            log.info(f"batch {batch.batch_id}: {batch.input_files} files of {', '.join(batch.partitions)}")
+            log.info(
+                f"batch {batch.batch_id}: {counted(batch.input_files, 'file')} of {', '.join(batch.partitions)}"
+            )
         elif isinstance(event, BatchEnded):
             self._batch_ended(event)
 
@@ -176,6 +178,7 @@ class MaintenanceRun(TableRun):
         uncounted = [b for b in batches if b.batch_id not in self._counted]
         self._counted.update(b.batch_id for b in uncounted)
         run_id, before = self._context.run.run_id, self._before[partition]
+        operations = {b.batch_id: operation for operation, b in self._batch_outcomes}
         event = (
             f"`{partition}`: {counted(before.data_files, 'data file')} and "
             f"{counted(before.delete_files, 'delete file')} became {number(after.data_files)} and "
@@ -183,7 +186,9 @@ class MaintenanceRun(TableRun):
         )
         self._materialize(
             partition,
-            self._card(event) | batch_metadata(before, after, batches, uncounted, run_id) | cursors,
+            self._card(event)
+            | batch_metadata(before, after, batches, uncounted, operations, run_id)
+            | cursors,
         )
 
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:

@@ -28,7 +28,8 @@ from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.ledger import Cursor, Report
-from iceberg_maint.report.formatting import outcome_sentence
+from iceberg_maint.report.certificate import verdict_text
+from iceberg_maint.report.formatting import outcome_sentence, size
 from iceberg_maint.runner.assess import Assessment
 
 WORST_PARTITIONS = 20
@@ -76,12 +77,16 @@ def table_metadata(
         "manifests": dg.MetadataValue.int(measured.table_health.manifests),
         "worst_partitions": worst_partitions(measured, decision),
         "decision": dg.MetadataValue.md(decision_text(decision)),
+        # In a JSON that Dagster shows on demand: a text of its length would widen the page, and cut the card.
         "metrics": dg.MetadataValue.json(
-            {**partition_metrics(total), **table_metrics(measured.table_health)}
+            {
+                **partition_metrics(total),
+                **table_metrics(measured.table_health),
+                "metadata_location": measured.metadata_location,
+            }
         ),
         "policy": dg.MetadataValue.json(to_data(policy)),
         "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
-        "metadata_location": dg.MetadataValue.text(measured.metadata_location),
         **cursor_metadata(cursors, CYCLE),
     }
 
@@ -123,12 +128,14 @@ def batch_metadata(
     after: PartitionHealth,
     batches: Sequence[BatchOutcome],
     uncounted: Sequence[BatchOutcome],
+    operations: Mapping[str, Operation],
     run_id: str,
 ) -> Metadata:
     """Metadata of one partition's materialization: the result of its batches in one run.
 
     A batch may hold several partitions. Labels that start with `batch_` are figures of whole batches, of
     those that no other materialization counts (`uncounted`), so that sums over partitions are right.
+    `operations` has the operation of each batch by its id.
     """
     first, last = batches[0], batches[-1]
     data: Metadata = {}
@@ -136,7 +143,7 @@ def batch_metadata(
     for name, value in _figures(before).items():
         data[f"{name}_before"] = value
         data[f"{name}_after"] = figures_after[name]
-    proofs = [_proof_text(b) for b in batches if b.proof is not None]
+    proofs = [verdict_text(operations[b.batch_id], b.proof) for b in batches if b.proof is not None]
     return data | {
         "outcome": dg.MetadataValue.text(last.outcome.value),
         "reason": _reason(last.reason),
@@ -189,8 +196,9 @@ def housekeeping_check_metadata(
         "reason": _reason(decision.reason),
     }
     for finding in (f for p in decision.partitions for f in p.findings):
-        data[finding.metric] = dg.MetadataValue.float(float(finding.value))
-        data[f"{finding.metric}_threshold"] = dg.MetadataValue.float(float(finding.threshold))
+        data |= _measure(finding.metric, finding.value)
+        name, threshold = next(iter(_measure(finding.metric, finding.threshold).items()))
+        data[f"{name}_threshold"] = threshold
     for name, value in sorted(decision.evidence.items()):
         data[name] = dg.MetadataValue.text(value)
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
@@ -221,7 +229,7 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
         "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
         **_counts({k: v for k, v in last.outcome.counts.items() if v}),
     }
-    if last.outcome.unlogged is not None:
+    if last.outcome.unlogged is not None and last.outcome.unlogged.files:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
     return data | held_metadata(last.outcome.held, hold_seconds)
 
@@ -239,7 +247,7 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
         {
             "mark": h.mark_id,
             "files": h.files,
-            "bytes": h.size_bytes,
+            "size": size(h.size_bytes),
             "written from": _utc(h.oldest_ms) if h.oldest_ms is not None else "",
             "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
             "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "once approved",
@@ -252,7 +260,7 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
     approval: Metadata = dict(tag)
     return approval | {
         "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
-        "would_remove_bytes": dg.MetadataValue.int(sum(h.size_bytes for h in held)),
+        "would_remove_mib": _mebibytes(sum(h.size_bytes for h in held)),
         "would_remove": dg.MetadataValue.json(marks),
         "would_remove_paths": dg.MetadataValue.json(paths[:WORST_PARTITIONS]),
     }
@@ -278,7 +286,17 @@ def housekeeping_metadata(
 
 
 def _counts(counts: Mapping[str, int]) -> Metadata:
-    return {name: dg.MetadataValue.int(value) for name, value in counts.items()}
+    data: Metadata = {}
+    for name, value in counts.items():
+        data |= {name: dg.MetadataValue.int(value)} if not name.endswith("_bytes") else _measure(name, value)
+    return data
+
+
+def _measure(name: str, value: float) -> dict[str, dg.FloatMetadataValue]:
+    """A number for plots; bytes in MiB."""
+    if name.endswith("_bytes"):
+        return {f"{name.removesuffix('_bytes')}_mib": _mebibytes(value)}
+    return {name: dg.MetadataValue.float(float(value))}
 
 
 def _utc(at_ms: int) -> str:
@@ -339,7 +357,7 @@ def _figures(health: PartitionHealth) -> Metadata:
     }
 
 
-def _mebibytes(size_bytes: int) -> dg.FloatMetadataValue:
+def _mebibytes(size_bytes: float) -> dg.FloatMetadataValue:
     """MiB, to four significant digits."""
     return dg.MetadataValue.float(float(f"{size_bytes / _MEBIBYTE:.4g}"))
 
@@ -354,14 +372,3 @@ def _plain(value: object) -> int | float:
 
 def _reason(reason: Reason) -> dg.TextMetadataValue:
     return dg.MetadataValue.text(f"{reason.value}: {SENTENCES[reason]}")
-
-
-def _proof_text(batch: BatchOutcome) -> str:
-    proof = batch.proof
-    if proof is None:
-        raise ValueError(f"Batch {batch.batch_id} has no proof.")
-    verdict = "equal" if proof.equal else "UNEQUAL"
-    return (
-        f"{proof.level} {verdict}: {proof.input_records} rows read = {proof.output_records} written "
-        f"+ {proof.removed_records} deleted"
-    )

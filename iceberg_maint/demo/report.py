@@ -17,7 +17,7 @@ from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.report.console import draw_outcome, word
-from iceberg_maint.report.formatting import duration, number, sentence, size
+from iceberg_maint.report.formatting import counted, duration, number, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, write
 
 _LOOKS = (
@@ -92,7 +92,7 @@ def run(console: Console, tick: int, request: Requested, records: Sequence[Recor
     partitions = request.partitions
     if partitions:
         span = partitions[0] if len(partitions) == 1 else f"{partitions[0]} … {partitions[-1]}"
-        console.print(f"\ntick {tick}: {len(partitions)} partition(s) {escape(span)}{failed}")
+        console.print(f"\ntick {tick}: {counted(len(partitions), 'partition')}: {escape(span)}{failed}")
     else:
         effective = [r for r in records if r.outcome.outcome is not OutcomeStatus.NO_OP]
         nothing = "" if effective else ": nothing to do"

@@ -19,7 +19,8 @@ from iceberg_maint.report.throughput import estimate_seconds
 class Advice:
     """The plans of the operations on data of one table. The gain is the difference between `input_files`,
     which are data files and delete files, and the `output_files` that the plans expect.
-    `estimate_seconds` is None if no batch has been committed yet."""
+    `planned_partitions` are those of the batches of the next run: fewer than the due ones if its budget ends
+    first. `estimate_seconds` is None if no batch has been committed yet."""
 
     due_partitions: int
     partitions: int
@@ -28,6 +29,7 @@ class Advice:
     output_files: int
     input_bytes: int
     estimate_seconds: float | None
+    planned_partitions: int
 
     def sentence(self) -> str:
         """What a run would do, and what holds it."""
@@ -37,11 +39,17 @@ class Advice:
                 f"gain nothing. Held by {ADVISE}."
             )
         seconds = "" if self.estimate_seconds is None else f", about {duration(self.estimate_seconds)}"
+        rest = self.due_partitions - self.planned_partitions
+        later = (
+            f" {counted(rest, 'more due partition waits', 'more due partitions wait')} for later runs."
+            if rest
+            else ""
+        )
         return (
-            f"A run would maintain {number(self.due_partitions)} of {counted(self.partitions, 'partition')} in "
+            f"A run would maintain {number(self.planned_partitions)} of {counted(self.partitions, 'partition')} in "
             f"{counted(self.batches, 'batch', 'batches')}: {counted(self.input_files, 'file')} with "
-            f"{size(self.input_bytes)} become {counted(self.output_files, 'file')}{seconds}. "
-            f"Held by {ADVISE}."
+            f"{size(self.input_bytes)} become {counted(self.output_files, 'file')}{seconds}."
+            f"{later} Held by {ADVISE}."
         )
 
 
@@ -59,6 +67,7 @@ def advice_of(
         output_files=sum(b.expected_output_files for b in batches),
         input_bytes=input_bytes,
         estimate_seconds=estimate_seconds(input_bytes, records),
+        planned_partitions=len({p for b in batches for p in b.partitions}),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.reasons import Decision, Severity
-from iceberg_maint.report.formatting import counted, number, size
+from iceberg_maint.report.formatting import counted, number, share, size
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
 
@@ -129,6 +129,8 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
                 (
                     f"A full scan of every table opens {counted(before, 'file')}. After maintenance it would open "
                     f"{number(after)}."
+                    if due
+                    else f"A full scan of every table opens {counted(before, 'file')}. Maintenance would change nothing."
                 ),
                 "A reader requests each file and reads its footer. Every scan applies the delete files again.",
             ),
@@ -170,9 +172,9 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
     return Page(
         "Assessment of Iceberg tables",
         made,
-        f"{number(len(due))} of {counted(len(tables), 'table')} need maintenance.",
+        f"{share(len(due), len(tables), 'table', 'need')} maintenance." if tables else "There are no tables.",
         (
-            Tile(f"{number(len(due))} of {number(len(tables))}", "tables need maintenance"),
+            Tile(number(len(tables)), "table" if len(tables) == 1 else "tables"),
             Tile(size(sum(t.data_bytes for t in tables)), "of data"),
             Tile(number(sum(t.small_files for t in tables)), "small files"),
             Tile(number(sum(t.delete_files for t in tables)), "delete files"),

@@ -11,16 +11,14 @@ from enum import StrEnum
 from itertools import groupby
 
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text
 from iceberg_maint.report.json_documents import Document, batch_document
 from iceberg_maint.report.origin import started_by
-
-_POSITIONS = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES)
 
 
 class CertificateStatus(StrEnum):
@@ -80,22 +78,7 @@ class CertifiedBatch:
     def equation(self) -> str:
         """The proof as one equation: rows in = rows out + deleted rows. A hyphen without a proof."""
         proof = self.outcome.proof
-        if proof is None:
-            return "-"
-        match self.subject:
-            case Subject.ROWS:
-                sign = "=" if proof.input_records == proof.output_records + proof.removed_records else "≠"
-                return (
-                    f"{number(proof.input_records)} rows in {sign} {number(proof.output_records)} out + "
-                    f"{number(proof.removed_records)} deleted"
-                )
-            case Subject.POSITIONS:
-                return (
-                    f"{number(proof.output_records)} positions written, {number(proof.removed_records)} of them "
-                    "newly deleted rows"
-                )
-            case Subject.METADATA | Subject.FILES:
-                return "no row read or written"
+        return "-" if proof is None else _equation(self.subject, proof)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +263,29 @@ def certificate_markdown(proved: Certificate) -> str:
     return "\n".join(lines)
 
 
+def verdict_text(operation: Operation, proof: Proof) -> str:
+    """The verdict of a proof and its equation, as one text of a materialization."""
+    verdict = "equal" if proof.equal else "UNEQUAL"
+    return f"{proof.level} {verdict}: {_equation(_subject(operation), proof)}"
+
+
+def _equation(subject: Subject, proof: Proof) -> str:
+    match subject:
+        case Subject.ROWS:
+            sign = "=" if proof.input_records == proof.output_records + proof.removed_records else "≠"
+            return (
+                f"{number(proof.input_records)} rows in {sign} {number(proof.output_records)} out + "
+                f"{number(proof.removed_records)} deleted"
+            )
+        case Subject.POSITIONS:
+            return (
+                f"{number(proof.output_records)} positions written, {number(proof.removed_records)} of them "
+                "newly deleted rows"
+            )
+        case Subject.METADATA | Subject.FILES:
+            return "no row read or written"
+
+
 def proof_text(batch: CertifiedBatch) -> str:
     """The proof of one batch: what was compared, how, and the verdict."""
     proof = batch.outcome.proof
@@ -308,16 +314,20 @@ def gate_text(batch: CertifiedBatch) -> str:
 
 
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:
-    subject = Subject.ROWS
-    if operation in _POSITIONS:
-        subject = Subject.POSITIONS
-    elif operation is Operation.REMOVE_ORPHAN_FILES:
-        subject = Subject.FILES
-    elif operation in (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS):
-        subject = Subject.METADATA
+    subject = _subject(operation)
     provable = subject in (Subject.ROWS, Subject.POSITIONS) and outcome.snapshot_after is not None
     verify = f"iceberg-maint verify {table} --snapshot {outcome.snapshot_after}" if provable else None
     return CertifiedBatch(operation, outcome, subject, _gate(outcome), verify)
+
+
+def _subject(operation: Operation) -> Subject:
+    if operation in POSITION_OPERATIONS:
+        return Subject.POSITIONS
+    if operation is Operation.REMOVE_ORPHAN_FILES:
+        return Subject.FILES
+    if operation in (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS):
+        return Subject.METADATA
+    return Subject.ROWS
 
 
 def _gate(outcome: BatchOutcome) -> GateVerdict:

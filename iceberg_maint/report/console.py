@@ -100,9 +100,10 @@ def draw_health(console: Console, measured: Measured) -> None:
     total = measured.total()
     health = measured.table_health
     deletes = " (deletes not subtracted)" if total.delete_files else ""
+    snapshot = "no snapshot" if measured.snapshot_id is None else f"snapshot {measured.snapshot_id}"
     write(
         console,
-        f"[bold]{escape(str(measured.table))}[/] snapshot {measured.snapshot_id}: "
+        f"[bold]{escape(str(measured.table))}[/] {snapshot}: "
         f"{counted(total.data_files, 'data file')}, {size(total.data_bytes)}, "
         f"{counted(total.records, 'row')}{deletes}, {number(total.small_files)} small, "
         f"{counted(total.delete_files, 'delete file')}; {counted(health.snapshots, 'snapshot')}, "
@@ -124,7 +125,8 @@ def draw_health(console: Console, measured: Measured) -> None:
         ]
         for key, part in worst[:SHOWN_PARTITIONS]
     ]
-    draw_grid(console, _HEALTH, rows)
+    if rows:
+        draw_grid(console, _HEALTH, rows)
     draw_more(console, len(worst) - SHOWN_PARTITIONS)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
@@ -87,7 +87,7 @@ def explain(
     )
     return TableExplanation(
         decision,
-        _truth(decision, advice, now_ms),
+        _truth(decision, advice, now_ms, [h.decision for h in housekeeping]),
         _table_change(decision, partitions, history),
         partitions,
         policy_values(policy),
@@ -180,19 +180,26 @@ def _last_of(partition: PartitionKey, last: Record | None) -> str | None:
     return None
 
 
-def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
+def due_housekeeping(housekeeping: Sequence[Decision]) -> str:
+    """The names of the operations of housekeeping that a run would do; empty without one."""
+    return ", ".join(d.operation.value for d in housekeeping if d.verdict is Verdict.RUN)
+
+
+def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping: Sequence[Decision]) -> str:
     reasons = {p.reason for p in decision.partitions}
-    due = len(decision.due())
+    due_partitions = len(decision.due())
     total = len(decision.partitions)
     quarantined = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
     waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
     if decision.verdict is Verdict.RUN:
         more = counted(quarantined, "more is", "more are")
         rest = f" {more} quarantined." if quarantined else ""
-        return f"Unhealthy: {share(due, total, 'partition')} due ({sentence(decision.reason)}).{rest}"
+        return (
+            f"Unhealthy: {share(due_partitions, total, 'partition')} due ({sentence(decision.reason)}).{rest}"
+        )
     if decision.reason is Reason.PAUSED:
-        due = len(decision.backlog())
-        return f"{pause_of(decision.evidence)}. {share(due, total, 'partition')} due."
+        held = share(len(decision.backlog()), total, "partition")
+        return f"{pause_of(decision.evidence)}. {held} due."
     if decision.reason is Reason.ADVISE and advice is not None:
         return advice.sentence()
     if Reason.QUARANTINED in reasons:
@@ -210,6 +217,11 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int) -> str:
             return (
                 f"Healthy: nothing is due{_in_any(total)}; "
                 f"{counted(warned, 'crosses', 'cross')} a warning threshold."
+            )
+        due = due_housekeeping(housekeeping)
+        if due:
+            return (
+                f"The data is healthy: no threshold is crossed{_in_any(total)}. Housekeeping is due: {due}."
             )
         return f"Healthy: no threshold is crossed{_in_any(total)}."
     if decision.reason is Reason.FOREIGN_MAINTAINER:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import POSITION_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ports.ledger import Ledger
@@ -60,6 +61,14 @@ def _row(measured: Measured, records: list[Record]) -> FleetRow:
     total = measured.total()
     batches = [b for r in records for b in r.outcome.batches]
     committed = [b for b in batches if b.snapshot_after is not None]
+    # The output of an operation on positions is delete files; it keeps the data files.
+    rewritten = [
+        b
+        for r in records
+        if r.operation not in POSITION_OPERATIONS
+        for b in r.outcome.batches
+        if b.snapshot_after is not None
+    ]
     failed = [r for r in records if r.outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)]
     return FleetRow(
         table=str(measured.table),
@@ -72,7 +81,7 @@ def _row(measured: Measured, records: list[Record]) -> FleetRow:
         runs=len(records),
         failed_runs=len(failed),
         batches=len(batches),
-        files_removed=sum(b.input_files - b.output_files for b in committed),
+        files_removed=sum(b.input_files - b.output_files for b in rewritten),
         input_bytes=sum(b.input_bytes for b in committed),
         delete_files_removed=sum(b.delete_files_removed for b in committed),
         wasted_bytes=sum(b.wasted_bytes for b in batches),

@@ -56,10 +56,15 @@ def number(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() else f"{value:,.3g}"
+        return f"{value:,.0f}" if value.is_integer() or abs(value) >= 999.5 else f"{value:,.3g}"
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     return str(value)
+
+
+def metric_value(metric: str, value: float) -> str:
+    """The value of a metric: bytes as a size, other values to four digits."""
+    return size(value) if metric.endswith("_bytes") else number(float(f"{value:.4g}"))
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.core.removal.unlogged_metadata import sign
-from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence
+from iceberg_maint.report.formatting import counted, escape_control_chars, metric_value, moment, sentence
 from iceberg_maint.report.grid import write
 from iceberg_maint.report.holds import resumption
 from iceberg_maint.report.json_documents import Document
@@ -120,7 +120,9 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
         write(console, f"  {escape(escape_control_chars(pending_publish(why.decision.evidence)))}")
     for f in why.findings:
         write(
-            console, f"  {f.metric} is {number(f.value)}, threshold {number(f.threshold)} ({f.threshold_key})"
+            console,
+            f"  {f.metric} is {metric_value(f.metric, f.value)}, threshold "
+            f"{metric_value(f.metric, f.threshold)} ({f.threshold_key})",
         )
     if why.last_done_ms is not None:
         due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"

@@ -96,7 +96,7 @@ def draw_plans(
     batches = [(plan, b) for plan, _, _ in parts for b in plan.batches]
     seconds = [s for plan, _, s in parts if plan.batches and plan.operation not in HOUSEKEEPING_OPERATIONS]
     write(console, f"[bold]{escape(table)}[/]: {_sentence(parts, seconds)}")
-    if advised:
+    if advised and batches:
         write(console, "mode is advise: a run would not execute this plan")
     if batches:
         console.print()

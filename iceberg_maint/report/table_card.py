@@ -25,7 +25,7 @@ from iceberg_maint.core.model.reasons import (
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.ledger import Report
 from iceberg_maint.report.certificate import Certificate
-from iceberg_maint.report.formatting import counted, moment, number, size
+from iceberg_maint.report.formatting import counted, metric_value, moment, number
 from iceberg_maint.report.holds import hold
 
 MAX_CHARACTERS = 999
@@ -119,7 +119,7 @@ def _sentence(view: TableView) -> str:
     state += f" Due besides: {', '.join(other)}." if other else ""
     held = f" The work is held by {_clipped(delay)}." if (due or other) and delay else ""
     advice = f" {view.advice}" if view.advice else ""
-    return f"{event}{state}{held}{advice} State of {_minute(view.now_ms)} UTC."
+    return f"{event}{state}{held}{advice} State of {_minute(view.now_ms)} UTC; the checks show the present."
 
 
 def _is_due(decision: PartitionDecision) -> bool:
@@ -146,7 +146,8 @@ def _last(report: Report | None) -> str:
 def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
     """The predicted time of the operation, or what blocks it and who holds it."""
     if decision.reason is Reason.LEASE_HELD or history.lease_owner is not None:
-        if not any(p.findings for p in decision.partitions):
+        # The findings of a partition are those of every operation on data. This one skips what is not its own.
+        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):
             return _predicted(view.policy, decision.operation, history)
         owner = history.lease_owner or "another run"
         return "now, in this run" if view.run_id and owner.startswith(view.run_id) else f"after run {owner}"
@@ -176,17 +177,19 @@ def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> s
 
 def _worst(view: TableView, limit: int) -> str:
     lines = [
-        f"- `{partition_label(d.partition)}`: {_value(f.metric, f.value)} {f.metric}, threshold "
-        f"{_value(f.metric, f.threshold)}"
+        f"- `{partition_label(d.partition)}`: {metric_value(f.metric, f.value)} {f.metric}, threshold "
+        f"{metric_value(f.metric, f.threshold)}"
         for d in _ranked(view)[:limit]
-        for f in _leading(d.findings)
+        for f in _leading(d)
     ]
     return "\n".join(["Worst partitions:", *lines]) if lines else ""
 
 
-def _leading(findings: Sequence[Finding]) -> Sequence[Finding]:
-    """The first finding: an error before a warning."""
-    return sorted(findings, key=lambda f: f.severity is not Severity.ERROR)[:1]
+def _leading(decision: PartitionDecision) -> Sequence[Finding]:
+    """The finding to show: that of the decision's reason, else the first error, else the first warning."""
+    return sorted(
+        decision.findings, key=lambda f: (f.reason is not decision.reason, f.severity is not Severity.ERROR)
+    )[:1]
 
 
 def _ranked(view: TableView) -> list[PartitionDecision]:
@@ -230,12 +233,6 @@ def _edge(index: int) -> int:
 
 def _bar(count: int, longest: int, width: int) -> str:
     return f"{'█' * -(-count * width // longest)} {number(count)}".strip()
-
-
-def _value(metric: str, value: float) -> str:
-    if metric.endswith("_bytes"):
-        return size(value)
-    return number(float(f"{value:.4g}"))
 
 
 def _minute(time_ms: int) -> str:

@@ -11,8 +11,16 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.report.comparisons import Comparison
-from iceberg_maint.report.explain import PartitionExplanation, TableExplanation
-from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, sentence, size
+from iceberg_maint.report.explain import PartitionExplanation, TableExplanation, due_housekeeping
+from iceberg_maint.report.formatting import (
+    counted,
+    escape_control_chars,
+    metric_value,
+    moment,
+    number,
+    sentence,
+    size,
+)
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
 from iceberg_maint.report.status import coloured, status_of
@@ -44,7 +52,7 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     decision = why.decision
     status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
     write(console, f"[bold]{escape(decision.table)}[/]: {escape(why.truth)}")
-    write(console, f"status: {coloured(status)}; next run: {decision.verdict.value} {decision.reason.value}")
+    write(console, f"status: {coloured(status)}; next run: {_next_run(why)}")
     if decision.verdict is Verdict.RUN:
         _line(console, "run it now", f"iceberg-maint run {decision.table}")
     elif decision.reason is not Reason.HEALTHY:
@@ -67,6 +75,15 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
         console.print()
         draw_grid(console, _HOUSEKEEPING, [_housekeeping(h) for h in why.housekeeping])
     _draw_changed(console, why.values, why.sources)
+
+
+def _next_run(why: TableExplanation) -> str:
+    """What the next run would do: the decision on data, and the housekeeping that is due without work on data."""
+    decision = why.decision
+    chores = due_housekeeping([h.decision for h in why.housekeeping])
+    if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY and chores:
+        return f"{Verdict.RUN.value} {chores}"
+    return f"{decision.verdict.value} {decision.reason.value}"
 
 
 def _line(console: Console, title: str, text: str) -> None:
@@ -188,7 +205,8 @@ def _housekeeping(why: HousekeepingExplanation) -> list[str]:
         facts = [f"due again at {moment(why.next_ms)}"]
     elif why.findings and decision.operation is not Operation.REMOVE_ORPHAN_FILES:
         first = why.findings[0]
-        metric = f"{first.metric} is {number(first.value)}, threshold {number(first.threshold)}"
+        value, threshold = (metric_value(first.metric, v) for v in (first.value, first.threshold))
+        metric = f"{first.metric} is {value}, threshold {threshold}"
         facts = [f"{sentence(decision.reason)}: {metric}"]
     if why.last_done_ms is not None:
         facts.append(f"last success {moment(why.last_done_ms)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, POSITION_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.report.formatting import counted, number, size
@@ -19,8 +19,12 @@ def work_of(outcome: OperationOutcome) -> str:
         files = sum(b.input_files for b in committed), sum(b.output_files for b in committed)
         read, written = sum(b.input_bytes for b in committed), sum(b.output_bytes for b in committed)
         deletes = sum(b.delete_files_removed for b in committed)
-        facts.append(f"{number(files[0])} → {counted(files[1], 'file')}")
-        facts.append(f"{size(read)} → {size(written)}")
+        if outcome.operation in POSITION_OPERATIONS:
+            facts.append(f"{counted(files[1], 'delete file')} ({size(written)}) written")
+            facts.append(f"{counted(files[0], 'data file')} ({size(read)}) kept")
+        else:
+            facts.append(f"{number(files[0])} → {counted(files[1], 'file')}")
+            facts.append(f"{size(read)} → {size(written)}")
         if deletes:
             facts.append(f"{counted(deletes, 'delete file')} dropped")
     facts += _housekeeping(outcome.operation, batches)

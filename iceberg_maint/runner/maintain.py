@@ -171,9 +171,12 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     completed = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
     done = {p for o in run.outcomes if o.outcome in completed for p in o.partitions}
     total = done | {p.partition for p in decision.due()}
+    # Signals and Dagster's interrupts are no Exception.
+    end = f"ended by {type(why).__name__}" if isinstance(why, Exception) else "stopped in order"
     if not total:
-        return f"ended by {type(why).__name__}"
-    return f"ended by {type(why).__name__}: {len(done)} of {len(total)} partitions done, the rest resumes"
+        return end
+    noun = "partition" if len(total) == 1 else "partitions"
+    return f"{end}: {len(done)} of {len(total)} {noun} done, the rest resumes"
 
 
 def _prune(assessment: Assessment, runtime: Runtime) -> None:

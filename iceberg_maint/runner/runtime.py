@@ -153,6 +153,9 @@ class Runtime:
         listed = self.catalogs[table.catalog].tables()
         if table in listed:
             return table
-        near = difflib.get_close_matches(str(table), map(str, listed), n=3, cutoff=0.6)
+        # Without the catalog: all names share it.
+        names = {str(t).removeprefix(f"{t.catalog}."): str(t) for t in listed}
+        typed = str(table).removeprefix(f"{table.catalog}.")
+        near = [names[n] for n in difflib.get_close_matches(typed, names, n=3, cutoff=0.7)]
         hint = f"did you mean {', '.join(near)}?" if near else "list the tables with 'iceberg-maint tables'."
         raise UnknownTableError("ICM-126", f"catalog {table.catalog} has no table '{table}'.", hint)

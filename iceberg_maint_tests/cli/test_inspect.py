@@ -76,6 +76,7 @@ def test_tables_in_mode_advise_say_what_a_run_would_do(lake: Lake) -> None:
         "output_files": 2,
         "input_bytes": 18_000,
         "estimate_seconds": None,
+        "planned_partitions": 2,
         "held_by": "mode: advise",
     }
     assert why(lake, "db.sick")["advice"] == sick["advice"]
@@ -190,7 +191,9 @@ def test_plan_of_chosen_partitions(lake: Lake) -> None:
 
 
 def test_why_reports_four_different_truths(lake: Lake) -> None:
-    assert why(lake, "db.healthy")["truth"] == "Healthy: no threshold is crossed."
+    assert why(lake, "db.healthy")["truth"] == (
+        "The data is healthy: no threshold is crossed. Housekeeping is due: remove_orphan_files."
+    )
     assert why(lake, "db.sick")["truth"] == (
         "Unhealthy: 2 of 3 partitions are due (enough small files to gain from a rewrite)."
     )

@@ -32,7 +32,7 @@ def test_assess_of_one_table_and_its_page_fit_80_columns(lake: Lake, monkeypatch
     monkeypatch.setenv("COLUMNS", "80")
     result = lake("assess", "db.sick")
     assert result.exit_code == 0
-    assert result.stdout.startswith("1 of 1 table need maintenance.\n")
+    assert result.stdout.startswith("1 of 1 table needs maintenance.\n")
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.cli.root import COMMANDS
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake, lake_of, table_of
@@ -77,6 +78,20 @@ def test_why_of_a_healthy_table_shows_what_is_closest_to_a_threshold(lake: Lake)
     assert re.search(
         r"closest to a threshold:\npartition +status.*\nday=1 +healthy +healthy +small_files +2 +≥ 5", text
     )
+
+
+def test_why_of_healthy_data_names_the_housekeeping_that_is_due(lake: Lake) -> None:
+    lines = lake("why", "db.healthy").stdout.splitlines()
+    assert lines[:3] == [
+        "lake.db.healthy: The data is healthy: no threshold is crossed. Housekeeping is",
+        "due: remove_orphan_files.",
+        "status: healthy; next run: RUN remove_orphan_files",
+    ]
+    without = lake("why", "db.healthy", "--set", "remove_orphan_files.enabled=false")
+    assert without.stdout.splitlines()[:2] == [
+        "lake.db.healthy: Healthy: no threshold is crossed.",
+        "status: healthy; next run: SKIP healthy",
+    ]
 
 
 def test_why_of_one_partition_shows_every_metric(lake: Lake) -> None:
@@ -164,6 +179,25 @@ def test_proof_of_an_ambiguous_beginning_names_the_runs(lake: Lake) -> None:
     lake("run", "db.sick")
     lake("run", "db.healthy")
     assert "2 runs begin with 'cli-'" in lake("proof", "cli-").stderr
+
+
+def test_proof_of_an_unknown_run_names_the_newest_three(lake: Lake) -> None:
+    for _ in range(5):
+        lake("run", "db.healthy")
+    fix = lake.json("proof", "cli-none", exit_code=2)["error"]["fix"]
+    assert fix.startswith("name a table, or a run of 'iceberg-maint history'; the newest are cli-")
+    assert len(re.findall(r"cli-[\w-]+", fix)) == 3
+
+
+def test_lake_without_tables_is_named_and_not_silent(lake: Lake) -> None:
+    lake.catalog.content.clear()
+    assert lake("run").stdout == "no tables\n"
+    assert lake("observe").stdout == "no tables\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_no_wider_than_the_terminal(lake: Lake, command: str) -> None:
+    assert [line for line in lake(command, "--help").stdout.splitlines() if len(line) > 80] == []
 
 
 def test_mistyped_command_is_answered_with_the_nearest_one(lake: Lake) -> None:

@@ -151,11 +151,11 @@ def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) 
     world.orphans.work = OrphanWork(10, 100, 0, 0, released=ReleasedWork(1, 10, 2, 20, 8, 800))
     world.observe()
     assert housekeep(world).success
-    names = [f"released_{what}{unit}" for what in ("", "deleted_", "held_") for unit in ("files", "bytes")]
-    assert [told(world)[-1][n] for n in names] == [8, 710, 7, 520, 8, 800]
+    names = [f"released_{what}{unit}" for what in ("", "deleted_", "held_") for unit in ("files", "mib")]
+    assert [told(world)[-1][n] for n in names] == [8, 0.0006771, 7, 0.0004959, 8, 0.0007629]
     world.observe(changed_only=False)
     check = world.evaluations("snapshots")[None]
-    assert [check.metadata[n].value for n in names] == [7, 700, 5, 500, 9, 900]
+    assert [check.metadata[n].value for n in names] == [7, 0.0006676, 5, 0.0004768, 9, 0.0008583]
     assert "9 released files (900 B) are held before their deletion." in check.description
 
 
@@ -300,7 +300,8 @@ def shown(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does(world: World) -> None:
-    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD, WAITS))
+    unlogged = UnloggedMetadata(0, ())
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD, WAITS), unlogged=unlogged)
     world.observe()
     assert "would_remove" not in world.evaluations("orphan_files")[None].metadata
     housekeep(world)
@@ -311,9 +312,9 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
     # Dagster draws a table at its full width, and the card above it does not wrap.
     assert isinstance(told(world)[-1]["would_remove"], list)
     for data in (told(world)[-1], checked):
-        assert (data["would_remove_files"], data["would_remove_bytes"]) == (9, 90)
+        assert (data["would_remove_files"], data["would_remove_mib"]) == (9, 8.583e-05)
         [held, waits] = shown(data, "would_remove")
-        assert (held["mark"], held["files"], held["bytes"]) == ("m1", 7, 70)
+        assert (held["mark"], held["files"], held["size"]) == ("m1", 7, "70 B")
         assert (held["written from"], held["written to"]) == ("2027-01-06 08:00 UTC", "2027-01-07 08:00 UTC")
         assert (held["swept from"], waits["swept from"]) == ("2027-01-18 08:00 UTC", "once approved")
         assert [r["path"] for r in shown(data, "would_remove_paths")] == [
@@ -323,6 +324,7 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
         ]
     assert checked["last_pass"].startswith("IMPROVED, orphan_files: ")
     assert checked["orphan_files"] == 7
+    assert "unlogged_metadata_files" not in checked
     described = world.evaluations("orphan_files")[None].description
     assert described.endswith("9 files are in the trash or wait for approval.")
     assert checked["looked_for_orphans"] > 0

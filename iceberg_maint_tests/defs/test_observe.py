@@ -192,6 +192,10 @@ def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(worl
     assert numbers["unhealthy_partitions"] == WORST_PARTITIONS + 5
     assert not set(last.metadata) & set(of_partitions[0].metadata)
     assert len(last.metadata["worst_partitions"].data) == WORST_PARTITIONS
+    # Dagster widens the page to the longest word, and cuts the card.
+    texts = [v.text for v in last.metadata.values() if isinstance(v, dg.TextMetadataValue)]
+    assert table.state.metadata_location not in texts
+    assert last.metadata["metrics"].data["metadata_location"] == table.state.metadata_location
 
 
 def test_passing_check_shows_what_it_compares(world: World) -> None:

@@ -158,7 +158,7 @@ def test_materialization_reports_what_was_done_in_numbers(world: World, sick: Ta
     assert {k: metadata[k].value for k in numbers} == numbers
     assert all(isinstance(metadata[k], dg.IntMetadataValue) for k in numbers)
     assert metadata["outcome"].value == "IMPROVED"
-    assert metadata["proof"].value == "full equal: 10 rows read = 10 written + 0 deleted"
+    assert metadata["proof"].value == "full equal: 10 rows in = 10 out + 0 deleted"
 
 
 def test_card_is_the_first_entry_of_each_event_and_the_last_materialization_has_the_certificate(
@@ -319,9 +319,7 @@ def test_terminated_run_is_in_the_history_as_terminated(
 ) -> None:
     [record] = [r for r in world.ledger.records(T, 10) if r.operation == Operation.REWRITE_DATA_FILES]
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.IMPROVED, Reason.TERMINATED)
-    assert record.outcome.message == (
-        "ended by DagsterExecutionInterruptedError: 2 of 3 partitions done, the rest resumes"
-    )
+    assert record.outcome.message == ("stopped in order: 2 of 3 partitions done, the rest resumes")
 
 
 def test_partition_that_never_existed_is_dropped_and_turns_nothing_red(world: World, sick: Table) -> None:

@@ -66,7 +66,9 @@ def why(config: Path, table: str) -> Any:
 def test_why_of_a_healthy_table(config: Path) -> None:
     found = why(config, "db.healthy")
     assert (found["verdict"], found["reason"], found["last"]) == ("SKIP", "healthy", None)
-    assert found["truth"] == "Healthy: no threshold is crossed in any of 3 partitions."
+    assert found["truth"] == (
+        "The data is healthy: no threshold is crossed in any of 3 partitions. Housekeeping is due: remove_orphan_files."
+    )
     assert found["change"].startswith("due once small_files")
 
 

@@ -186,9 +186,82 @@ KEYS_AND_SECRETS = (
         "an operation without a finding shows its predicted time while a run holds the lease",
         off(
             "report/table_card.py",
-            "        if not any(p.findings for p in decision.partitions):\n",
+            "        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):\n",
             "        if False:\n",
             "report/test_table_card.py::test_blocker_of_an_operation_is_named_with_its_owner",
+        ),
+    ),
+    Regression(
+        "idle-conversion-announced",
+        "a trial of the demo lake",
+        "the card of a table under maintenance announces a conversion for small files, which a conversion does not remove",
+        "an operation that skips a partition does not count its findings",
+        off(
+            "report/table_card.py",
+            "        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):\n",
+            "        if not any(p.findings for p in decision.partitions):\n",
+            "report/test_table_card.py::test_blocker_of_an_operation_is_named_with_its_owner",
+        ),
+    ),
+    Regression(
+        "path-cuts-the-card",
+        "a trial of the demo lake",
+        "the card of a table that was only observed is cut at the right, because the path of its metadata file does not wrap",
+        "the path is in the JSON of the metrics, which Dagster shows on demand",
+        off(
+            "defs/metadata.py",
+            '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n',
+            '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n'
+            '        "metadata_location": dg.MetadataValue.text(measured.metadata_location),\n',
+            "defs/test_observe.py::test_observations_are_few_and_the_table_comes_last_under_its_own_labels",
+        ),
+    ),
+    Regression(
+        "conversion-proved-in-rows",
+        "a trial of the demo lake",
+        "the proof of a conversion in Dagster is an untrue equation: 3422 rows read = 150 written + 150 deleted",
+        "the proof of an operation on positions is stated in positions",
+        off(
+            "report/certificate.py",
+            "    if operation in POSITION_OPERATIONS:\n        return Subject.POSITIONS\n",
+            "",
+            "report/test_work.py::test_proof_of_a_conversion_is_in_positions",
+        ),
+    ),
+    Regression(
+        "conversion-in-the-history-of-files",
+        "a trial of the demo lake",
+        "the history of a conversion shows its data files as files before, and its delete files as files after",
+        "the work of an operation on positions is stated in delete files",
+        off(
+            "report/work.py",
+            "        if outcome.operation in POSITION_OPERATIONS:\n",
+            "        if False:\n",
+            "report/test_work.py::test_work_of_an_operation_on_positions_is_in_delete_files",
+        ),
+    ),
+    Regression(
+        "conversion-counted-as-fewer-files",
+        "a trial of the demo lake",
+        "the report counts the difference between data files and delete files of a conversion as data files fewer",
+        "the report counts the files of rewrites only",
+        off(
+            "report/fleet.py",
+            "        if r.operation not in POSITION_OPERATIONS\n",
+            "",
+            "report/test_work.py::test_fleet_counts_fewer_data_files_of_rewrites_only",
+        ),
+    ),
+    Regression(
+        "advice-beyond-the-budget",
+        "a trial of a table of 1,000 partitions",
+        "mode advise says that a run would maintain every due partition, though its plan ends at the budget of the run",
+        "the sentence counts the partitions of the planned batches, and names the rest",
+        off(
+            "report/advice.py",
+            "{number(self.planned_partitions)} of ",
+            "{number(self.due_partitions)} of ",
+            "report/test_work.py::test_advice_counts_the_partitions_of_the_next_run_not_all_that_are_due",
         ),
     ),
     Regression(

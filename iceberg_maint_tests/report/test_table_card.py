@@ -67,7 +67,7 @@ def orphans(verdict: Verdict, reason: Reason, *findings: Finding) -> Decision:
 
 def test_card_of_an_unhealthy_table_names_its_operations_worst_partitions_sizes_and_proof() -> None:
     assert table_card(replace(view(7), before=(80, *[0] * 8), proof="Last proof: p.")) == (
-        "**7 of 8 partitions are beyond a threshold.** State of 2027-01-15 08:00 UTC.\n\n"
+        "**7 of 8 partitions are beyond a threshold.** State of 2027-01-15 08:00 UTC; the checks show the present.\n\n"
         "- `rewrite_data_files`: last 2027-01-15 08:00 (IMPROVED); next now\n"
         "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n\n"
         "Worst partitions:\n"
@@ -80,6 +80,17 @@ def test_card_of_an_unhealthy_table_names_its_operations_worst_partitions_sizes_
         "- below 1 MiB: ████████████ 80 → ██████████ 64\n\n"
         "Last proof: p."
     )
+
+
+def test_worst_partition_is_shown_with_the_metric_of_its_reason() -> None:
+    sick = view(1)
+    deletes = replace(finding(0.448), reason=Reason.DELETE_RATIO, metric="delete_ratio", threshold=0.3)
+    decided = replace(
+        sick.decisions[0].partitions[0], reason=Reason.DELETE_RATIO, findings=(finding(8), deletes)
+    )
+    decision = replace(sick.decisions[0], partitions=(decided,))
+    card = table_card(replace(sick, decisions=[decision, sick.decisions[1]]))
+    assert "Worst partitions:\n- `day=2026-01-01`: 0.448 delete_ratio, threshold 0.3\n" in card
 
 
 def test_card_of_a_healthy_table_says_so_and_names_housekeeping_that_is_due() -> None:
@@ -96,6 +107,17 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     assert "; next after run run-7\n" in table_card(replace(sick, histories=[held, TableHistory()]))
     own = replace(sick, histories=[held, TableHistory()], run_id="run-7")
     assert "; next now, in this run\n" in table_card(own)
+    # A conversion has nothing to do for the small files that the rewrite is due for.
+    skipped = tuple(
+        replace(p, verdict=Verdict.SKIP, reason=Reason.HEALTHY) for p in sick.decisions[0].partitions
+    )
+    conversion = replace(
+        sick.decisions[0], operation=Operation.CONVERT_EQUALITY_DELETES,
+        verdict=Verdict.DEFER, reason=Reason.LEASE_HELD, partitions=skipped,
+    )  # fmt: skip
+    beside = table_card(replace(own, decisions=[sick.decisions[0], conversion], histories=[held, held]))
+    assert "- `convert_equality_deletes`: last never; next at a threshold\n" in beside
+    assert "- `rewrite_data_files`: last 2027-01-15 08:00 (IMPROVED); next now, in this run\n" in beside
     # Another operation of the run has nothing to do.
     idle = table_card(replace(own, histories=[held, replace(held, last_done_ms=NOW_MS)]))
     assert "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n" in idle

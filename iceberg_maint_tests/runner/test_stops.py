@@ -32,7 +32,7 @@ def test_terminated_while_writing_hands_the_batch_back() -> None:
     (record,) = world.ledger.records(str(TABLE), 10)
     assert (record.outcome.reason, record.outcome.message) == (
         Reason.TERMINATED,
-        "ended by KeyboardInterrupt: 0 of 2 partitions done, the rest resumes",
+        "stopped in order: 0 of 2 partitions done, the rest resumes",
     )
     found = world.run()
     assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]

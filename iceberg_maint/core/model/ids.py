@@ -62,6 +62,9 @@ DATA_OPERATIONS = (
 )
 """The operations of one materialization of a table's data, in this order."""
 
+POSITION_OPERATIONS = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_POSITION_DELETE_FILES)
+"""The operations that write delete files and keep the data files."""
+
 HOUSEKEEPING_OPERATIONS = (
     Operation.REWRITE_MANIFESTS,
     Operation.EXPIRE_SNAPSHOTS,
