@@ -25,7 +25,10 @@ REPEAT_AFTER_SECONDS = 600
 """A change whose observation failed is observed again after this time."""
 TABLES_PER_TICK = 3
 """More changed tables are observed by one run of their own, which starts one process for all. If only their runs wait
-in the queue, they are observed in several ticks."""
+in the queue, they are observed in ticks."""
+WAITING_PARTITIONS_PER_TICK = 150
+"""Partitions of the tables whose runs wait and that one tick observes, at most. A table counts as three more: its own
+evaluations."""
 PARTITIONS_PER_TICK = 50
 """Partitions of such a table at most. Dagster stores about 30 evaluations per second, and a tick may take a
 minute."""
@@ -96,21 +99,30 @@ class TickObservation:
 
     def _chosen(self, changed: Sequence[TableSigns]) -> list[TableSigns]:
         """The tables to observe in this tick: all, if they are few and small. Of more tables only those whose runs
-        wait in the queue, a few per tick: a run of their own would wait as well."""
-        small = [s for s in changed if self._is_small(s)]
+        wait in the queue, some per tick: a run of their own would wait as well."""
+        small = [(s, n) for s in changed if (n := self._partitions_of_small(s)) is not None]
         if len(small) == len(changed) <= TABLES_PER_TICK:
-            return small
-        return [s for s in small if s.only_waits()][:TABLES_PER_TICK]
+            return [s for s, _ in small]
+        chosen: list[TableSigns] = []
+        total = 0
+        for signs, partitions in small:
+            if signs.only_waits():
+                total += partitions + 3
+                if chosen and total > WAITING_PARTITIONS_PER_TICK:
+                    break
+                chosen.append(signs)
+        return chosen
 
-    def _is_small(self, signs: TableSigns) -> bool:
-        """Whether the table was observed before, and its stored health is small."""
+    def _partitions_of_small(self, signs: TableSigns) -> int | None:
+        """The number of partitions of a table that was observed before and whose stored health is small. None for
+        another table."""
         if signs.last is None or signs.last.unexamined:
-            return False
+            return None
         measured = self._runtime.ledger.health(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
-            return False
+            return None
         total = measured.total()
-        return total.data_files + total.delete_files <= FILES_PER_TICK
+        return len(measured.partitions) if total.data_files + total.delete_files <= FILES_PER_TICK else None
 
     def _were_tried(self, changed: Sequence[TableSigns]) -> bool:
         """Whether one of these changes was tried a short time ago. Stores that all of them are tried now."""

@@ -386,8 +386,25 @@ def test_checks_of_many_tables_whose_runs_wait_are_red_after_some_ticks_without_
     for waiting in (T, U):
         queue_run(world, waiting)
     monkeypatch.setattr("iceberg_maint.defs.tick_observation.TABLES_PER_TICK", 1)
+    monkeypatch.setattr("iceberg_maint.defs.tick_observation.WAITING_PARTITIONS_PER_TICK", 9)
     for ticks in (["lake.db.t"], ["lake.db.t", "lake.db.u"], ["lake.db.t", "lake.db.u"]):
         assert (requested(sensor_tick(world)), observed(world)) == ([], ticks)
+    for waiting in (T, U):
+        assert shown(world, waiting) == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
+
+
+def test_checks_of_some_tables_whose_runs_wait_are_red_after_one_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db.t", "db.u"):
+        table = world.catalog.create(name)
+        table.add("d1", 8)
+        table.add("d2", 8)
+    world.observe()
+    for waiting in (T, U):
+        queue_run(world, waiting)
+    monkeypatch.setattr("iceberg_maint.defs.tick_observation.TABLES_PER_TICK", 1)
+    assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t, lake.db.u"])
     for waiting in (T, U):
         assert shown(world, waiting) == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
 
@@ -533,10 +550,10 @@ def test_tick_says_that_the_configuration_is_not_the_one_loaded(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     loaded = definitions_from(environ)
-    assert "configuration" not in sensor_tick(world, loaded).skip_message
+    assert "the configuration changed" not in sensor_tick(world, loaded).skip_message
     file.write_text(f"{good}defaults: {{mode: advise}}\n", "utf-8")
     assert f"the configuration changed: {BY_HAND}; " in sensor_tick(world, loaded).skip_message
-    assert "configuration" not in sensor_tick(world, definitions_from(environ)).skip_message
+    assert "the configuration changed" not in sensor_tick(world, definitions_from(environ)).skip_message
 
 
 class _Client:
