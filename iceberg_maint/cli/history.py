@@ -133,10 +133,13 @@ def _fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     from iceberg_maint.report.report_page import FleetReport, failures_of
     from iceberg_maint.report.status import status_of, summary_of
     from iceberg_maint.report.throughput import estimate_seconds
+    from iceberg_maint.report.trends import table_trend
     from iceberg_maint.runner.assess import decide_stored
 
     ledger = runtime.ledger
     health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
+    days = ledger.health_days([h.table_uuid for h in health])
+    trends = []
     statuses: dict[str, Status] = {}
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:
@@ -144,9 +147,10 @@ def _fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         decision = decide_stored(measured, policy, ledger, runtime.clock.now_ms(), runtime.row_types)[1]
         due = decision.backlog()
         table = str(measured.table)
+        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, runtime.clock.now_ms()))
         statuses[table] = status_of(decision.verdict, decision.reason, len(due))
         backlog_bytes = sum(p.candidate_bytes for p in due)
         speed = [r for r in records if r.table == table]
         backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, speed)))
     summary = summary_of(list(statuses.values()), backlogs)
-    return FleetReport(fleet(health, records), statuses, summary, failures_of(records))
+    return FleetReport(fleet(health, records), statuses, summary, failures_of(records), tuple(trends))

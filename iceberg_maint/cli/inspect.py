@@ -25,6 +25,7 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.report.advice import Advice
+    from iceberg_maint.report.trends import TableTrend
     from iceberg_maint.runner.assess import Assessment
     from iceberg_maint.runner.runtime import Runtime
     from iceberg_maint.runner.unchanged import UnchangedTable
@@ -242,6 +243,7 @@ def why(
             for operation in DATA_OPERATIONS
             if (limit := limit_after_conflicts(operation, data.state, runtime)) is not None
         },
+        None if partition is not None else _trend(runtime, data, effective.policy),
     )
 
     def draw(console: Any) -> None:
@@ -252,6 +254,13 @@ def why(
 
     session.emit(explanation_document(explained), draw)
     return 0
+
+
+def _trend(runtime: Runtime, data: Assessment, policy: Policy) -> TableTrend:
+    from iceberg_maint.report.trends import table_trend
+
+    days = runtime.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
+    return table_trend(str(data.measured.table), days, policy, runtime.clock.now_ms())
 
 
 def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:

@@ -10,6 +10,7 @@ from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
@@ -27,6 +28,7 @@ from iceberg_maint.ledger import (
     claims,
     clock_marks,
     dagster_runs,
+    health_days,
     leases,
     readers,
     records,
@@ -294,6 +296,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return table_health.get_all(conn, tables)
 
+    def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
+        with self._database.read() as conn:
+            return health_days.read(conn, table_uuids)
+
     def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:
         with self._database.read() as conn:
             return table_health.measurements(conn, tables)
@@ -344,4 +350,5 @@ class SqlLedger:
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
         with self._database.write(table_uuid) as conn:
+            health_days.prune(conn, table_uuid, keep_days)
             return records.prune(conn, table_uuid, keep_days)

@@ -98,6 +98,15 @@ def _keep_incidents(conn: Connection) -> None:
     )
 
 
+def _keep_health_days(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_health_day (table_uuid VARCHAR(64) NOT NULL, day INTEGER NOT NULL, "
+            "body TEXT NOT NULL, PRIMARY KEY (table_uuid, day))"
+        )
+    )
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -108,6 +117,7 @@ STEPS: Mapping[int, Step] = {
     8: _identify,
     9: _keep_incidents,
     10: _keep_claims,
+    11: _keep_health_days,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

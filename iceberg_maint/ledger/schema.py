@@ -206,6 +206,15 @@ partition_missing = Table(
     Column("since_ms", BigInteger, nullable=False),
 )
 
+# The metrics of each table by day, days since epoch: the last measurement of the day.
+health_day = Table(
+    "icm_health_day",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("body", Text, nullable=False),
+)
+
 record = Table(
     "icm_record",
     metadata,

@@ -16,6 +16,7 @@ from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
+from iceberg_maint.ledger import health_days
 from iceberg_maint.ledger.chunks import among, chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
@@ -62,6 +63,7 @@ def put(conn: Connection, measured: Measured) -> bool:
     for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
         _drop(conn, other)
     now_ms = conn.scalar(select(db_now_ms())) or 0
+    health_days.put(conn, measured, now_ms)
     values: dict[str, Any] = {
         "table_name": name,
         "sequence_number": measured.sequence_number,
@@ -238,6 +240,7 @@ def _count_missing(
 
 
 def _drop(conn: Connection, uuid: str) -> None:
+    health_days.drop(conn, uuid)
     conn.execute(delete(partition_missing).where(partition_missing.c.table_uuid == uuid))
     conn.execute(delete(health).where(health.c.table_uuid == uuid))
 

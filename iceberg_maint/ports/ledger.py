@@ -11,6 +11,7 @@ from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
@@ -416,6 +417,11 @@ class Ledger(Protocol):
 
     def healths(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
         """Returns the last stored health of those of the tables that have one."""
+        ...
+
+    def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
+        """Returns the numbers of these tables by day, oldest first; at most 90 days each. A day without a new
+        measurement has none."""
         ...
 
     def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:

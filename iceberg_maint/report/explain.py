@@ -25,6 +25,7 @@ from iceberg_maint.report.housekeeping import (
     pending_publish,
 )
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
+from iceberg_maint.report.trends import TableTrend, trend_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class TableExplanation:
     cursors: tuple[Cursor, ...] = ()
     advice: Advice | None = None
     limits: Mapping[Operation, BatchSize] = field(default_factory=dict)
+    trend: TableTrend | None = None
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -80,6 +82,7 @@ def explain(
     cursors: tuple[Cursor, ...] = (),
     advice: Advice | None = None,
     limits: Mapping[Operation, BatchSize] | None = None,
+    trend: TableTrend | None = None,
 ) -> TableExplanation:
     """Explains a decision that was made on these values."""
     partitions = tuple(
@@ -97,6 +100,7 @@ def explain(
         cursors,
         advice,
         limits or {},
+        trend,
     )
 
 
@@ -112,6 +116,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "evidence": dict(sorted(why.decision.evidence.items())),
         "held_by": hold(why.decision) or None,
         "advice": advice_document(why.advice),
+        "trend": None if why.trend is None else trend_document(why.trend),
         "policy": values_document(why.values, why.sources),
         "partitions": [
             {

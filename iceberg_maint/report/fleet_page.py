@@ -13,6 +13,7 @@ from iceberg_maint.report.formatting import counted, duration, moment, number, s
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
 from iceberg_maint.report.report_page import FleetReport
 from iceberg_maint.report.status import Status
+from iceberg_maint.report.trends import trends_section
 
 MOST_ROWS = 50
 GIBIBYTE = 1024**3
@@ -50,6 +51,7 @@ def fleet_page(report: FleetReport, records: Sequence[Record], prices: Prices, n
             for s in (
                 _statuses(report),
                 _debts(report),
+                trends_section(report.trends),
                 _cost(report, deleted, prices),
                 _conflicts(records),
                 _failures(report),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 
 from iceberg_maint.report.formatting import escape_control_chars
-from iceberg_maint.report.page import Bar, Page, Section
+from iceberg_maint.report.page import Bar, Page, Section, Sparkline
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #17202a; --soft: #5c6773; --line: #d8dee4; --paper: #ffffff;
@@ -31,6 +31,9 @@ td:first-child { overflow-wrap: anywhere; min-width: 9rem; }
 .bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .25rem .75rem; margin: .5rem 0;
   font-size: .9rem; align-items: center; }
 .bar { display: contents; } .bars svg { width: 100%; height: .9rem; display: block; } rect { fill: var(--bar); }
+.lines { list-style: none; margin: .5rem 0; padding: 0; font-size: .9rem; } .lines li { margin-bottom: .6rem;
+  overflow-wrap: anywhere; } .lines svg { display: block; width: 100%; max-width: 20rem; height: 2rem; }
+polyline { fill: none; stroke: var(--bar); stroke-width: 2; vector-effect: non-scaling-stroke; }
 @media (max-width: 40rem) { body { padding: 1rem; } .bars { display: block; }
   .bar { display: grid; grid-template-columns: 1fr max-content; gap: 0 .75rem; margin-bottom: .5rem; }
   .bar span { overflow-wrap: anywhere; } .bars svg { grid-column: 1 / -1; grid-row: 2; } }
@@ -68,6 +71,10 @@ def _section(section: Section) -> Iterator[str]:
         most = max(b.value for b in section.bars) or 1
         yield from (_bar(b, most) for b in section.bars)
         yield "</div>"
+    if section.sparklines:
+        yield '<ul class="lines">'
+        yield from (_sparkline(s) for s in section.sparklines)
+        yield "</ul>"
     if section.rows:
         yield '<div class="wide"><table>\n<thead><tr>'
         yield from (
@@ -90,6 +97,20 @@ def _bar(bar: Bar, most: float) -> str:
         f'<div class="bar"><span>{label}</span>'
         f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{label}: {_text(bar.text)}">'
         f'<rect width="{width}" height="10"/></svg><span class="n">{_text(bar.text)}</span></div>'
+    )
+
+
+def _sparkline(line: Sparkline) -> str:
+    first, last = line.points[0][0], line.points[-1][0]
+    most = max(value for _, value in line.points) or 1
+    points = " ".join(
+        f"{100 * (day - first) / max(1, last - first):.1f},{19 - 18 * value / most:.1f}"
+        for day, value in line.points
+    )
+    label, text = _text(line.label), _text(line.text)
+    return (
+        f'<li><b>{label}</b> {text}<svg viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
+        f'aria-label="{label}: {text}"><polyline points="{points}"/></svg></li>'
     )
 
 

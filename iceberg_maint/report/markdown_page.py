@@ -27,6 +27,7 @@ def _section(section: Section) -> Iterator[str]:
     yield f"\n## {_text(section.heading)}\n"
     yield from (f"{_text(s)}\n" for s in section.sentences)
     yield from (f"- {_text(b.label)}: {_text(b.text)}" for b in section.bars)
+    yield from (f"- {_text(s.label)}: {_text(s.text)}" for s in section.sparklines)
     if section.rows:
         yield f"| {' | '.join(map(_text, section.columns))} |"
         yield f"|{'|'.join('---:' if n in section.right else '---' for n in range(len(section.columns)))}|"

@@ -24,8 +24,17 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
+class Sparkline:
+    """One small line of values by day. `text` says what it shows."""
+
+    label: str
+    points: tuple[tuple[int, float], ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, sentences, and a table or bars. `right` has the indexes of the columns of numbers. `omitted` counts
+    """A heading, sentences, and a table, bars or sparklines. `right` has the indexes of the columns of numbers. `omitted` counts
     the rows that the page leaves out."""
 
     heading: str
@@ -34,6 +43,7 @@ class Section:
     rows: tuple[tuple[str, ...], ...] = ()
     right: frozenset[int] = frozenset()
     bars: tuple[Bar, ...] = ()
+    sparklines: tuple[Sparkline, ...] = ()
     omitted: int = 0
 
 

@@ -22,6 +22,7 @@ from iceberg_maint.report.formatting import (
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.status import Status, Summary, coloured
+from iceberg_maint.report.trends import TableTrend, trend_document
 
 SHOWN_FAILURES = 5
 _COLUMNS = (
@@ -45,12 +46,13 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FleetReport:
     """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
-    first."""
+    first. `trends` has the stored days of each table."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
     summary: Summary
     failures: tuple[Record, ...]
+    trends: tuple[TableTrend, ...] = ()
 
 
 def failures_of(records: Sequence[Record]) -> tuple[Record, ...]:
@@ -77,6 +79,7 @@ def report_document(report: FleetReport) -> Document:
         }
         for r in report.failures
     ]
+    document["trends"] = [trend_document(t) for t in report.trends]
     return document
 
 

@@ -24,6 +24,7 @@ from iceberg_maint.report.formatting import (
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
 from iceberg_maint.report.status import coloured, status_of
+from iceberg_maint.report.trends import trend_sentence
 
 SHOWN_PARTITIONS = 5
 _CLOSEST = 3
@@ -58,6 +59,8 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     elif decision.reason is not Reason.HEALTHY:
         _line(console, "to change the decision", why.change)
     _line(console, "last run", _last(why))
+    if why.trend is not None:
+        _line(console, "trend", trend_sentence(why.trend))
     for cursor in why.cursors:
         if cursor.window_batches > cursor.window_done:
             progress = (

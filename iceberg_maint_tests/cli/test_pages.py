@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.trend import HealthDay
+from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.ledger import health_days
+from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner.assess import assess
 from iceberg_maint_tests.cli.conftest import Lake
 
@@ -77,3 +82,42 @@ def test_negative_price_is_refused(lake: Lake, tmp_path: Path):
         ConfigurationError, match=r"ICM-100 report.run_hour_price is -1.0. It must be at least 0"
     ):
         lake.configure("report: {run_hour_price: -1.0}\n")
+
+
+def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_path: Path):
+    table = TableId.parse("lake.db.healthy")
+    assess(table, lake.runtime)
+    ledger = lake.runtime.ledger
+    measured = ledger.health(table)
+    (today,) = ledger.health_days([measured.table_uuid])[measured.table_uuid]
+    database = ledger._database
+    now_ms = lake.clock.now_ms()
+    with database.write(measured.table_uuid) as conn:
+        health_days.drop(conn, measured.table_uuid)
+        for days, small_files in ((3, 1), (2, 2), (1, 3), (0, 4)):
+            part = PartitionHealth(data_files=small_files, small_files=small_files)
+            day = replace(measured, partitions={PartitionKey("a"): part})
+            health_days.put(conn, day, now_ms - days * 86_400_000)
+    page = tmp_path / "r.html"
+    lake("report", "--html", str(page))
+    assert page.read_text("utf-8").count("<polyline") == 1
+    trends = {t["table"]: t for t in lake.json("report")["trends"]}
+    assert [d["small_files"] for d in trends["lake.db.healthy"]["days"]] == [1, 2, 3, 4]
+    forecast = trends["lake.db.healthy"]["forecast"]
+    assert (forecast["per_day"], forecast["in_days"]) == (1, forecast["threshold"] - 4)
+    assert set(today.metrics) == {name for name in trends["lake.db.healthy"]["days"][0] if name != "day"}
+
+
+def test_why_has_one_line_on_a_threshold_ahead_and_none_for_a_partition(lake: Lake, monkeypatch):
+    today = lake.clock.now_ms() // 86_400_000
+    days = tuple(HealthDay(today - n, {"most_small_files": 1.1 - n / 10}) for n in (3, 2, 1, 0))
+    monkeypatch.setattr(SqlLedger, "health_days", lambda _, uuids: dict.fromkeys(uuids, days))
+    monkeypatch.setenv("COLUMNS", "200")
+    document = lake.json("why", "db.healthy")
+    in_days = document["trend"]["forecast"]["in_days"]
+    (line,) = (text for text in lake("why", "db.healthy").stdout.splitlines() if "trend:" in text)
+    assert line.strip().endswith(
+        f"(rewrite_data_files.min_input_files) in about {round(in_days)} days, by the median slope of 4 measured days"
+    )
+    partition = document["partitions"][0]["partition"]
+    assert lake.json("why", "db.healthy", "--partition", partition)["trend"] is None

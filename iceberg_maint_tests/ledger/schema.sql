@@ -1,4 +1,4 @@
--- version 10
+-- version 11
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -62,6 +62,13 @@ CREATE TABLE icm_health (
   partitions BYTEA NOT NULL,
   PRIMARY KEY (table_uuid),
   CONSTRAINT icm_health_name UNIQUE (table_name)
+)
+
+CREATE TABLE icm_health_day (
+  table_uuid VARCHAR(64) NOT NULL,
+  day INTEGER NOT NULL,
+  body TEXT NOT NULL,
+  PRIMARY KEY (table_uuid, day)
 )
 
 CREATE TABLE icm_installation (

@@ -98,6 +98,7 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     place.sql("DROP TABLE icm_installation")
     place.sql("DROP TABLE icm_alert")
     place.sql("DROP TABLE icm_claim")
+    place.sql("DROP TABLE icm_health_day")
     place.sql("ALTER TABLE icm_intent DROP COLUMN batch_digest")
     place.sql("ALTER TABLE icm_pause DROP COLUMN paused_by")
     place.sql("UPDATE icm_schema_version SET version = 1")
