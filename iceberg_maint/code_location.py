@@ -20,8 +20,10 @@ from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.run_process import executed_run
 from iceberg_maint.defs.code_location.table_list import load_table_list
+from iceberg_maint.defs.fleet_asset import FleetReporting
 from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.fleet_report import write_fleet_report
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
 PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
@@ -59,5 +61,6 @@ def definitions_from(
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,
         alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
+        reporting=FleetReporting(partial(write_fleet_report, runtime, config.report), config.report.schedule),
         run=executed_run(),
     )

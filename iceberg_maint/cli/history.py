@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,12 +14,6 @@ from iceberg_maint.cli.page_file import page_options, write_pages
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
-
-if TYPE_CHECKING:
-    from iceberg_maint.core.outcomes.record import Record
-    from iceberg_maint.report.report_page import FleetReport
-    from iceberg_maint.report.status import Status
-    from iceberg_maint.runner.runtime import Runtime
 
 
 @click.command()
@@ -106,18 +99,16 @@ def reconcile(session: Session, name: str | None) -> int:
 @command
 def report(session: Session, limit: int, html: Path | None, markdown: Path | None) -> int:
     """Report on the fleet from stored health and records: status, work, failures, pauses. Reads no catalog."""
-    from iceberg_maint.report.fleet_page import Prices, fleet_page
+    from iceberg_maint.fleet_report import fleet_report, report_page
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document
 
     runtime = session.runtime()
     pauses = runtime.ledger.pauses()
     records = runtime.ledger.records(None, limit)
-    report = _fleet_report(runtime, records)
+    report = fleet_report(runtime, records)
     if html is not None or markdown is not None:
-        prices = session.config().prices
-        costs = Prices(prices.currency, prices.run_hour_price, prices.stored_gib_month_price)
-        page = fleet_page(report, records, costs, runtime.clock.now_ms())
+        page = report_page(report, records, session.config().report, runtime.clock.now_ms())
         write_pages(session, page, html, markdown)
 
     def draw(console: Any) -> None:
@@ -126,31 +117,3 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
 
     session.emit({"pauses": pause_documents(pauses), **report_document(report)}, draw)
     return 0
-
-
-def _fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
-    from iceberg_maint.report.fleet import fleet
-    from iceberg_maint.report.report_page import FleetReport, failures_of
-    from iceberg_maint.report.status import status_of, summary_of
-    from iceberg_maint.report.throughput import estimate_seconds
-    from iceberg_maint.report.trends import table_trend
-    from iceberg_maint.runner.assess import decide_stored
-
-    ledger = runtime.ledger
-    health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
-    days = ledger.health_days([h.table_uuid for h in health])
-    trends = []
-    statuses: dict[str, Status] = {}
-    backlogs: list[tuple[int, float | None]] = []
-    for measured in health:
-        policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-        decision = decide_stored(measured, policy, ledger, runtime.clock.now_ms(), runtime.row_types)[1]
-        due = decision.backlog()
-        table = str(measured.table)
-        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, runtime.clock.now_ms()))
-        statuses[table] = status_of(decision.verdict, decision.reason, len(due))
-        backlog_bytes = sum(p.candidate_bytes for p in due)
-        speed = [r for r in records if r.table == table]
-        backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, speed)))
-    summary = summary_of(list(statuses.values()), backlogs)
-    return FleetReport(fleet(health, records), statuses, summary, failures_of(records), tuple(trends))

@@ -105,6 +105,8 @@ class ReportSection(_Section):
     currency: str = "USD"
     run_hour_price: float | None = None
     stored_gib_month_price: float | None = None
+    folder: str | None = None
+    schedule: str = "0 7 * * 1"
 
 
 class SlackSection(_Section):

@@ -34,7 +34,7 @@ from iceberg_maint.config.policy_layers import (
     pattern_layers,
     property_layer,
 )
-from iceberg_maint.config.prices import PricesConfig, prices_config
+from iceberg_maint.config.report import ReportConfig, report_config
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
 from iceberg_maint.core.model.ids import TableId
@@ -80,7 +80,7 @@ class Config:
     telemetry: TelemetryConfig | None = None
     audit: AuditConfig | None = None
     alerts: AlertsConfig | None = None
-    prices: PricesConfig = field(default_factory=PricesConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
 
     @property
     def only_catalog(self) -> str | None:
@@ -214,7 +214,7 @@ def _checked(
         telemetry=telemetry,
         audit=audit,
         alerts=alerts,
-        prices=prices_config(document.report),
+        report=report_config(document.report),
     )
 
 

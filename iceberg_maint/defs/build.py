@@ -20,6 +20,7 @@ from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import reload_location
 from iceberg_maint.defs.code_location.run_process import executed_keys
 from iceberg_maint.defs.executor import build_executor
+from iceberg_maint.defs.fleet_asset import FleetReporting, build_fleet_asset, build_fleet_schedule
 from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
 from iceberg_maint.defs.maintenance_sensor import build_automation_sensors
@@ -52,6 +53,7 @@ def build_definitions(
     observe_cron: str = OBSERVE_CRON,
     configuration: ConfigurationFile | None = None,
     alert_pass: Callable[[], PassReport] | None = None,
+    reporting: FleetReporting | None = None,
     run: dg.DagsterRun | None = None,
 ) -> dg.Definitions:
     """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
@@ -60,6 +62,7 @@ def build_definitions(
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
     `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
+    `reporting` makes the report on the fleet; None: there is no asset of it.
     `run` is the run that this process executes: the definitions are then those of its assets, and no sensor.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
@@ -80,6 +83,7 @@ def build_definitions(
             observe_cron,
             configuration,
             alert_pass,
+            reporting if shard[0] == 0 else None,  # one location of the fleet reports
             run,
             automation=automation,
         )
@@ -95,6 +99,7 @@ def _build(
     observe_cron: str,
     configuration: ConfigurationFile | None,
     alert_pass: Callable[[], PassReport] | None,
+    reporting: FleetReporting | None,
     run: dg.DagsterRun | None,
     *,
     automation: bool,
@@ -108,10 +113,11 @@ def _build(
         )
     }
     named, left_out = _named(shard_tables, translator)
+    report = [build_fleet_asset(reporting, translator)] if reporting else []
     selected = _selected(named, run, translator)
     if selected is not None:
         job = build_observe_job(named, runtime, translator, executor)
-        assets = [asset for table in selected for asset in _assets(table, runtime, translator)]
+        assets = [*report, *(asset for table in selected for asset in _assets(table, runtime, translator))]
         return dg.Definitions(assets=assets, jobs=[job], resources=resources, executor=executor)
     assets = []
     for table in named:
@@ -142,7 +148,7 @@ def _build(
         sensor_status,
     )
     return dg.Definitions(
-        assets=assets,
+        assets=[*assets, *report],
         jobs=[job],
         sensors=[
             changes,
@@ -151,7 +157,10 @@ def _build(
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
             *build_automation_sensors(asset_tables, runtime, translator, observation, sensor_status),
         ],
-        schedules=[build_observe_schedule(job, asset_tables, observe_cron, schedule_status)],
+        schedules=[
+            build_observe_schedule(job, asset_tables, observe_cron, schedule_status),
+            *(build_fleet_schedule(reporting, asset, schedule_status) for asset in report if reporting),
+        ],
         resources=resources,
         executor=executor,
     )
@@ -166,8 +175,9 @@ def _selected(
     by_key = {
         key: t for t in tables for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
     }
-    keys = executed_keys(run, (OBSERVE_JOB,), by_key.__contains__)
-    return None if keys is None else sorted({by_key[key] for key in keys})
+    report = translator.get_fleet_key()
+    keys = executed_keys(run, (OBSERVE_JOB,), lambda key: key == report or key in by_key)
+    return None if keys is None else sorted({by_key[key] for key in keys - {report}})
 
 
 def _named(

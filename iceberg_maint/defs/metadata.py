@@ -71,7 +71,7 @@ def table_metadata(
         "partitions": dg.MetadataValue.int(len(measured.partitions)),
         "unhealthy_partitions": dg.MetadataValue.int(unhealthy),
         "due_partitions": dg.MetadataValue.int(len(backlog)),
-        "due_mib": _mebibytes(sum(p.candidate_bytes for p in backlog)),
+        "due_mib": mebibytes(sum(p.candidate_bytes for p in backlog)),
         "quarantined": dg.MetadataValue.int(quarantined),
         "snapshots": dg.MetadataValue.int(measured.table_health.snapshots),
         "manifests": dg.MetadataValue.int(measured.table_health.manifests),
@@ -163,8 +163,8 @@ def _batch_figures(batches: Sequence[BatchOutcome]) -> Metadata:
     return {
         "batch_input_files": dg.MetadataValue.int(sum(b.input_files for b in batches)),
         "batch_output_files": dg.MetadataValue.int(sum(b.output_files for b in batches)),
-        "batch_input_mib": _mebibytes(sum(b.input_bytes for b in batches)),
-        "batch_output_mib": _mebibytes(sum(b.output_bytes for b in batches)),
+        "batch_input_mib": mebibytes(sum(b.input_bytes for b in batches)),
+        "batch_output_mib": mebibytes(sum(b.output_bytes for b in batches)),
         "batch_delete_files_removed": dg.MetadataValue.int(sum(b.delete_files_removed for b in batches)),
         "batch_seconds": dg.MetadataValue.float(round(sum(b.seconds for b in batches), 3)),
         "commit_tries": dg.MetadataValue.int(sum(b.commit_tries for b in batches)),
@@ -260,7 +260,7 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
     approval: Metadata = dict(tag)
     return approval | {
         "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
-        "would_remove_mib": _mebibytes(sum(h.size_bytes for h in held)),
+        "would_remove_mib": mebibytes(sum(h.size_bytes for h in held)),
         "would_remove": dg.MetadataValue.json(marks),
         "would_remove_paths": dg.MetadataValue.json(paths[:WORST_PARTITIONS]),
     }
@@ -295,7 +295,7 @@ def _counts(counts: Mapping[str, int]) -> Metadata:
 def _measure(name: str, value: float) -> dict[str, dg.FloatMetadataValue]:
     """A number for plots; bytes in MiB."""
     if name.endswith("_bytes"):
-        return {f"{name.removesuffix('_bytes')}_mib": _mebibytes(value)}
+        return {f"{name.removesuffix('_bytes')}_mib": mebibytes(value)}
     return {name: dg.MetadataValue.float(float(value))}
 
 
@@ -352,12 +352,12 @@ def _figures(health: PartitionHealth) -> Metadata:
         "small_files": dg.MetadataValue.int(health.small_files),
         "delete_files": dg.MetadataValue.int(health.delete_files),
         "deleted_percent": dg.MetadataValue.float(round(100 * health.delete_ratio, 2)),
-        "size_mib": _mebibytes(health.data_bytes),
+        "size_mib": mebibytes(health.data_bytes),
         "rows": dg.MetadataValue.int(health.records),
     }
 
 
-def _mebibytes(size_bytes: float) -> dg.FloatMetadataValue:
+def mebibytes(size_bytes: float) -> dg.FloatMetadataValue:
     """MiB, to four significant digits."""
     return dg.MetadataValue.float(float(f"{size_bytes / _MEBIBYTE:.4g}"))
 

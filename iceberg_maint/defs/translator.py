@@ -52,6 +52,10 @@ class IcebergTranslator:
         *parents, name = self.get_asset_key(table).path
         return dg.AssetKey([*parents, f"{name}{_HOUSEKEEPING}"])
 
+    def get_fleet_key(self) -> dg.AssetKey:
+        """Key of the report on the fleet."""
+        return dg.AssetKey([*self.prefix, "fleet_report"])
+
     def get_check_key(self, table: TableId, check: str) -> dg.AssetCheckKey:
         """Key of one check of the table."""
         return dg.AssetCheckKey(self.get_asset_key(table), check)

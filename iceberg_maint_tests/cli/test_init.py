@@ -51,7 +51,7 @@ def test_init_with_shards_writes_code_locations_that_hold_every_table_once(
     for location in locations:
         assert location["module_name"] == shards.__name__
         keys += getattr(shards, location["attribute"]).resolve_all_asset_keys()
-    assert len(keys) == len(set(keys)) == 2 * len(tables)
+    assert len(keys) == len(set(keys)) == 2 * len(tables) + 1  # and the report on the fleet
 
 
 def test_share_that_is_none_is_no_attribute() -> None:

@@ -1,0 +1,104 @@
+"""The report on the fleet, from stored health and records: for the command `report` and for Dagster."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from iceberg_maint.config.report import ReportConfig
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.report.fleet import fleet
+from iceberg_maint.report.fleet_page import Prices, fleet_page
+from iceberg_maint.report.html_page import render_html
+from iceberg_maint.report.markdown_page import render_markdown
+from iceberg_maint.report.page import Page
+from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
+from iceberg_maint.report.status import Status, status_of, summary_of
+from iceberg_maint.report.throughput import estimate_seconds
+from iceberg_maint.report.trends import table_trend
+from iceberg_maint.runner.assess import decide_stored
+from iceberg_maint.runner.runtime import Runtime
+
+_RECORDS = 10_000
+"""The newest records that a report of Dagster counts."""
+
+
+def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
+    """Returns the report of the tables with stored health. `records` are newest first. Reads no catalog."""
+    ledger = runtime.ledger
+    stored = ledger.healths([known.table for known in ledger.known_tables()])
+    health = [stored[table] for table in sorted(stored)]
+    records_by_table: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        records_by_table[record.table].append(record)
+    days = ledger.health_days([h.table_uuid for h in health])
+    trends = []
+    statuses: dict[str, Status] = {}
+    backlogs: list[tuple[int, float | None]] = []
+    for measured in health:
+        policy = runtime.policy_for(measured.table, measured.maintenance_properties)
+        decision = decide_stored(measured, policy, ledger, runtime.clock.now_ms(), runtime.row_types)[1]
+        due = decision.backlog()
+        table = str(measured.table)
+        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, runtime.clock.now_ms()))
+        statuses[table] = status_of(decision.verdict, decision.reason, len(due))
+        backlog_bytes = sum(p.candidate_bytes for p in due)
+        backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, records_by_table[table])))
+    summary = summary_of(list(statuses.values()), backlogs)
+    return FleetReport(fleet(health, records), statuses, summary, failures_of(records), tuple(trends))
+
+
+def report_page(report: FleetReport, records: Sequence[Record], config: ReportConfig, now_ms: int) -> Page:
+    """Returns the page of a report."""
+    costs = Prices(config.currency, config.run_hour_price, config.stored_gib_month_price)
+    return fleet_page(report, records, costs, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """A report and its page as Markdown, with the files that were written. Secrets are masked."""
+
+    report: FleetReport
+    markdown: str
+    files: tuple[Path, ...]
+
+
+def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
+    """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
+    day are replaced. Raises ConfigurationError ICM-100 if one cannot be written."""
+    now_ms, records = runtime.clock.now_ms(), runtime.ledger.records(None, _RECORDS)
+    report = fleet_report(runtime, records)
+    page = report_page(report, records, config, now_ms)
+    markdown = runtime.masked(render_markdown(page))
+    texts = {
+        "html": runtime.masked(render_html(page)),
+        "md": markdown,
+        "json": runtime.masked(json.dumps(report_document(report), ensure_ascii=False, indent=2)),
+    }
+    if config.folder is None:
+        return WrittenReport(report, markdown, ())
+    day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    files = (_written(config.folder / f"fleet-{day}.{ending}", text) for ending, text in texts.items())
+    return WrittenReport(report, markdown, tuple(files))
+
+
+def _written(path: Path, text: str) -> Path:
+    """Replaces the file as a whole."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(path)
+    except OSError as why:
+        raise ConfigurationError(
+            "ICM-100",
+            f"report.folder: {path} cannot be written: {why.strerror or why}.",
+            "name a folder that you may write to.",
+        ) from why
+    return path

@@ -1,0 +1,80 @@
+"""The report on the fleet as an asset: its page, its numbers, its files, its schedule."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from iceberg_maint.config.report import ReportConfig
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.fleet_asset import FleetReporting
+from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.fleet_report import write_fleet_report
+from iceberg_maint_tests.defs.conftest import World
+
+T = TableId.parse("lake.db.t")
+KEY = IcebergTranslator().get_fleet_key()
+
+
+def definitions(world: World, config: ReportConfig, shard: tuple[int, int] = (0, 1)) -> dg.Definitions:
+    reporting = FleetReporting(partial(write_fleet_report, world.runtime, config), config.schedule)
+    return build_definitions(world.runtime, [T], world.table_list, reporting=reporting, shard=shard)
+
+
+def test_report_has_the_page_the_numbers_and_its_files(world: World, tmp_path: Path) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.observe()
+    config = ReportConfig(folder=tmp_path / "reports")
+    job = definitions(world, config).resolve_implicit_job_def_def_for_assets([KEY])
+    assert job is not None
+    for _ in range(2):  # the files of a day are replaced
+        assert job.execute_in_process(instance=world.instance, asset_selection=[KEY]).success
+    event = world.instance.get_latest_materialization_event(KEY)
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+    assert metadata["report"].startswith("# Fleet report")
+    assert (metadata["tables"], metadata["tables_due"], metadata["small_files"]) == (1, 1, 8)
+    names = [f"fleet-2027-01-15.{ending}" for ending in ("html", "json", "md")]
+    assert sorted(file.name for file in config.folder.iterdir()) == names if config.folder else False
+    assert (metadata["file_md"], metadata["report"]) == (
+        str(tmp_path / "reports" / names[2]),
+        (tmp_path / "reports" / names[2]).read_text("utf-8"),
+    )
+    document = json.loads((tmp_path / "reports" / names[1]).read_text("utf-8"))
+    assert [table["table"] for table in document["tables"]] == ["lake.db.t"]
+
+
+def test_report_without_a_folder_writes_no_file(world: World) -> None:
+    written = write_fleet_report(world.runtime, ReportConfig())
+    assert (written.files, written.report.rows) == ((), ())
+
+
+def test_report_into_a_folder_that_cannot_be_made_is_an_error_with_its_setting(
+    world: World, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        ConfigurationError, match=r"ICM-100 report\.folder: .* cannot be written: .* Fix: name a folder"
+    ):
+        write_fleet_report(world.runtime, ReportConfig(folder=tmp_path / "file" / "reports"))
+
+
+def test_first_shard_only_has_the_report_and_its_schedule(world: World) -> None:
+    config = replace(ReportConfig(), schedule="30 6 1 * *")
+    first, second = (definitions(world, config, (number, 2)) for number in range(2))
+    assert KEY in first.resolve_all_asset_keys()
+    assert KEY not in second.resolve_all_asset_keys()
+    assert first.resolve_schedule_def("fleet_report_schedule").cron_schedule == "30 6 1 * *"
+
+
+def test_schedule_that_is_no_cron_expression_is_an_error_with_its_fix(world: World) -> None:
+    with pytest.raises(ConfigurationError, match=r"report\.schedule is '61 \* \* \* \*'"):
+        definitions(world, replace(ReportConfig(), schedule="61 * * * *"))
