@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from requests import Response
 
 T = TypeVar("T")
+_CAUSES = 10
+"""Errors that are followed to the first one."""
 
 _BUSY_TIMEOUT_SECONDS = 30
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
@@ -207,4 +209,17 @@ def _reaching(name: str, where: str) -> Iterator[None]:
 
 def _first_line(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
-    return (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    return _system_error(error) or (str(cause).strip() or type(cause).__name__).splitlines()[0]
+
+
+def _system_error(error: BaseException) -> str | None:
+    """Returns the text of the operating system's error behind those of an HTTP client, as "Connection refused"."""
+    chain: BaseException | None = error
+    for _ in range(_CAUSES):
+        if chain is None:
+            break
+        if isinstance(chain, OSError) and chain.strerror:
+            return f"{chain.strerror}: {chain.filename}" if chain.filename else chain.strerror
+        inner = (getattr(chain, "reason", None), *chain.args, chain.__cause__)
+        chain = next((e for e in inner if isinstance(e, BaseException)), None)
+    return None

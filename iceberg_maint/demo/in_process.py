@@ -101,7 +101,7 @@ class InProcessDagster:
                 if partitions
                 else self._translator.get_housekeeping_key(table)
             ],
-            tags={**span, ENGINE_TAG: "spark"},
+            tags={**span, ENGINE_TAG: "spark", "user": "demo"},
             raise_on_error=False,
         )
         return RunResult(result.run_id, result.success)

@@ -143,6 +143,15 @@ def test_catalog_that_is_down_is_refused_in_one_line_without_its_password(proper
     assert "\n" not in str(refused.value)
 
 
+def test_rest_catalog_that_is_down_is_refused_with_the_error_of_the_system() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        PyIcebergCatalog("lake", {"type": "rest", "uri": "http://127.0.0.1:1"}).tables()
+    assert str(refused.value) == (
+        "ICM-104 catalog 'lake' at http://127.0.0.1:1 cannot be reached: Connection refused. Fix: check the address "
+        "and the credentials, and start the service if it does not run."
+    )
+
+
 def test_pin_says_what_pyiceberg_says(events: Table, catalog: PyIcebergCatalog) -> None:
     events.manage_snapshots().create_tag(events.snapshots()[0].snapshot_id, "first").commit()
     state, metadata = catalog.pin(EVENTS), events.refresh().metadata

@@ -165,9 +165,11 @@ class Program(Policies):
             self._tell(outcome)
             lost = others and outcome.reason in _LOST_RACES
             assert lost or outcome.outcome in _ENDED_WELL, outcome
-        # Deletes of all partitions that must be converted, and together are more than one batch may hold, stay.
+        # Deletes of all partitions that must be converted, and together are more than one batch may hold, stay. So do
+        # all while a branch is ahead of main, as a rollback leaves one.
         held = {reason for outcome in outcomes for _, _, reason in outcome.partitions}
-        if not others and partitions is None and Reason.FILE_TOO_LARGE not in held:
+        held |= {outcome.reason for outcome in outcomes}
+        if not others and partitions is None and not held & {Reason.FILE_TOO_LARGE, Reason.PENDING_PUBLISH}:
             assert self.twin.applied_equality_deletes() == set()
         self.moves = policy.rewrite_data_files.output_spec is OutputSpec.CURRENT
 
