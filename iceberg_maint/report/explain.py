@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
@@ -60,6 +61,7 @@ class TableExplanation:
     advice: Advice | None = None
     limits: Mapping[Operation, BatchSize] = field(default_factory=dict)
     trend: TableTrend | None = None
+    writer_changes: tuple[WriterChange, ...] = ()
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -83,6 +85,7 @@ def explain(
     advice: Advice | None = None,
     limits: Mapping[Operation, BatchSize] | None = None,
     trend: TableTrend | None = None,
+    writer_changes: tuple[WriterChange, ...] = (),
 ) -> TableExplanation:
     """Explains a decision that was made on these values."""
     partitions = tuple(
@@ -101,6 +104,7 @@ def explain(
         advice,
         limits or {},
         trend,
+        writer_changes,
     )
 
 
@@ -117,6 +121,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "held_by": hold(why.decision) or None,
         "advice": advice_document(why.advice),
         "trend": None if why.trend is None else trend_document(why.trend),
+        "writer_changes": [to_data(change) for change in why.writer_changes],
         "policy": values_document(why.values, why.sources),
         "partitions": [
             {

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.health.trend import Forecast, HealthDay, forecast, series
+from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.report.formatting import counted, number
+from iceberg_maint.report.formatting import counted, moment, number, size
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.page import Section, Sparkline
 
@@ -60,6 +61,14 @@ def trend_sentence(trend: TableTrend) -> str:
     return (
         f"a partition reaches {counted(trend.threshold, 'small file')} ({THRESHOLD_KEY}) in about "
         f"{counted(max(1, round(ahead.in_days)), 'day')}, by the {ahead.why}"
+    )
+
+
+def writer_change_sentence(change: WriterChange) -> str:
+    """Who began when to write small files, by its commit."""
+    return (
+        f"{change.writer} writes files of {size(change.after_bytes)} since {moment(change.timestamp_ms)} (snapshot "
+        f"{change.snapshot_id}); earlier files had {size(change.before_bytes)}"
     )
 
 

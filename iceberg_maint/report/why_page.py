@@ -24,10 +24,11 @@ from iceberg_maint.report.formatting import (
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
 from iceberg_maint.report.status import coloured, status_of
-from iceberg_maint.report.trends import trend_sentence
+from iceberg_maint.report.trends import trend_sentence, writer_change_sentence
 
 SHOWN_PARTITIONS = 5
 _CLOSEST = 3
+_WRITERS = 2
 _BUILT_IN = "built-in"
 _METRICS = (
     Column("partition"),
@@ -61,6 +62,8 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     _line(console, "last run", _last(why))
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
+    for change in why.writer_changes[:_WRITERS]:
+        _line(console, "smaller files", writer_change_sentence(change))
     for cursor in why.cursors:
         if cursor.window_batches > cursor.window_done:
             progress = (

@@ -59,7 +59,7 @@ def _foreign(snapshot: Snapshot, location: str, installation: str) -> ForeignCom
     return ForeignCommit(
         snapshot.snapshot_id,
         snapshot.timestamp_ms,
-        _name(summary, location),
+        writer_name(summary, location),
         any(summary.get(key, "0") != "0" for key in _DELETE_COUNTS),
     )
 
@@ -73,7 +73,7 @@ def _only_manifests(summary: Mapping[str, str]) -> bool:
     return any(key in summary for key in _MANIFEST_COUNTS)
 
 
-def _name(summary: Mapping[str, str], location: str) -> str:
+def writer_name(summary: Mapping[str, str], location: str) -> str:
     """Returns the name of the tool that wrote the summary. Engines write any text into a summary: the
     name is cut to a maximum length and control characters become spaces."""
     engine = summary.get("engine-name", "")

@@ -1,0 +1,107 @@
+"""A writer that began to write small files at a time, by the summaries of a table's snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import log2
+from statistics import median
+
+from iceberg_maint.core.model.foreign_commits import writer_name
+from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot
+
+LEAST_COMMITS = 5
+"""Commits on each side of a change at least."""
+MAX_COMMITS = 1_000
+"""The newest commits of a writer that are compared."""
+_FACTOR = 4
+"""Files are at least so many times smaller after a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterChange:
+    """The commit with which a writer began to write small files. `commits` counts it and those since. The sizes are
+    medians over commits of the mean size of the files of a commit, before it and since."""
+
+    writer: str
+    snapshot_id: int
+    timestamp_ms: int
+    commits: int
+    before_bytes: float
+    after_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    snapshot: Snapshot
+    mean_bytes: float
+
+
+def writer_changes(
+    snapshots: Sequence[Snapshot], location: str, small_below_bytes: float
+) -> tuple[WriterChange, ...]:
+    """Returns the changes of the writers that write small files now, newest first.
+
+    The change point splits the logarithms of the sizes in two groups with the least sum of squares (Scott and Knott,
+    1974). Commits of maintenance do not count. Summaries without sizes are left out.
+    """
+    by_writer: dict[str, list[_Commit]] = {}
+    for snapshot in sorted(snapshots, key=lambda s: (s.timestamp_ms, s.sequence_number)):
+        mean_bytes = _mean_bytes(snapshot)
+        if mean_bytes is not None:
+            by_writer.setdefault(_group(snapshot), []).append(_Commit(snapshot, mean_bytes))
+    changes = (_change(commits[-MAX_COMMITS:], location, small_below_bytes) for commits in by_writer.values())
+    return tuple(sorted((c for c in changes if c is not None), key=lambda c: -c.timestamp_ms))
+
+
+def _mean_bytes(snapshot: Snapshot) -> float | None:
+    """The mean size of the files that the commit added. None for a commit of maintenance, and without sizes."""
+    summary = snapshot.summary
+    if snapshot.operation == "replace" or TOKEN_PROPERTY in summary:
+        return None
+    try:
+        files = int(summary.get("added-data-files", "0")) + int(summary.get("added-delete-files", "0"))
+        size_bytes = int(summary["added-files-size"])
+    except (KeyError, ValueError):
+        return None
+    return size_bytes / files if files > 0 and size_bytes > 0 else None
+
+
+def _group(snapshot: Snapshot) -> str:
+    """What stays the same from one commit of a writer to the next. The id of a Spark application does not."""
+    summary = snapshot.summary
+    keys = ("engine-name", "app-name", "flink.job-id", "flink.operator-id")
+    return "\n".join(summary.get(key, "") for key in keys)
+
+
+def _change(commits: Sequence[_Commit], location: str, small_below_bytes: float) -> WriterChange | None:
+    at = _change_point([log2(c.mean_bytes) for c in commits])
+    if at is None:
+        return None
+    before = median(c.mean_bytes for c in commits[:at])
+    after = median(c.mean_bytes for c in commits[at:])
+    if after >= small_below_bytes or before < small_below_bytes or before < _FACTOR * after:
+        return None
+    first = commits[at].snapshot
+    return WriterChange(
+        writer_name(first.summary, location),
+        first.snapshot_id,
+        first.timestamp_ms,
+        len(commits) - at,
+        before,
+        after,
+    )
+
+
+def _change_point(values: Sequence[float]) -> int | None:
+    """The index that splits the values in the two groups with the least sum of squares. None if one has few values."""
+    sums = [0.0, *accumulate(values)]
+
+    def between(at: int) -> float:
+        # The sum of squares between the groups; it is greatest where the sum within them is least.
+        first, rest = sums[at], sums[-1] - sums[at]
+        return first * first / at + rest * rest / (len(values) - at)
+
+    at = max(range(1, len(values)), key=between, default=0)
+    return at if LEAST_COMMITS <= at <= len(values) - LEAST_COMMITS else None
