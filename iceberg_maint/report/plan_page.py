@@ -119,20 +119,21 @@ def draw_plans(
 
 
 def _sentence(parts: Sequence[PlanPart], seconds: Sequence[float | None]) -> str:
-    batches = [b for plan, _, _ in parts for b in plan.batches]
-    if not batches:
+    plans = [plan for plan, _, _ in parts if plan.batches]
+    if not plans:
         decisions = {sentence(d.reason): None for _, d, _ in parts if d.reason is not Reason.OTHER_OPERATION}
         return f"nothing to do: {'; '.join(decisions)}"
+    batches = [b for plan in plans for b in plan.batches if plan.operation not in HOUSEKEEPING_OPERATIONS]
+    chores = [plan.operation.value for plan in plans if plan.operation in HOUSEKEEPING_OPERATIONS]
+    at = f", at snapshot {plans[0].snapshot_id}"
+    if not batches:
+        return f"{', '.join(chores)}{at}"
     files = sum(b.input_files for b in batches)
-    read = (
-        f", {counted(files, 'file')} with {size(sum(b.input_bytes for b in batches))} to read"
-        if files
-        else ""
-    )
+    read = f", {counted(files, 'file')} with {size(sum(b.input_bytes for b in batches))} to read"
     known = [s for s in seconds if s is not None]
     time = f", about {duration(sum(known))}" if known and len(known) == len(seconds) else ""
-    snapshot = next(plan.snapshot_id for plan, _, _ in parts if plan.batches)
-    return f"{counted(len(batches), 'batch', 'batches')}{read}{time}, at snapshot {snapshot}"
+    also = f"; also {', '.join(chores)}" if chores else ""
+    return f"{counted(len(batches), 'batch', 'batches')}{read if files else ''}{time}{at}{also}"
 
 
 def _draw_totals(console: Console, measured: Measured, parts: Sequence[PlanPart]) -> None:
