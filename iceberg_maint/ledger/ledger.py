@@ -66,6 +66,7 @@ class SqlLedger:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._database = Database(url, read_only=read_only)
         self._installation: str | None = None
+        self._last_health = ("", "")
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
@@ -285,8 +286,15 @@ class SqlLedger:
 
     # health and records
     def put_health(self, measured: Measured) -> bool:
+        key = (measured.table_uuid, measured.metadata_location)
+        if key == self._last_health:
+            with self._database.read() as conn:
+                if table_health.is_stored(conn, measured):
+                    return True
         with self._database.write(measured.table_uuid, str(measured.table)) as conn:
-            return table_health.put(conn, measured)
+            is_newest = table_health.put(conn, measured)
+        self._last_health = key
+        return is_newest
 
     def health(self, table: TableId) -> Measured | None:
         with self._database.read() as conn:

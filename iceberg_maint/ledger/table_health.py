@@ -23,6 +23,8 @@ from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
 from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
 
 _RETIRED_AFTER_MISSES = 2
+_SAME_OBSERVATION_MS = 10_000
+"""A run measures a table before and after each step. Equal measurements within this time are one observation."""
 _FIELDS = tuple(f.name for f in fields(PartitionHealth))
 _values = attrgetter(*_FIELDS)
 
@@ -65,10 +67,55 @@ def put(conn: Connection, measured: Measured) -> bool:
     now_ms = conn.scalar(select(db_now_ms())) or 0
     health_days.put(conn, measured, now_ms)
     values: dict[str, Any] = {
-        "table_name": name,
         "sequence_number": measured.sequence_number,
-        "pointer": measured.metadata_location,
         "observed_ms": now_ms,
+        **_facts(measured),
+    }
+    if stored is None:
+        conn.execute(insert(health).values(table_uuid=uuid, **values))
+        return True
+    conn.execute(update(health).where(health.c.table_uuid == uuid).values(**values))
+    if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
+        _count_missing(conn, uuid, _keys(stored.partitions), measured.partitions, now_ms)
+    return True
+
+
+def is_stored(conn: Connection, measured: Measured) -> bool:
+    """Whether the same health was stored a moment ago, so that storing it again would change nothing but the time.
+
+    A table with partitions that are missing counts each observation, so its health is always stored again.
+    """
+    is_missing = partition_missing.c.table_uuid == measured.table_uuid
+    names = health.c.table_name, health.c.pointer, health.c.form, health.c.head, health.c.partitions
+    age_ms = db_now_ms() - health.c.observed_ms
+    query = select(*names, age_ms.label("age_ms")).where(
+        health.c.table_uuid == measured.table_uuid, ~select(partition_missing).where(is_missing).exists()
+    )
+    row = conn.execute(query).mappings().first()
+    return (
+        row is not None
+        and 0 <= row["age_ms"] < _SAME_OBSERVATION_MS
+        and all(row[name] == value for name, value in _facts(measured).items())
+    )
+
+
+def get(conn: Connection, table: TableId) -> Measured | None:
+    """Returns the stored health of the table with this name."""
+    return get_all(conn, (table,)).get(table)
+
+
+def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
+    """Returns the stored health of those of the tables that have one."""
+    query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
+    rows = in_chunks(conn, query, map(str, tables))
+    return {measured.table: measured for measured in map(_measured, rows)}
+
+
+def _facts(measured: Measured) -> dict[str, Any]:
+    """The columns that follow from the measurement alone."""
+    return {
+        "table_name": str(measured.table),
+        "pointer": measured.metadata_location,
         "form": _FORM,
         "head": dumps(
             _Head(
@@ -87,25 +134,6 @@ def put(conn: Connection, measured: Measured) -> bool:
         ),
         "partitions": _pack(measured.partitions),
     }
-    if stored is None:
-        conn.execute(insert(health).values(table_uuid=uuid, **values))
-        return True
-    conn.execute(update(health).where(health.c.table_uuid == uuid).values(**values))
-    if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
-        _count_missing(conn, uuid, _keys(stored.partitions), measured.partitions, now_ms)
-    return True
-
-
-def get(conn: Connection, table: TableId) -> Measured | None:
-    """Returns the stored health of the table with this name."""
-    return get_all(conn, (table,)).get(table)
-
-
-def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
-    """Returns the stored health of those of the tables that have one."""
-    query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
-    rows = in_chunks(conn, query, map(str, tables))
-    return {measured.table: measured for measured in map(_measured, rows)}
 
 
 def _measured(row: Row[*tuple[Any, ...]]) -> Measured:

@@ -22,10 +22,11 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.ledger import Lease
-from iceberg_maint.runner.assess import Assessment, assess, measure
+from iceberg_maint.runner.assess import Assessment, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.outlook import Outlook, assess_requested
 from iceberg_maint.runner.progress import progress_reports
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
 from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
@@ -94,6 +95,7 @@ def maintain(
     started_seconds = runtime.clock.monotonic_seconds()
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
+    outlook = Outlook(table, request, runtime)
     for operation in request.operations:
         executed_batches = sum(len(o.batches) for o in outcomes)
         remaining_batches = (
@@ -110,7 +112,7 @@ def maintain(
         )
         run.enter("measuring")
         with progress_reports(run, str(table)) if observed else nullcontext():
-            outcomes.append(_operate(table, run))
+            outcomes.append(_operate(table, run, outlook))
         observer(OperationEnded(outcomes[-1]))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
@@ -118,14 +120,15 @@ def maintain(
     return tuple(outcomes)
 
 
-def _operate(table: TableId, run: Run) -> OperationOutcome:
+def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
     """Runs one operation."""
     request, runtime = run.request, run.runtime
-    assessment = _assess(table, run)
+    assessment = outlook.assessment(run.operation)
     decision = assessment.decision
-    idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run)
+    idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run, outlook)
     if run.stopped_by is not None or idle:
         return finish_operation(assessment, decision, run)
+    outlook.forget()
     run.enter("waiting for the lease of the table")
     with leased(
         runtime.ledger,
@@ -193,37 +196,20 @@ def _prune(assessment: Assessment, runtime: Runtime) -> None:
     runtime.ledger.prune(assessment.state.uuid, keep_days)
 
 
-def _assess(table: TableId, run: Run) -> Assessment:
-    request = run.request
-    return assess(
-        table,
-        run.runtime,
-        (run.operation,),
-        requested=request.partitions,
-        force=request.force,
-        owner=request.run_id,
-    )
-
-
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
     """Raises RefusedError ICM-102 if the name now belongs to another table than the lease."""
-    assessment = _assess(table, run)
+    assessment = assess_requested(table, run.request, run.runtime, (run.operation,))
     require_same(assessment.state, lease, run.runtime.ledger)
     return assessment
 
 
-def _has_work(assessment: Assessment, run: Run) -> bool:
+def _has_work(assessment: Assessment, run: Run, outlook: Outlook) -> bool:
     if assessment.decision.verdict is Verdict.RUN:
         return True
     if _is_halted(assessment.decision):
         return False
-    uuid_ = assessment.state.uuid
-    ledger = run.runtime.ledger
-    return bool(
-        ledger.open_attempts(uuid_)
-        or ledger.open_batches(uuid_, run.operation)
-        # The next run records a crashed run that left no open work.
-        or ledger.has_unrecorded_runs(uuid_)
+    return outlook.has_unsettled_work() or bool(
+        run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
     )
 
 

@@ -236,3 +236,44 @@ def test_confirm_of_health_without_partitions_is_no_evidence(ledger):
     assert ledger.retired_partitions(TABLE) == ()
     ledger.confirm_health({UUID: ledger.health(TABLE).metadata_location})
     assert ledger.retired_partitions(TABLE) == ("b",)
+
+
+def changes(ledger: SqlLedger, health: Measured) -> list[str]:
+    """The statements that change a row when this health is stored."""
+    ran: list[str] = []
+
+    def note(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
+        ran.append(statement.split(maxsplit=1)[0])
+
+    engine = ledger._database._engine
+    event.listen(engine, "before_cursor_execute", note)
+    assert ledger.put_health(health)
+    event.remove(engine, "before_cursor_execute", note)
+    return [word for word in ran if word in ("INSERT", "UPDATE", "DELETE")]
+
+
+def test_equal_health_a_moment_later_changes_no_row(ledger: SqlLedger) -> None:
+    ledger.put_health(measured("a"))
+    assert changes(ledger, measured("a")) == []
+
+
+def test_equal_health_ten_seconds_later_is_stored(ledger: SqlLedger, place: Place) -> None:
+    ledger.put_health(measured("a"))
+    place.age("icm_health", "observed_ms", 10_000)
+    assert changes(ledger, measured("a"))
+    [known] = ledger.known_tables()
+    assert ledger.now_ms() - known.observed_ms < 10_000
+
+
+def test_health_of_the_same_pointer_by_another_policy_is_stored(ledger: SqlLedger) -> None:
+    ledger.put_health(measured("a"))
+    other = replace(measured("a"), basis="another policy")
+    assert changes(ledger, other)
+    assert ledger.health(TABLE) == other
+
+
+def test_health_that_another_process_replaced_is_stored(ledger: SqlLedger, place: Place) -> None:
+    ledger.put_health(measured("a", sequence_number=2))
+    place.sql("UPDATE icm_health SET pointer = 'older.json', sequence_number = 1")
+    assert changes(ledger, measured("a", sequence_number=2))
+    assert ledger.health(TABLE) == measured("a", sequence_number=2)

@@ -5,6 +5,7 @@ Every module that composes handles shows the equal Java code in a `# Java:` comm
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -31,17 +32,30 @@ class MethodHandles:
 
     def getter(self, owner: str, method: str, result: str) -> Any:
         """A handle of a method without arguments. Its only argument is the receiver."""
-        return self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result))
+        return self.method(owner, method, result)
 
     def bound(self, receiver: Any, owner: str, method: str, result: str, *arguments: str) -> Any:
         """A handle of a method of this object, as its class or interface `owner` declares the method."""
-        handle = self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result, *arguments))
-        return handle.bindTo(receiver)
+        return self.method(owner, method, result, *arguments).bindTo(receiver)
+
+    def method(self, owner: str, method: str, result: str, *arguments: str) -> Any:
+        """A handle of a method, as its class or interface `owner` declares it. Its first argument is the receiver."""
+        return self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result, *arguments))
 
     def bind_argument(self, handle: Any, index: int, value: Any) -> Any:
         """The handle with the argument at `index` fixed to a value."""
-        values = self.bridge.array(self.bridge.jvm.java.lang.Object, [value])
+        return self.bind_arguments(handle, index, value)
+
+    def bind_arguments(self, handle: Any, index: int, *bound: Any) -> Any:
+        """The handle with the arguments from `index` on fixed to these values."""
+        values = self.bridge.array(self.bridge.jvm.java.lang.Object, bound)
         return self.invoke.MethodHandles.insertArguments(handle, index, values)
+
+    def permute(self, handle: Any, result: str, arguments: tuple[str, ...], places: Iterable[int]) -> Any:
+        """A handle of this type that passes those of its arguments at `places`, in order, to `handle`."""
+        returning = handle.asType(handle.type().changeReturnType(self.class_of(result)))
+        target = self.type_of(result, *arguments)
+        return self.invoke.MethodHandles.permuteArguments(returning, target, self.bridge.ints(places))
 
     def bind_first_to_reference(self, handle: Any, reference: Any, class_name: str) -> Any:
         """The handle with its first argument, of this class, read from an `AtomicReference` at every call."""
