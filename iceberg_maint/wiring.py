@@ -134,7 +134,11 @@ def audit_log(config: Config, ledger: Ledger) -> AuditLog:
         return StoreFolder(_audit_store(audit), f"{audit.location}/{folder_name(table_uuid)}")
 
     return AuditLog(
-        folder_of, ledger, required=audit.required, masked=lambda text: redact(text, config.secrets)
+        folder_of,
+        ledger,
+        required=audit.required,
+        keep_days=audit.keep_days,
+        masked=lambda text: redact(text, config.secrets),
     )
 
 

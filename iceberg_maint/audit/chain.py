@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -16,11 +16,12 @@ FIRST_PREVIOUS = "0" * 64
 
 class Kind(StrEnum):
     """The kinds of entries. The log gets an intent before the work and a record after it. `abandoned` ends an
-    intent whose run has no record in the ledger."""
+    intent whose run has no record in the ledger. `pruned` names the first entry that retention keeps."""
 
     INTENT = "intent"
     RECORD = "record"
     ABANDONED = "abandoned"
+    PRUNED = "pruned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +105,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of `verify`: the valid entries, the faults, and the intents that no later entry ends."""
+    """The result of `verify`: the valid entries, the faults, the intents that no later entry ends, and the number of
+    entries that retention removed."""
 
     entries: tuple[Entry, ...]
     faults: tuple[Fault, ...]
     open_intents: tuple[Entry, ...]
+    pruned: int = 0
 
 
 def entry_file_name(sequence: int) -> str:
@@ -116,15 +119,34 @@ def entry_file_name(sequence: int) -> str:
     return f"{sequence:012d}.json"
 
 
+def first_without_gap(names: Sequence[str]) -> str | None:
+    """The first of the names, in order, after which none is missing. A removal that ended early may leave gaps
+    before it."""
+    first = None
+    following = None
+    for name in reversed(names):
+        sequence = int(name.partition(".")[0])
+        if following is not None and sequence != following - 1:
+            break
+        first, following = name, sequence
+    return first
+
+
 def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
-    """Checks a whole chain. `files` are pairs of file name and content, in the order of the names."""
+    """Checks a whole chain. `files` are pairs of file name and content, in the order of the names.
+
+    The newest `pruned` entry says which entry is the first one that is kept, and the hash of the one before it.
+    Earlier entries may be gone.
+    """
     entries: list[Entry] = []
     faults: list[Fault] = []
+    gaps: dict[int, tuple[int, int]] = {}
     previous: Entry | None = None
     expected = 1
     for name, data in files:
         sequence = int(name.partition(".")[0])
         if sequence > expected:
+            gaps[len(faults)] = (expected, sequence)
             faults.append(_gap(expected, sequence))
             previous = None
         try:
@@ -143,7 +165,25 @@ def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
         faults += _link_faults(previous, entry, expected)
         entries.append(entry)
         previous, expected = entry, sequence + 1
-    return Verdict(tuple(entries), tuple(faults), tuple(open_intents(entries)))
+    pruned = next((e for e in reversed(entries) if e.kind is Kind.PRUNED), None)
+    first_kept = 1 if pruned is None else pruned.body["first_kept"]
+    for place, (first, end) in reversed(gaps.items()):
+        faults[place : place + 1] = [_gap(max(first, first_kept), end)] if end > first_kept else []
+    faults += _anchor_faults(entries, pruned)
+    return Verdict(tuple(entries), tuple(faults), tuple(open_intents(entries)), first_kept - 1)
+
+
+def _anchor_faults(entries: Iterable[Entry], pruned: Entry | None) -> Iterator[Fault]:
+    if pruned is None:
+        return
+    for entry in entries:
+        if entry.sequence == pruned.body["first_kept"] and entry.previous != pruned.body["previous"]:
+            yield Fault(
+                FaultKind.REPLACED,
+                entry_file_name(entry.sequence),
+                f"it is the first entry that retention kept, and {entry_file_name(pruned.sequence)} names another "
+                "hash for the entry before it",
+            )
 
 
 def _link_faults(previous: Entry | None, entry: Entry, expected: int) -> Iterator[Fault]:
@@ -180,6 +220,8 @@ def open_intents(entries: Iterable[Entry]) -> list[Entry]:
                 intents.pop(entry.subject, None)
             case Kind.RECORD:
                 intents.pop(intent_subject(entry.body["run_id"], entry.body["operation"]), None)
+            case Kind.PRUNED:
+                pass
     return list(intents.values())
 
 

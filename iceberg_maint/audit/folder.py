@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -36,6 +37,10 @@ class Folder(Protocol):
 
     def create(self, name: str, data: bytes) -> None:
         """Creates an entry, durably. Raises FileExistsError if there is one of this name."""
+        ...
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes entries. Those that do not exist are no error."""
         ...
 
 
@@ -72,6 +77,12 @@ class LocalFolder:
                 draft.unlink()
         self._sync()
 
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes entries."""
+        for name in names:
+            (self._path / name).unlink(missing_ok=True)
+        self._sync()
+
     def _sync(self) -> None:
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
@@ -100,6 +111,16 @@ class StoreFolder:
     def create(self, name: str, data: bytes) -> None:
         """Creates an entry."""
         self._store.create(f"{self._prefix}/{name}", [data])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes entries, many by one request where the store can."""
+        paths = [f"{self._prefix}/{name}" for name in names]
+        size = self._store.bulk or 1
+        for at in range(0, len(paths), size):
+            if self._store.bulk:
+                self._store.delete_bulk(paths[at : at + size])
+            else:
+                self._store.delete(paths[at])
 
 
 def local_folders(root: Path) -> list[str]:

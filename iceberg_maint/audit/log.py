@@ -15,6 +15,7 @@ from iceberg_maint.audit.chain import (
     Kind,
     Verdict,
     entry_file_name,
+    first_without_gap,
     intent_subject,
     next_entry,
     open_intents,
@@ -22,6 +23,7 @@ from iceberg_maint.audit.chain import (
     verify,
 )
 from iceberg_maint.audit.folder import Folder
+from iceberg_maint.audit.retention import DAY_MS, Removal, removal
 from iceberg_maint.core.model.codec import from_data, to_data
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -33,17 +35,21 @@ _log = logging.getLogger(__name__)
 TAIL_RECORDS = 20
 """How many records at the end of a log are read to know which ones it has. Records of other processes that were
 appended to the ledger at the same time are among them."""
+_CLOCK_MARGIN_MS = 300_000
+"""Clocks of machines may differ by this much before the program refuses to remove anything."""
 _PAGE_RECORDS = 50
 _TRIES = 3
 
 
 @dataclass(slots=True)
 class _Tail:
-    """The end of a log: its last entry, the records that were read, and whether those are all that it has."""
+    """The end of a log: its last entry, the records that were read, and whether those are all that it has. `since_ms`
+    is the time of the first entry of a log that was pruned; None for a log from its beginning."""
 
     last: Entry | None = None
     record_ids: set[str] = field(default_factory=set)
     is_whole: bool = True
+    since_ms: int | None = None
     open_intents: list[Entry] = field(default_factory=list)
 
 
@@ -56,8 +62,12 @@ class AuditLog:
         ledger: Ledger,
         *,
         required: bool = False,
+        keep_days: int | None = None,
         masked: Callable[[str], str] = str,
     ) -> None:
+        self._keep_days = keep_days
+        self.prunes = keep_days is not None
+        self._pruned: set[str] = set()
         self._folder_of = folder_of
         self._ledger = ledger
         self._required = required
@@ -89,6 +99,28 @@ class AuditLog:
             _log.warning("%s", self._unwritten(table, why))
             return False
         return True
+
+    def prune(self, table: str, table_uuid: str) -> None:
+        """Removes entries older than `keep_days`, once per process and table. Before that an entry says which entry
+        is the first one that is kept."""
+        if self._keep_days is None or table_uuid in self._pruned:
+            return
+        self._pruned.add(table_uuid)
+        folder = self._folder_of(table_uuid)
+        try:
+            old = removal(folder, self._ledger.now_ms() - self._keep_days * DAY_MS)
+            if old is not None:
+                self._remove(table, table_uuid, folder, old)
+        except Exception as why:  # noqa: BLE001 - the maintenance is done; old entries stay
+            cause = " ".join(self._masked(f"{type(why).__name__}: {why}").split())[:300]
+            _log.warning("%s: the audit log keeps its old entries: %s.", table, cause)
+
+    def _remove(self, table: str, table_uuid: str, folder: Folder, old: Removal) -> None:
+        body = {"table": table, "table_uuid": table_uuid, "keep_days": self._keep_days, **old.document()}
+        tail = self._caught_up(table, table_uuid)
+        self._append(table_uuid, tail, Kind.PRUNED, f"before/{old.first_kept}", body)
+        folder.remove(old.names)
+        self._tails.pop(table_uuid, None)
 
     def _unwritten(self, table: str, why: Exception) -> IcebergMaintError:
         cause = " ".join(self._masked(f"{type(why).__name__}: {why}").split())[:300]
@@ -147,10 +179,13 @@ class AuditLog:
             if records >= TAIL_RECORDS:
                 break
         entries.reverse()
+        first = first_without_gap(names)
+        is_pruned = first is not None and first != entry_file_name(1)
         return _Tail(
             last=entries[-1] if entries else None,
             record_ids={e.subject for e in entries if e.kind is Kind.RECORD},
-            is_whole=len(entries) == len(names),
+            is_whole=len(entries) == len(names) and not is_pruned,
+            since_ms=parse(folder.read(first)).at_ms if first is not None and is_pruned else None,
             open_intents=open_intents(entries),
         )
 
@@ -161,7 +196,15 @@ class AuditLog:
             # The ledger and the end of the log have no record in common: the whole log decides.
             whole = self.read(table_uuid)
             tail.record_ids |= {e.subject for e in whole.entries if e.kind is Kind.RECORD}
-        return [r for r in reversed(records) if r.record_id not in tail.record_ids]
+        since_ms = self._since_ms(tail)
+        return [r for r in reversed(records) if r.record_id not in tail.record_ids and r.ended_ms >= since_ms]
+
+    def _since_ms(self, tail: _Tail) -> int:
+        """The time since when the log lacks a record that it does not have. It had earlier ones, and removed them.
+        Retention removes no entry of the last day."""
+        if tail.since_ms is None:
+            return 0
+        return min(tail.since_ms, self._ledger.now_ms() - DAY_MS) + _CLOCK_MARGIN_MS
 
     def _newest_records(self, table: str, table_uuid: str, tail: _Tail) -> list[Record]:
         """The ledger's newest records of the table, newest first: back to as many as the end of the log has."""

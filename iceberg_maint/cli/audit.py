@@ -54,6 +54,7 @@ def verify(session: Session, name: str | None) -> int:
                 "table": table,
                 "table_uuid": table_uuid,
                 "entries": len(verdict.entries),
+                "pruned_entries": verdict.pruned,
                 "records": sum(e.kind is Kind.RECORD for e in verdict.entries),
                 "open_intents": [e.subject for e in verdict.open_intents],
                 "waiting_records": waiting,
@@ -78,7 +79,11 @@ def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault,
     no run with a lease has appended them."""
     logged = {e.subject: e for e in verdict.entries if e.kind is Kind.RECORD}
     faults, waiting, at_end = [], [], True
+    kept = (e.at_ms for e in verdict.entries if e.sequence > verdict.pruned)
+    since_ms = next(kept, 0) if verdict.pruned else 0
     for record in records:  # newest first
+        if record.record_id not in logged and record.ended_ms < since_ms:
+            continue  # Retention removed its entry.
         at_end = at_end and record.record_id not in logged
         entry = logged.get(record.record_id)
         if entry is not None:

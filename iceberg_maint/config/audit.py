@@ -14,11 +14,12 @@ from iceberg_maint.errors import ConfigurationError
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
     """Where the audit log is. `properties` are those of PyIceberg's FileIO. With `required` a run that cannot write
-    its intent is refused."""
+    its intent is refused. Entries older than `keep_days` are removed; None keeps all."""
 
     location: str
     properties: Mapping[str, str] = field(repr=False)
     required: bool
+    keep_days: int | None
 
     @property
     def local_path(self) -> str | None:
@@ -40,4 +41,10 @@ def audit_config(section: AuditSection, resolver: Resolver) -> AuditConfig:
             "set audit.location to a location such as file:///var/audit or s3://bucket/audit.",
         )
     properties = {k: resolver.text(v, f"audit.properties.{k}") for k, v in section.properties.items()}
-    return AuditConfig(location, properties, section.required)
+    if section.keep_days is not None and section.keep_days < 1:
+        raise ConfigurationError(
+            "ICM-100",
+            f"audit.keep_days is {section.keep_days}. It must be at least 1.",
+            "set audit.keep_days to a number of days, or remove it to keep every entry.",
+        )
+    return AuditConfig(location, properties, section.required, section.keep_days)

@@ -97,6 +97,7 @@ class AuditSection(_Section):
     location: Reference
     properties: dict[str, Reference] = Field(default_factory=dict)
     required: bool = False
+    keep_days: int | None = None
 
 
 class ReportSection(_Section):

@@ -31,7 +31,10 @@ class Intent:
 
 
 class Audit(Protocol):
-    """The append-only log of maintenance. Every method is called by the holder of the table's lease."""
+    """The append-only log of maintenance. Every method is called by the holder of the table's lease. `prunes`: old
+    entries are removed."""
+
+    prunes: bool
 
     def begin(self, intent: Intent) -> None:
         """Appends the records that the log lacks, then the intent. Raises RefusedError ICM-144 if the log cannot be
@@ -43,9 +46,16 @@ class Audit(Protocol):
         raise: the ledger keeps what could not be appended, and the next run appends it."""
         ...
 
+    def prune(self, table: str, table_uuid: str) -> None:
+        """Removes the oldest entries of the table by the configured retention. The caller has checked that the clocks
+        agree. Does not raise: a failure is logged, and the next run tries again."""
+        ...
+
 
 class NoAudit:
     """Stands in where no audit log is configured."""
+
+    prunes = False
 
     def begin(self, intent: Intent) -> None:
         """Does nothing."""
@@ -53,6 +63,9 @@ class NoAudit:
     def settle(self, table: str, table_uuid: str) -> bool:  # noqa: ARG002 - the port's signature
         """Does nothing. The log lacks nothing."""
         return True
+
+    def prune(self, table: str, table_uuid: str) -> None:
+        """Does nothing."""
 
 
 NO_AUDIT = NoAudit()

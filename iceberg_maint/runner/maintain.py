@@ -183,17 +183,21 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
 
 
 def _prune(assessment: Assessment, runtime: Runtime) -> None:
-    """Deletes old ledger rows of the table, unless the policy keeps all or clocks disagree."""
+    """Deletes old entries of the audit log and old ledger rows of the table, unless the policy keeps all or clocks
+    disagree."""
     keep_days = assessment.policy.ledger_keep_days
-    if keep_days is None:
+    if keep_days is None and not runtime.audit.prunes:
         return
     doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
-            "%s The ledger keeps its old records.", clock_refusal(str(assessment.state.table), doubt)
+            "%s The ledger and the audit log keep their old records.",
+            clock_refusal(str(assessment.state.table), doubt),
         )
         return
-    runtime.ledger.prune(assessment.state.uuid, keep_days)
+    if keep_days is not None:
+        runtime.ledger.prune(assessment.state.uuid, keep_days)
+    runtime.audit.prune(str(assessment.state.table), assessment.state.uuid)
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,12 +41,19 @@ class MemoryFolder:
     dies_at: int | None = None
     after: bool = False
     creates: int = 0
+    dies_in_removal: int | None = None
 
     def names(self) -> list[str]:
         return sorted(self.files)
 
     def read(self, name: str) -> bytes:
         return self.files[name]
+
+    def remove(self, names: Sequence[str]) -> None:
+        for number, name in enumerate(names):
+            if number == self.dies_in_removal:
+                raise Death
+            self.files.pop(name, None)
 
     def create(self, name: str, data: bytes) -> None:
         dies = self.creates == self.dies_at
