@@ -15,7 +15,9 @@ import dagster as dg
 
 from iceberg_maint import wiring
 from iceberg_maint.alerts.alert_pass import run_alert_pass
-from iceberg_maint.config import CONFIG_VARIABLE, load_config
+from iceberg_maint.audit_publish import publish_audit_log
+from iceberg_maint.config import CONFIG_VARIABLE, Config, load_config
+from iceberg_maint.defs.audit_job import AuditPublishing
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.run_process import executed_run
@@ -24,6 +26,7 @@ from iceberg_maint.defs.fleet_asset import FleetReporting
 from iceberg_maint.defs.shard import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.fleet_report import write_fleet_report
+from iceberg_maint.runner.runtime import Runtime
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
 PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
@@ -62,5 +65,18 @@ def definitions_from(
         configuration=configuration,
         alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
         reporting=FleetReporting(partial(write_fleet_report, runtime, config.report), config.report.schedule),
+        publishing=_publishing(config, runtime),
         run=executed_run(),
+    )
+
+
+def _publishing(config: Config, runtime: Runtime) -> AuditPublishing | None:
+    """What publishes the audit log; None without an audit table."""
+    name = config.audit.table if config.audit else None
+    table = wiring.audit_table(config) if config.audit else None
+    if config.audit is None or table is None or name is None:
+        return None
+    log, chains = wiring.audit_log(config, runtime.ledger), partial(wiring.audited_tables, config)
+    return AuditPublishing(
+        partial(publish_audit_log, runtime, log, chains, table, name), config.audit.table_schedule
     )

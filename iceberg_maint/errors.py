@@ -51,6 +51,8 @@ CODES: dict[str, str] = {
     "ICM-151": "a receiver of alerts did not take the messages",
     "ICM-155": "a table names a location outside the approved locations of its catalog",
     "ICM-156": "a table name with an empty part or a dot within a part",
+    "ICM-157": "the audit table has other columns than the audit log",
+    "ICM-158": "the audit table cannot be used",
 }
 
 EXIT_DONE = 0

@@ -19,7 +19,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.ports.audit import NO_AUDIT
+from iceberg_maint.ports.audit import NO_AUDIT, AuditTable
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
@@ -151,6 +151,16 @@ def audited_tables(config: Config) -> list[str]:
     return (
         local_folders(Path(path)) if path is not None else store_folders(_audit_store(audit), audit.location)
     )
+
+
+def audit_table(config: Config) -> AuditTable | None:
+    """The Iceberg table that has a copy of the audit log; None if none is configured. Opens nothing."""
+    from iceberg_maint.catalog.audit_table import IcebergAuditTable
+
+    name = _audit_config(config).table
+    if name is None:
+        return None
+    return IcebergAuditTable(name, config.catalogs[name.catalog].pyiceberg_properties())
 
 
 def _audit_config(config: Config) -> AuditConfig:

@@ -59,17 +59,18 @@ ROOMS: dict[str, str] = {
     "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session "
     "telemetry audit alerts",
     "report": "CORE errors ports",
+    "audit_publish": "CORE errors ports runner audit",
     "fleet_report": "CORE errors ports runner config report",
     "frames": "CORE errors ports config ledger report",
     "defs.code_location": "CORE errors ports",
-    "defs": "CORE errors ports runner orphans config wiring alerts report fleet_report defs.code_location",
-    "code_location": "CORE errors ports config wiring alerts fleet_report defs defs.code_location",
+    "defs": "CORE errors ports runner orphans config wiring alerts audit report audit_publish fleet_report defs.code_location",
+    "code_location": "CORE errors ports runner config wiring alerts audit_publish fleet_report defs defs.code_location",
     "definitions": "code_location",
     "shards": "code_location",
     "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs code_location __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
-    "cli": "CORE errors ports runner orphans config wiring report fleet_report spark.session telemetry audit alerts defs demo __init__",
+    "cli": "CORE errors ports runner orphans config wiring report audit_publish fleet_report spark.session telemetry audit alerts defs demo __init__",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")

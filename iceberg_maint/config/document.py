@@ -98,6 +98,8 @@ class AuditSection(_Section):
     properties: dict[str, Reference] = Field(default_factory=dict)
     required: bool = False
     keep_days: int | None = None
+    table: str | None = None
+    table_schedule: str = "17 * * * *"
 
 
 class ReportSection(_Section):

@@ -16,6 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 from iceberg_maint.alerts.alert_pass import PassReport
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.alerts import build_alerts_sensor
+from iceberg_maint.defs.audit_job import AUDIT_JOB, AuditPublishing, build_audit_job, build_audit_schedule
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import reload_location
 from iceberg_maint.defs.code_location.run_process import executed_keys
@@ -54,6 +55,7 @@ def build_definitions(
     configuration: ConfigurationFile | None = None,
     alert_pass: Callable[[], PassReport] | None = None,
     reporting: FleetReporting | None = None,
+    publishing: AuditPublishing | None = None,
     run: dg.DagsterRun | None = None,
 ) -> dg.Definitions:
     """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
@@ -62,7 +64,8 @@ def build_definitions(
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
     `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
-    `reporting` makes the report on the fleet; None: there is no asset of it.
+    `reporting` makes the report on the fleet; None: there is no asset of it. `publishing` copies the audit log to
+    its table; None: there is no job of it.
     `run` is the run that this process executes: the definitions are then those of its assets, and no sensor.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
@@ -84,6 +87,7 @@ def build_definitions(
             configuration,
             alert_pass,
             reporting if shard[0] == 0 else None,  # one location of the fleet reports
+            publishing if shard[0] == 0 else None,
             run,
             automation=automation,
         )
@@ -100,6 +104,7 @@ def _build(
     configuration: ConfigurationFile | None,
     alert_pass: Callable[[], PassReport] | None,
     reporting: FleetReporting | None,
+    publishing: AuditPublishing | None,
     run: dg.DagsterRun | None,
     *,
     automation: bool,
@@ -114,11 +119,13 @@ def _build(
     }
     named, left_out = _named(shard_tables, translator)
     report = [build_fleet_asset(reporting, translator)] if reporting else []
+    publications = [build_audit_job(publishing, executor)] if publishing else []
     selected = _selected(named, run, translator)
     if selected is not None:
         job = build_observe_job(named, runtime, translator, executor)
         assets = [*report, *(asset for table in selected for asset in _assets(table, runtime, translator))]
-        return dg.Definitions(assets=assets, jobs=[job], resources=resources, executor=executor)
+        jobs = [job, *publications]
+        return dg.Definitions(assets=assets, jobs=jobs, resources=resources, executor=executor)
     assets = []
     for table in named:
         try:
@@ -149,7 +156,7 @@ def _build(
     )
     return dg.Definitions(
         assets=[*assets, *report],
-        jobs=[job],
+        jobs=[job, *publications],
         sensors=[
             changes,
             build_lost_runs_sensor(runtime.ledger, sensor_status),
@@ -160,6 +167,7 @@ def _build(
         schedules=[
             build_observe_schedule(job, asset_tables, observe_cron, schedule_status),
             *(build_fleet_schedule(reporting, asset, schedule_status) for asset in report if reporting),
+            *(build_audit_schedule(publishing, p, schedule_status) for p in publications if publishing),
         ],
         resources=resources,
         executor=executor,
@@ -176,7 +184,7 @@ def _selected(
         key: t for t in tables for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
     }
     report = translator.get_fleet_key()
-    keys = executed_keys(run, (OBSERVE_JOB,), lambda key: key == report or key in by_key)
+    keys = executed_keys(run, (OBSERVE_JOB, AUDIT_JOB), lambda key: key == report or key in by_key)
     return None if keys is None else sorted({by_key[key] for key in keys - {report}})
 
 

@@ -119,6 +119,16 @@ def test_record_that_the_log_lacks_is_appended_after_retention(old: Log) -> None
     assert log_of(folder, ledger).read(UUID).entries[-1].subject == "r999"
 
 
+def test_ledger_with_older_records_only_appends_none_of_them(old: Log) -> None:
+    """A ledger that was restored from a backup."""
+    folder, ledger = old
+    log_of(folder, ledger).prune(TABLE, UUID)
+    entries = len(folder.files)
+    ledger.stored = ledger.stored[:60]
+    assert log_of(folder, ledger).settle(TABLE, UUID)
+    assert len(folder.files) == entries
+
+
 @pytest.mark.parametrize("removed", [0, 1, 137])
 def test_run_that_dies_in_a_removal_leaves_no_fault_and_the_next_one_goes_on(old: Log, removed: int) -> None:
     folder, ledger = old

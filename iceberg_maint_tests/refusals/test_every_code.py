@@ -62,6 +62,8 @@ MADE_REAL = {
     "ICM-151": "alerts/test_alert_pass.py::test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_other",
     "ICM-155": "security/test_approved_locations.py::test_store_reaches_nothing_outside",
     "ICM-156": "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
+    "ICM-157": "audit/test_publish.py::test_table_with_other_columns_is_refused",
+    "ICM-158": "audit/test_publish.py::test_catalog_that_cannot_be_used_is_named",
 }
 
 

@@ -1073,4 +1073,29 @@ REMOVING = (
             f"{TIME}_stored_listing_that_is_not_whole_is_discarded",
         ),
     ),
+    Regression(
+        "audit-record-comes-back",
+        "found while retention was built",
+        "The ledger keeps records whose entries retention removed from the audit log. The next run appends them again, "
+        "with new numbers and times",
+        "Records older than the first entry of a log that was pruned are not appended",
+        off(
+            "audit/log.py",
+            " and r.ended_ms >= since_ms]",
+            "]",
+            "audit/test_retention.py::test_ledger_with_older_records_only_appends_none_of_them",
+        ),
+    ),
+    Regression(
+        "decision-of-before-the-work",
+        "found while outlooks were built",
+        "An operation decides on an assessment that an earlier operation of the same run has made out of date",
+        "An operation that takes the lease drops the assessment that the others shared",
+        off(
+            "runner/maintain.py",
+            "    outlook.forget()\n",
+            "",
+            "runner/test_outlook.py::test_operation_after_work_is_assessed_again",
+        ),
+    ),
 )
