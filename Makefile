@@ -185,6 +185,10 @@ ALERTMANAGER := prometheus-alertmanager
 test-alerts: setup  ## every kind of alert through a real Alertmanager, sent once and ended once (ALERTMANAGER=prometheus-alertmanager)
 	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
 
+.PHONY: demo-observe
+demo-observe: setup  ## the demo lake beside Prometheus and Alertmanager: a table fails, is alerted, recovers (PROMETHEUS=, ALERTMANAGER=)
+	$(PY) -m iceberg_maint_tests.observe --prometheus $(PROMETHEUS) --alertmanager $(ALERTMANAGER)
+
 KILLS     := 20
 KILL_SEED := 1
 

@@ -11,10 +11,13 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ports.ledger import KnownTable, Ledger
 from iceberg_maint.ports.telemetry import Observation
 from iceberg_maint.telemetry.samples import TableLabels, operation_samples, table_samples
-from iceberg_maint.telemetry.series import Sample
-from iceberg_maint.telemetry.totals import Totals
+from iceberg_maint.telemetry.series import Kind, Sample
+from iceberg_maint.telemetry.totals import Key, Totals
 
 _PAGE_RECORDS = 200
+ZERO_SECONDS = 75.0
+"""How long a counter that is new is served as zero: a scrape a minute sees it. Prometheus counts an increase between
+two values, so it would not count the first failure of a table, or its only one."""
 DECIDE_AGAIN_SECONDS = 60.0
 """A table that was not measured again is decided on again after this time, because decisions depend on time."""
 
@@ -28,7 +31,7 @@ class _Cached:
 
 class LedgerTotals:
     """Reads new records and changed tables at each call. Counters begin with the records that the ledger has at
-    the first call."""
+    the first call. A counter that appears later is zero for `ZERO_SECONDS`."""
 
     def __init__(
         self,
@@ -43,15 +46,25 @@ class LedgerTotals:
         self._seconds = monotonic_seconds
         self._totals = Totals()
         self._newest: str | None = None
+        self._zero_until: dict[Key, float] | None = None
         self._cache: dict[TableId, _Cached] = {}
         self._lock = Lock()
 
     def __call__(self) -> Totals:
         """Returns the totals of now. Raises what reading the ledger raises."""
         with self._lock:
+            now = self._seconds()
+            born: dict[Key, float] = {}
             for record in self._new_records():
-                self._totals.add(operation_samples(record, self._tables))
-            totals = self._totals.copy()
+                samples = operation_samples(record, self._tables)
+                keys = ((s.series, s.labels) for s in samples if s.series.kind is not Kind.GAUGE)
+                born |= dict.fromkeys((k for k in keys if k not in self._totals), now + ZERO_SECONDS)
+                self._totals.add(samples)
+            if self._zero_until is None:
+                self._zero_until = {}
+            else:
+                self._zero_until = {k: t for k, t in self._zero_until.items() if now < t} | born
+            totals = self._totals.copy(self._zero_until)
             known = self._ledger.known_tables()
             self._cache = {k.table: self._of_table(k) for k in known}
             for cached in self._cache.values():

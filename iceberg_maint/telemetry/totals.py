@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -31,22 +31,29 @@ class Distribution:
 
 
 Value = float | Distribution
+Key = tuple[Series, tuple[str, ...]]
+"""A series and its label values."""
 
 
 class Totals:
     """The current values of all series. A series has one value per set of label values. Safe for several threads."""
 
     def __init__(self) -> None:
-        self._values: dict[tuple[Series, tuple[str, ...]], Value] = {}
+        self._values: dict[Key, Value] = {}
         self._lock = Lock()
 
-    def copy(self) -> Totals:
-        """Returns independent totals with the same values."""
+    def copy(self, zero: Collection[Key] = ()) -> Totals:
+        """Returns independent totals with the same values; those of `zero` are zero."""
         other = Totals()
         for series, values in self.families():
             for labels, value in values:
-                other._values[series, labels] = value
+                empty = Distribution() if isinstance(value, Distribution) else 0.0
+                other._values[series, labels] = empty if (series, labels) in zero else value
         return other
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether the series has a value for these labels."""
+        return key in self._values
 
     def add(self, samples: Iterable[Sample]) -> None:
         """Adds to counters, replaces the values of gauges, and counts values in the buckets of histograms."""

@@ -8,74 +8,20 @@ from __future__ import annotations
 
 import argparse
 import collections
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from iceberg_maint.alerts.receivers import Alertmanager, Receiver, Webhook
 from iceberg_maint.core.alerts.condition import AlertKind, Condition
 from iceberg_maint.core.alerts.incident import Incident, TableConditions, follow, messages_for, taken
 from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, serving
+from iceberg_maint_tests.support.servers.alertmanager import alertmanager, wait_until
 
-CONFIG = """\
-route: {{receiver: hook, group_by: [alertname, table], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}}
-receivers:
-  - name: hook
-    webhook_configs: [{{url: "{url}", send_resolved: true}}]
-"""
 PASSES = 8
 """Passes while the alerts are open."""
-SECONDS = 60
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@contextmanager
-def alertmanager(program: str, folder: Path, hook: str) -> Iterator[str]:
-    """A running Alertmanager that sends to `hook`; its address."""
-    (folder / "alertmanager.yml").write_text(CONFIG.format(url=hook), encoding="utf-8")
-    url = f"http://127.0.0.1:{free_port()}"
-    command = [
-        program,
-        f"--config.file={folder / 'alertmanager.yml'}",
-        f"--storage.path={folder / 'data'}",
-        f"--web.listen-address={url.removeprefix('http://')}",
-        "--cluster.listen-address=",
-    ]
-    with (folder / "alertmanager.log").open("wb") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            wait_until(lambda: is_ready(url))
-            yield url
-        finally:
-            started.terminate()
-            started.wait(10)
-
-
-def is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/-/ready", timeout=1) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False
-
-
-def wait_until(holds: Any) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {SECONDS} seconds")
-        time.sleep(0.1)
 
 
 def look(incidents: Sequence[Incident], kinds: Sequence[AlertKind], now_ms: int) -> tuple[Incident, ...]:

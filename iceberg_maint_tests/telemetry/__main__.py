@@ -7,24 +7,17 @@ The program runs as a process, with Spark, on tables that PyIceberg wrote. Its r
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from iceberg_maint.telemetry.catalogue import BACKLOG_BYTES, DUE_PARTITIONS, OBSERVED
 from iceberg_maint.telemetry.dashboards import DASHBOARDS, RULES
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
+from iceberg_maint_tests.support.servers.programs import free_port, process
+from iceberg_maint_tests.support.servers.prometheus import Prometheus, prometheus
 from iceberg_maint_tests.support.telemetry.receivers import (
     BY_PROMETHEUS_NAME,
     Gateway,
@@ -48,79 +41,20 @@ NOW_DEPENDENT = {OBSERVED.name, DUE_PARTITIONS.name, BACKLOG_BYTES.name}
 """Gauges that the page of the ledger computes from the time of the scrape."""
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-@contextmanager
-def process(command: list[str], log: Path) -> Iterator[None]:
-    """A program that runs beside; its output is in `log`."""
-    with log.open("wb") as out:
-        started = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
-        try:
-            yield
-        finally:
-            started.terminate()
-            started.wait(30)
-
-
-class Prometheus:
-    """A real Prometheus' answers."""
-
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1/query"
-
-    def query(self, expression: str) -> list[Any]:
-        """The result of an instant query. Raises an error for a query that Prometheus refuses."""
-        url = f"{self._url}?{urllib.parse.urlencode({'query': expression})}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return list(json.load(answer)["data"]["result"])
-
-    def wait(self, expression: str, seconds: float = 60) -> list[Any]:
-        """The result of the query, once there is one."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            try:
-                if result := self.query(expression):
-                    return result
-            except OSError:
-                pass
-            time.sleep(0.3)
-        raise TimeoutError(f"Prometheus has no result for {expression}")
-
-    def numbers(self) -> Numbers:
-        numbers: Numbers = {}
-        for sample in self.wait('{__name__=~"iceberg_.*"}'):
-            labels = dict(sample["metric"])
-            name = labels.pop("__name__")
-            labels.pop("job"), labels.pop("instance")
-            base, _, part = name.rpartition("_")
-            value = float(sample["value"][1])
-            if name in BY_PROMETHEUS_NAME:
-                numbers[key_of(BY_PROMETHEUS_NAME[name].name, labels)] = value
-            elif part in ("count", "sum"):
-                numbers[key_of(f"{BY_PROMETHEUS_NAME[base].name} {part}", labels)] = value
-        return numbers
-
-
-@contextmanager
-def prometheus(program: str, folder: Path, target: int) -> Iterator[Prometheus]:
-    """A real Prometheus that scrapes a port of loopback every second."""
-    port = free_port()
-    config = folder / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 1s}\n"
-        f"scrape_configs: [{{job_name: iceberg_maint, static_configs: [{{targets: ['127.0.0.1:{target}']}}]}}]\n"
-    )
-    command = [
-        program,
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with process(command, folder / "prometheus.log"):
-        yield Prometheus(port)
+def numbers_of(server: Prometheus) -> Numbers:
+    """The samples of our series in Prometheus."""
+    numbers: Numbers = {}
+    for sample in server.wait('{__name__=~"iceberg_.*"}'):
+        labels = dict(sample["metric"])
+        name = labels.pop("__name__")
+        labels.pop("job"), labels.pop("instance")
+        base, _, part = name.rpartition("_")
+        value = float(sample["value"][1])
+        if name in BY_PROMETHEUS_NAME:
+            numbers[key_of(BY_PROMETHEUS_NAME[name].name, labels)] = value
+        elif part in ("count", "sum"):
+            numbers[key_of(f"{BY_PROMETHEUS_NAME[base].name} {part}", labels)] = value
+    return numbers
 
 
 def differences(name: str, expected: Numbers, actual: Numbers) -> list[str]:
@@ -178,7 +112,7 @@ def run(program: str, folder: Path) -> list[str]:
         ):
             server.wait("up == 1")
             stable = {k: v for k, v in expected.items() if k[0] not in NOW_DEPENDENT}
-            lines += differences("prometheus", stable, server.numbers())
+            lines += differences("prometheus", stable, numbers_of(server))
             time.sleep(3)  # an increase needs two scrapes
             lines += refused_queries(server)
     for receiver in (gateway, otlp, statsd):

@@ -1,0 +1,27 @@
+"""Programs that run beside a test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@contextmanager
+def process(command: list[str], log: Path) -> Iterator[None]:
+    """A program that runs beside; its output is in `log`."""
+    with log.open("wb") as out:
+        started = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
+        try:
+            yield
+        finally:
+            started.terminate()
+            started.wait(30)
