@@ -21,7 +21,7 @@ from iceberg_maint.report.page import Page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
 from iceberg_maint.report.status import Status, status_of, summary_of
 from iceberg_maint.report.throughput import estimate_seconds
-from iceberg_maint.report.trends import table_trend
+from iceberg_maint.report.trends import TableWriterChange, table_trend
 from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.runtime import Runtime
 
@@ -51,7 +51,10 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         backlog_bytes = sum(p.candidate_bytes for p in due)
         backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, records_by_table[table])))
     summary = summary_of(list(statuses.values()), backlogs)
-    return FleetReport(fleet(health, records), statuses, summary, failures_of(records), tuple(trends))
+    changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
+    changes.sort(key=lambda c: -c.change.timestamp_ms)
+    failures = failures_of(records)
+    return FleetReport(fleet(health, records), statuses, summary, failures, tuple(trends), tuple(changes))
 
 
 def report_page(report: FleetReport, records: Sequence[Record], config: ReportConfig, now_ms: int) -> Page:

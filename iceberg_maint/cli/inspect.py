@@ -24,7 +24,6 @@ from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.core.health.writer_change import WriterChange
     from iceberg_maint.report.advice import Advice
     from iceberg_maint.report.trends import TableTrend
     from iceberg_maint.runner.assess import Assessment
@@ -245,7 +244,7 @@ def why(
             if (limit := limit_after_conflicts(operation, data.state, runtime)) is not None
         },
         None if partition is not None else _trend(runtime, data, effective.policy),
-        () if partition is not None else _writer_changes(data, effective.policy),
+        () if partition is not None else data.measured.writer_changes,
     )
 
     def draw(console: Any) -> None:
@@ -263,14 +262,6 @@ def _trend(runtime: Runtime, data: Assessment, policy: Policy) -> TableTrend:
 
     days = runtime.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
     return table_trend(str(data.measured.table), days, policy, runtime.clock.now_ms())
-
-
-def _writer_changes(data: Assessment, policy: Policy) -> tuple[WriterChange, ...]:
-    from iceberg_maint.core.health.thresholds import size_limits
-    from iceberg_maint.core.health.writer_change import writer_changes
-
-    limits = size_limits(policy.rewrite_data_files, data.measured.target_file_size_bytes)
-    return writer_changes(data.state.snapshots, data.state.location, limits.small_below_bytes)
 
 
 def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import PartitionKey, TableId
@@ -43,6 +44,7 @@ class _Head:
     specs_losing_values: tuple[int, ...]
     pending_publishes: tuple[PendingPublish, ...]
     uncommon_types: Mapping[str, str]
+    writer_changes: tuple[WriterChange, ...]
     basis: str = ""
 
 
@@ -129,6 +131,7 @@ def _facts(measured: Measured) -> dict[str, Any]:
                 measured.specs_losing_values,
                 measured.pending_publishes,
                 measured.uncommon_types,
+                measured.writer_changes,
                 measured.basis,
             )
         ),
@@ -153,6 +156,7 @@ def _measured(row: Row[*tuple[Any, ...]]) -> Measured:
         specs_losing_values=head.specs_losing_values,
         pending_publishes=head.pending_publishes,
         uncommon_types=head.uncommon_types,
+        writer_changes=head.writer_changes,
         basis=head.basis,
     )
 

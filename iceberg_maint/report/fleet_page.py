@@ -13,7 +13,7 @@ from iceberg_maint.report.formatting import counted, duration, moment, number, s
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
 from iceberg_maint.report.report_page import FleetReport
 from iceberg_maint.report.status import Status
-from iceberg_maint.report.trends import trends_section
+from iceberg_maint.report.trends import trends_section, writers_section
 
 MOST_ROWS = 50
 GIBIBYTE = 1024**3
@@ -52,6 +52,7 @@ def fleet_page(report: FleetReport, records: Sequence[Record], prices: Prices, n
                 _statuses(report),
                 _debts(report),
                 trends_section(report.trends),
+                writers_section(report.writer_changes),
                 _cost(report, deleted, prices),
                 _conflicts(records),
                 _failures(report),

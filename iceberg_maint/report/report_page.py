@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.fleet import FleetRow, fleet_document
@@ -19,12 +20,13 @@ from iceberg_maint.report.formatting import (
     number,
     size,
 )
-from iceberg_maint.report.grid import Column, draw_grid, write
+from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.status import Status, Summary, coloured
-from iceberg_maint.report.trends import TableTrend, trend_document
+from iceberg_maint.report.trends import TableTrend, TableWriterChange, trend_document, writer_change_sentence
 
 SHOWN_FAILURES = 5
+SHOWN_WRITERS = 5
 _COLUMNS = (
     Column("table"),
     Column("status"),
@@ -46,13 +48,14 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FleetReport:
     """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
-    first. `trends` has the stored days of each table."""
+    first. `trends` has the stored days of each table. `writer_changes` are newest first."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
     summary: Summary
     failures: tuple[Record, ...]
     trends: tuple[TableTrend, ...] = ()
+    writer_changes: tuple[TableWriterChange, ...] = ()
 
 
 def failures_of(records: Sequence[Record]) -> tuple[Record, ...]:
@@ -80,6 +83,7 @@ def report_document(report: FleetReport) -> Document:
         for r in report.failures
     ]
     document["trends"] = [trend_document(t) for t in report.trends]
+    document["writer_changes"] = [{"table": c.table, **to_data(c.change)} for c in report.writer_changes]
     return document
 
 
@@ -106,6 +110,13 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
             _draw_failure(console, record, name_of)
         if len(report.failures) > SHOWN_FAILURES:
             write(console, f"[dim]… and {number(len(report.failures) - SHOWN_FAILURES)} more (history)[/]")
+    if report.writer_changes:
+        console.print()
+        write(console, "[bold]writers that began to write small files[/], newest first:")
+        for change in report.writer_changes[:SHOWN_WRITERS]:
+            sentence = f"{escape(name_of(change.table))}: {escape(writer_change_sentence(change.change))}"
+            write(console, f"  {sentence}", "    ")
+        draw_more(console, len(report.writer_changes) - SHOWN_WRITERS)
     if rows:
         console.print()
         order = list(Status)

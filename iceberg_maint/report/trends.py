@@ -64,6 +64,28 @@ def trend_sentence(trend: TableTrend) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TableWriterChange:
+    """A writer of a table that began to write small files."""
+
+    table: str
+    change: WriterChange
+
+
+def writers_section(changes: Sequence[TableWriterChange]) -> Section | None:
+    """The section of the writers that began to write small files, in the order given."""
+    if not changes:
+        return None
+    shown = changes[:SHOWN_TABLES]
+    return Section(
+        "Writers that began to write small files",
+        ("By the commits in the table's history, newest first.",),
+        ("table", "what changed"),
+        tuple((c.table, writer_change_sentence(c.change)) for c in shown),
+        omitted=len(changes) - len(shown),
+    )
+
+
 def writer_change_sentence(change: WriterChange) -> str:
     """Who began when to write small files, by its commit."""
     return (

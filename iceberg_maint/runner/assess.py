@@ -18,7 +18,8 @@ from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.target_sort_order import target_sort_order
-from iceberg_maint.core.health.thresholds import target_file_size_bytes
+from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.health.writer_change import writer_changes
 from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
@@ -240,8 +241,12 @@ def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
         ) from why
     measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
     installation = runtime.ledger.installation()
+    limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
     measured = replace(
-        measured, foreign=foreign_commits(state, installation), basis=basis_of(policy, installation)
+        measured,
+        foreign=foreign_commits(state, installation),
+        writer_changes=writer_changes(state.snapshots, state.location, limits.small_below_bytes),
+        basis=basis_of(policy, installation),
     )
     runtime.ledger.put_health(measured)
     return measured

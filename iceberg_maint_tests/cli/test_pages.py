@@ -7,6 +7,7 @@ from pathlib import Path
 
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
+from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.ledger import health_days
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -121,3 +122,16 @@ def test_why_has_one_line_on_a_threshold_ahead_and_none_for_a_partition(lake: La
     )
     partition = document["partitions"][0]["partition"]
     assert lake.json("why", "db.healthy", "--partition", partition)["trend"] is None
+
+
+def test_report_names_a_writer_that_began_to_write_small_files_from_stored_health(lake: Lake, tmp_path: Path):
+    change = WriterChange("Apache Flink (job j1)", 7, lake.clock.now_ms() - 60_000, 5, 90 << 20, 1 << 20)
+    measured = assess(TableId.parse("lake.db.sick"), lake.runtime).measured
+    lake.runtime.ledger.put_health(replace(measured, writer_changes=(change,)))
+    page = tmp_path / "r.md"
+    text = " ".join(lake("report", "--markdown", str(page)).stdout.split())
+    sentence = "db.sick: Apache Flink (job j1) writes files of 1.0 MiB since"
+    assert sentence in text
+    assert "Writers that began to write small files" in page.read_text("utf-8")
+    [stored] = lake.json("report")["writer_changes"]
+    assert (stored["table"], stored["snapshot_id"], stored["commits"]) == ("lake.db.sick", 7, 5)

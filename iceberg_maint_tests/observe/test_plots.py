@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -12,7 +12,7 @@ from iceberg_maint_tests.observe.plots import MOST_LINES, Plot, draw, nice_maxim
 
 
 def lines_of(svg: str) -> list[str]:
-    root = ElementTree.fromstring(svg)
+    root = ET.fromstring(svg)
     return [e.attrib["points"] for e in root.iter("{http://www.w3.org/2000/svg}polyline")]
 
 
