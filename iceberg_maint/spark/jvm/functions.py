@@ -6,7 +6,7 @@ that applies Java functions makes no calls from Python. The `# Java:` comments s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -260,6 +260,23 @@ class JavaFunctions(MethodHandles):
             self.bind_first_to_reference(write, writer, writer_class),
         )
         return path, writer, self.as_interface("java.util.function.LongConsumer", consumer)
+
+    def element_of(self, items: Any) -> Any:
+        """A function: the element of a Java list at a position, which is given as text."""
+        # Java: text -> items.get(Integer.parseInt(text))
+        parse = self.lookup.findStatic(
+            self.class_of("java.lang.Integer"), "parseInt", self.type_of("int", "java.lang.String")
+        )
+        element = self.bound(items, "java.util.List", "get", "java.lang.Object", "int")
+        return self.as_interface("java.util.function.Function", self.compose(parse, element))
+
+    def picked(self, element_at: Any, positions: Sequence[int]) -> Any:
+        """The elements at these positions, by a function of `element_of`, as a `java.util.List`. The positions cross
+        as one text."""
+        if not positions:
+            return self.bridge.list(())
+        pattern = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
+        return self.to_list(pattern.splitAsStream(SEPARATOR.join(map(str, positions))).map(element_at))
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""

@@ -132,9 +132,11 @@ def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> lis
     functions = bridge.once(JavaFunctions)
     operation_id = new_operation_id()
     outputs: list[_Output] = []
+    specs = {p.group.spec_id: json_spec(bridge, table.java.specs()[p.group.spec_id]) for p in planned}
+    json_of = {spec_id: functions.task_file_json(spec) for spec_id, spec in specs.items()}
     for number, group_tasks in enumerate(planned):
-        spec = json_spec(bridge, table.java.specs()[group_tasks.group.spec_id])
-        [text] = functions.texts(group_tasks.tasks.stream().limit(1).map(functions.task_file_json(spec)))
+        first = group_tasks.tasks.stream().limit(1)
+        [text] = functions.texts(first.map(json_of[group_tasks.group.spec_id]))
         template = json.loads(text, parse_constant=_not_finite)
         for files in divided(group_tasks.group):
             location = new_location(table.java, group_tasks.tasks[0], len(outputs), operation_id)
