@@ -261,22 +261,23 @@ class JavaFunctions(MethodHandles):
         )
         return path, writer, self.as_interface("java.util.function.LongConsumer", consumer)
 
-    def element_of(self, items: Any) -> Any:
-        """A function: the element of a Java list at a position, which is given as text."""
+    def picked(self, items: Any, positions: Sequence[Sequence[int]]) -> list[Any]:
+        """The elements of a Java list at these positions, as a `java.util.List` for each sequence. The positions of a
+        list cross as one text."""
         # Java: text -> items.get(Integer.parseInt(text))
         parse = self.lookup.findStatic(
             self.class_of("java.lang.Integer"), "parseInt", self.type_of("int", "java.lang.String")
         )
         element = self.bound(items, "java.util.List", "get", "java.lang.Object", "int")
-        return self.as_interface("java.util.function.Function", self.compose(parse, element))
-
-    def picked(self, element_at: Any, positions: Sequence[int]) -> Any:
-        """The elements at these positions, by a function of `element_of`, as a `java.util.List`. The positions cross
-        as one text."""
-        if not positions:
-            return self.bridge.list(())
-        pattern = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-        return self.to_list(pattern.splitAsStream(SEPARATOR.join(map(str, positions))).map(element_at))
+        element_at = self.as_interface("java.util.function.Function", self.compose(parse, element))
+        split = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR).splitAsStream
+        in_list = self.bridge.jvm.java.util.stream.Collectors.toList()
+        return [
+            split(SEPARATOR.join(map(str, some))).map(element_at).collect(in_list)
+            if some
+            else self.bridge.list(())
+            for some in positions
+        ]
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""

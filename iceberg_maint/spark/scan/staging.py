@@ -84,16 +84,15 @@ def plan_tasks(
     numbers: dict[str, list[int]] = defaultdict(list)
     for number, location in enumerate(locations):
         numbers[location].append(number)
-    task_at = lambdas.element_of(batch_tasks)
-    result = []
+    members = []
     for group in batch.groups:
         paths = {f.path for f in group.files}
-        members = sorted(n for path in paths for n in numbers.get(path, ()))
-        _check_paths(batch, paths, [locations[n] for n in members])
-        is_whole = len(members) == len(locations)
-        result.append(GroupTasks(group, batch_tasks if is_whole else lambdas.picked(task_at, members)))
+        members.append(sorted(n for path in paths for n in numbers.get(path, ())))
+        _check_paths(batch, paths, [locations[n] for n in members[-1]])
     _check_deletes(lambdas, batch, batch_tasks)
-    return tuple(result)
+    is_whole = len(members) == 1 and len(members[0]) == len(locations)
+    lists = [batch_tasks] if is_whole else lambdas.picked(batch_tasks, members)
+    return tuple(GroupTasks(group, tasks) for group, tasks in zip(batch.groups, lists, strict=True))
 
 
 def _scan(lambdas: JavaFunctions, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
