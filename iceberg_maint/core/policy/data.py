@@ -66,7 +66,7 @@ class OutputSpec(StrEnum):
     CURRENT = "current"
 
 
-def _key(default: Any, doc: str, **limits: float) -> Any:
+def _key(default: Any, doc: str, **limits: float | str) -> Any:
     return field(default=default, metadata={"doc": doc, **limits})
 
 
@@ -229,6 +229,7 @@ class WindowsPolicy:
         "maximum number of partitions per batch (one commit); null: 10, and 100 in a batch of columnar rewrites with "
         "less than 128 MiB of input",
         minimum=1,
+        unset="10 or 100",
     )
     max_bytes_per_batch: int = _key(10 * GIBIBYTE, "maximum input bytes per batch", minimum=1)
     max_files_per_batch: int = _key(5000, "maximum number of input files per batch", minimum=2)
@@ -353,7 +354,8 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
     """One documented key of the policy. `configured_only`: no table property may set it. A writer to the
-    table must not decide which other locations belong to it."""
+    table must not decide which other locations belong to it. `unset`: what null stands for, "" if it turns the key
+    off."""
 
     name: str
     section: str | None
@@ -363,6 +365,7 @@ class PolicyKey:
     minimum: float | None
     maximum: float | None
     configured_only: bool = False
+    unset: str = ""
 
     @property
     def path(self) -> str:
@@ -387,6 +390,7 @@ def policy_keys() -> tuple[PolicyKey, ...]:
                     minimum=f.metadata.get("minimum"),
                     maximum=f.metadata.get("maximum"),
                     configured_only=bool(f.metadata.get("configured_only")),
+                    unset=str(f.metadata.get("unset", "")),
                 )
             )
     return tuple(keys)
