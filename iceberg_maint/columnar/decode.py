@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,18 @@ from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
 
 _BATCH_ROWS = 65_536
+_LINEAGE = frozenset({ROW_ID, LAST_UPDATED})
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedFile:
+    """The rows of a file as it has them. `sources` has the columns of the table among them, `positions` the deleted
+    rows, None if there are none."""
+
+    file: InputFile
+    rows: pa.Table
+    sources: Sequence[Source]
+    positions: np.ndarray[Any, Any] | None
 
 
 class Decoder:
@@ -37,17 +50,64 @@ class Decoder:
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
         self._positions = Positions(storage)
+        self._has_lineage = any(c.field_id in _LINEAGE for c in table.columns)
         self._last: (
             tuple[pa.Schema, Mapping[int, object], tuple[list[str] | None, Sequence[Source]]] | None
         ) = None
 
     def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
         """Returns the live rows of a file and the number of its deleted rows."""
+        return self._live_of(self.decoded(file, contents))
+
+    def decoded(self, file: InputFile, contents: pa.Buffer) -> DecodedFile:
+        """Returns the rows of a file for `live`."""
         parquet = self._open(file, contents)
         needed, sources = self._projection(file, parquet.schema_arrow)
         with _readable(file.path):
             rows = parquet.read(columns=needed, use_threads=False)
-        return self._live(file, rows, sources, 0, self._positions.of(file))
+        return DecodedFile(file, rows, sources, self._positions.of(file))
+
+    def live(self, files: Sequence[DecodedFile]) -> tuple[pa.Table, int]:
+        """Returns the live rows of files in their order and the number of their deleted rows. Consecutive files with
+        the same schema and without deletes are projected as one table: a call per column of each tiny file costs
+        more than the column."""
+        tables, deleted, run = [], 0, list[DecodedFile]()
+        for file in files:
+            if run and not (self._is_joinable(file) and file.sources is run[0].sources):
+                tables.append(self._joined(run))
+                run = []
+            if self._is_joinable(file):
+                run.append(file)
+            else:
+                table, count = self._live_of(file)
+                tables.append(table)
+                deleted += count
+        if run:
+            tables.append(self._joined(run))
+        return pa.concat_tables(tables), deleted
+
+    def _is_joinable(self, file: DecodedFile) -> bool:
+        """Whether no row of the file depends on its position or on the file's values in the manifest."""
+        return file.positions is None and not self._has_lineage
+
+    def _joined(self, run: Sequence[DecodedFile]) -> pa.Table:
+        """The rows of files of one projection."""
+        if len(run) == 1:
+            return self._live_of(run[0])[0]
+        rows = pa.concat_tables([f.rows for f in run])
+        if any(pa.types.is_dictionary(f.type) for f in rows.schema):
+            rows = rows.unify_dictionaries()
+        whole = DecodedFile(run[0].file, rows.combine_chunks(), run[0].sources, None)
+        try:
+            return self._live_of(whole)[0]
+        except WrongInputError:
+            # The error names the first file. Alone, the wrong file names itself.
+            for file in run:
+                self._live_of(file)
+            raise
+
+    def _live_of(self, file: DecodedFile) -> tuple[pa.Table, int]:
+        return self._live(file.file, file.rows, file.sources, 0, file.positions)
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
@@ -123,7 +183,7 @@ class Decoder:
         arrays = []
         for column, field, source in zip(self.table.columns, self.schema, sources, strict=True):
             found = _column(rows, source)
-            if column.field_id in {ROW_ID, LAST_UPDATED}:
+            if column.field_id in _LINEAGE:
                 found = _lineage(column.field_id, found, file, start)
             if column.required and found.null_count:
                 raise WrongInputError(f"{file.path}: the required column {column.path} has a null.")

@@ -93,7 +93,7 @@ class ParquetBytes:
         start = len(data) - TAIL_BYTES - int.from_bytes(data[-8:-4], "little")
         if start < len(MAGIC):
             raise MetadataError("the footer is longer than the file")
-        return cls(data, _struct(data[start:-TAIL_BYTES], 0))
+        return cls(data, _struct(data[start:-TAIL_BYTES]))
 
     @cached_property
     def rows(self) -> int:
@@ -204,7 +204,7 @@ class Chunk:
         start, size = get(self.struct, offset), get(self.struct, length)
         if start < len(MAGIC) or size <= 0 or start + size > len(self.data) - TAIL_BYTES:
             raise MetadataError("a page index is outside of its file")
-        return _struct(self.data[start : start + size], 0)
+        return _struct(self.data[start : start + size])
 
     def pages(self) -> tuple[Page, ...]:
         """The data pages, from their headers. Raises MetadataError for a page with a dictionary, a page with
@@ -233,8 +233,8 @@ class Chunk:
         return tuple(found)
 
 
-def _struct(data: memoryview, position: int) -> Struct:
-    return _read(Reader(data, position))
+def _struct(data: memoryview) -> Struct:
+    return _read(Reader(bytes(data)))
 
 
 def _read(reader: Reader) -> Struct:

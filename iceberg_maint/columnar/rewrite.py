@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.decode import Decoder
+from iceberg_maint.columnar.decode import DecodedFile, Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.page_splice import spliced_result
@@ -29,7 +29,9 @@ from iceberg_maint.columnar.task import (
 
 _DECODED_PER_BYTE = 6
 """Decoded bytes per compressed byte, before a file is decoded."""
-_CHUNK_ROWS = 65_536
+_CHUNK_ROWS = 8_192
+_CHUNK_BYTES = 1024 * 1024
+"""Rows, or bytes of files, that are copied into one table."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
 
 
@@ -76,29 +78,40 @@ def rewrite(task: RewriteTask) -> RewriteResult:
 
 
 class _Tables:
-    """Decoded tables in their order. Small ones are copied into one, because each chunk of each column costs a call."""
+    """Decoded files in their order. Small ones are copied into one table, because each chunk of each column costs a
+    call."""
 
-    def __init__(self) -> None:
-        self._parts: list[pa.Table] = []
-        self._small: list[pa.Table] = []
-        self._small_rows = 0
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._small: list[DecodedFile] = []
+        self._small_rows = self._small_bytes = 0
+        self._part_bytes = self._read_bytes = 0
+        self.parts: list[pa.Table] = []
+        self.deleted = 0
 
-    def add(self, table: pa.Table) -> None:
-        self._small.append(table)
-        self._small_rows += table.num_rows
-        if self._small_rows >= _CHUNK_ROWS:
-            self._copy()
+    def add(self, file: DecodedFile) -> None:
+        self._small.append(file)
+        self._small_rows += file.rows.num_rows
+        self._small_bytes += file.file.size_bytes
+        if self._small_rows >= _CHUNK_ROWS or self._small_bytes >= _CHUNK_BYTES:
+            self.copy()
 
-    def whole(self) -> pa.Table:
-        """All rows."""
-        self._copy()
-        return pa.concat_tables(self._parts).unify_dictionaries()
+    def copy(self) -> None:
+        """Adds the rows of the files that wait to `parts`."""
+        if not self._small:
+            return
+        table, deleted = self._decoder.live(self._small)
+        self.parts.append(table.unify_dictionaries().combine_chunks() if len(self._small) > 1 else table)
+        self.deleted += deleted
+        # A call costs as much as the decoding of two columns of a tiny file.
+        self._part_bytes += table.nbytes
+        self._read_bytes += self._small_bytes
+        self._small, self._small_rows, self._small_bytes = [], 0, 0
 
-    def _copy(self) -> None:
-        if len(self._small) > 1:
-            self._small = [pa.concat_tables(self._small).unify_dictionaries().combine_chunks()]
-        self._parts += self._small
-        self._small, self._small_rows = [], 0
+    @property
+    def decoded_per_byte(self) -> float:
+        """Decoded bytes per compressed byte of the parts."""
+        return self._part_bytes / max(1, self._read_bytes)
 
 
 class _Run:
@@ -199,21 +212,27 @@ class _Run:
         limit = self.task.memory_limit_bytes
         if self._input_bytes * _DECODED_PER_BYTE > limit:
             raise _ShortOfMemoryError
-        tables, decoded_bytes, read_bytes = _Tables(), 0, 0
+        tables = _Tables(decoder)
         for file in self.task.inputs:
-            table = self._decoded(decoder, file)
-            tables.add(table)
-            decoded_bytes += table.nbytes
-            read_bytes += file.size_bytes
-            expected = decoded_bytes * self._input_bytes / max(1, read_bytes)
-            # The encoded output and one row group of it, read again, come on top of the decoded rows.
-            if expected * 1.5 + 2 * self._input_bytes > limit:
-                raise _ShortOfMemoryError
-        if not self.task.inputs:
+            with self._clock.phase("read"):
+                contents = self._read(file)
+            with self._clock.phase("decode"):
+                tables.add(decoder.decoded(file, contents))
+            self._check_memory(tables)
+        with self._clock.phase("decode"):
+            tables.copy()
+        self._check_memory(tables)
+        if not tables.parts:
             return []
-        rows = tables.whole()
+        self._deleted += tables.deleted
+        rows = pa.concat_tables(tables.parts).unify_dictionaries()
         size = self._group_rows(rows.num_rows)
         return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+
+    def _check_memory(self, tables: _Tables) -> None:
+        # The encoded output and one row group of it, read again, come on top of the decoded rows.
+        if self._input_bytes * (1.5 * tables.decoded_per_byte + 2) > self.task.memory_limit_bytes:
+            raise _ShortOfMemoryError
 
     def _head(self, file: InputFile) -> pa.Buffer:
         """The contents of a file that is decoded later. They are kept until then, so a file is read once."""
@@ -223,14 +242,6 @@ class _Run:
     def _read(self, file: InputFile) -> pa.Buffer:
         contents = self._contents.pop(file.path, None)
         return self.storage.read(file.path) if contents is None else contents
-
-    def _decoded(self, decoder: Decoder, file: InputFile) -> pa.Table:
-        with self._clock.phase("read"):
-            contents = self._read(file)
-        with self._clock.phase("decode"):
-            table, deleted = decoder.table_of(file, contents)
-        self._deleted += deleted
-        return table
 
     def _streamed_groups(self, decoder: Decoder) -> Iterator[pa.Table]:
         """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a third

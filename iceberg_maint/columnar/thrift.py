@@ -30,70 +30,101 @@ class Reader:
     def struct(self) -> Struct:
         """The struct at the position. Raises ThriftError."""
         try:
-            return self._struct()
+            found, self.position = _struct(self.data, self.position)
         except (IndexError, RecursionError) as why:
             raise ThriftError(f"the struct ends outside of its bytes: {why}") from why
+        return found
 
-    def _struct(self) -> Struct:
-        fields: Struct = {}
-        number = 0
-        while header := self._byte():
-            kind, delta = header & 15, header >> 4
-            number = number + delta if delta else self._integer()
-            if number in fields:
-                raise ThriftError(f"field {number} occurs twice")
-            fields[number] = (kind, None if kind in (TRUE, FALSE) else self._value(kind))
-        return fields
 
-    def _byte(self) -> int:
-        value: int = self.data[self.position]
-        self.position += 1
-        return value
+# The functions return a value and the position after it. A call for each byte would take most of the time of a splice.
 
-    def _varint(self) -> int:
-        result = shift = 0
-        while True:
-            byte = self._byte()
-            result |= (byte & 127) << shift
-            if byte < 128:
-                return result
-            shift += 7
-            if shift > 63:
-                raise ThriftError("an integer has more than 64 bits")
 
-    def _integer(self) -> int:
-        raw = self._varint()
-        return (raw >> 1) ^ -(raw & 1)
-
-    def _bytes(self, size: int) -> bytes:
-        end = self.position + size
-        if end > len(self.data):
-            raise ThriftError(f"a value of {size} bytes ends after the last byte")
-        value = bytes(self.data[self.position : end])
-        self.position = end
-        return value
-
-    def _value(self, kind: int) -> Any:
+def _struct(data: Any, position: int) -> tuple[Struct, int]:
+    fields: Struct = {}
+    number = 0
+    while header := data[position]:
+        position += 1
+        kind, delta = header & 15, header >> 4
+        if delta:
+            number += delta
+        else:
+            number, position = _integer(data, position)
+        if number in fields:
+            raise ThriftError(f"field {number} occurs twice")
         if kind in _INTEGERS:
-            return self._integer()
-        if kind == BINARY:
-            return self._bytes(self._varint())
-        if kind == STRUCT:
-            return self._struct()
-        if kind in (LIST, SET):
-            header = self._byte()
-            size, element = header >> 4, header & 15
-            size = self._varint() if size == _LONG_LIST else size
-            if size > len(self.data) - self.position:
-                raise ThriftError(f"a list of {size} elements ends after the last byte")
-            if element in (TRUE, FALSE):
-                return element, list(self._bytes(size))
-            return element, [self._value(element) for _ in range(size)]
-        if kind == I8:
-            return self._byte()
-        if kind == DOUBLE:
-            return self._bytes(8)
-        raise ThriftError(f"type {kind} does not occur in Parquet's metadata")
+            raw = data[position]
+            position += 1
+            if raw > 127:
+                raw, position = _varint(data, position - 1)
+            fields[number] = (kind, (raw >> 1) ^ -(raw & 1))
+        elif kind == STRUCT:
+            value, position = _struct(data, position)
+            fields[number] = (STRUCT, value)
+        elif kind in (TRUE, FALSE):
+            fields[number] = (kind, None)
+        else:
+            value, position = _value(kind, data, position)
+            fields[number] = (kind, value)
+    return fields, position + 1
+
+
+def _varint(data: Any, position: int) -> tuple[int, int]:
+    result = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            return result, position
+        shift += 7
+        if shift > 63:
+            raise ThriftError("an integer has more than 64 bits")
+
+
+def _integer(data: Any, position: int) -> tuple[int, int]:
+    raw, position = _varint(data, position)
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _bytes(data: Any, position: int, size: int) -> tuple[bytes, int]:
+    end = position + size
+    if end > len(data):
+        raise ThriftError(f"a value of {size} bytes ends after the last byte")
+    return bytes(data[position:end]), end
+
+
+def _value(kind: int, data: Any, position: int) -> tuple[Any, int]:
+    if kind == BINARY:
+        size = data[position]
+        position += 1
+        if size > 127:
+            size, position = _varint(data, position - 1)
+        return _bytes(data, position, size)
+    if kind in _INTEGERS:
+        return _integer(data, position)
+    if kind == STRUCT:
+        return _struct(data, position)
+    if kind in (LIST, SET):
+        header = data[position]
+        position += 1
+        size, element = header >> 4, header & 15
+        if size == _LONG_LIST:
+            size, position = _varint(data, position)
+        if size > len(data) - position:
+            raise ThriftError(f"a list of {size} elements ends after the last byte")
+        if element in (TRUE, FALSE):
+            elements, position = _bytes(data, position, size)
+            return (element, list(elements)), position
+        values = []
+        for _ in range(size):
+            value, position = _value(element, data, position)
+            values.append(value)
+        return (element, values), position
+    if kind == I8:
+        return data[position], position + 1
+    if kind == DOUBLE:
+        return _bytes(data, position, 8)
+    raise ThriftError(f"type {kind} does not occur in Parquet's metadata")
 
 
 def encoded(fields: Struct) -> bytes:

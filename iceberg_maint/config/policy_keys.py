@@ -204,7 +204,8 @@ def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
         words += f" from {key.minimum:.12g} to {key.maximum:.12g}"
     elif key.minimum is not None:
         words += f" of at least {key.minimum:.12g}"
-    return words + (", or null for off" if optional else "")
+    off = ", or null" if key.unset else ", or null for off"
+    return words + (off if optional else "")
 
 
 def rule(path: str) -> str:

@@ -23,6 +23,7 @@ from iceberg_maint.report.formatting import (
     outcome_sentence,
     partitions_text,
     sentence,
+    setting,
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
@@ -217,7 +218,7 @@ def draw_cursors(console: Console, cursors: tuple[Cursor, ...]) -> None:
 
 def draw_policy(console: Console, values: Mapping[str, object], sources: Mapping[str, str]) -> None:
     """Draws effective policy values and their sources."""
-    rows = [[key, escape(number(value)), escape(sources[key])] for key, value in values.items()]
+    rows = [[key, escape(setting(key, value)), escape(sources[key])] for key, value in values.items()]
     draw_grid(console, _POLICY, rows)
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from iceberg_maint.core.model.ids import WHOLE_TABLE
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import policy_keys
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -45,6 +46,12 @@ def moment(time_ms: int) -> str:
         return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return f"{time_ms} ms"
+
+
+def setting(path: str, value: object) -> str:
+    """The value of a policy key. None becomes what it stands for."""
+    unset = next((k.unset for k in policy_keys() if k.path == path), "") if value is None else ""
+    return unset or number(value)
 
 
 def number(value: object) -> str:

@@ -19,6 +19,7 @@ from iceberg_maint.report.formatting import (
     moment,
     number,
     sentence,
+    setting,
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, write
@@ -232,5 +233,5 @@ def _draw_changed(console: Console, values: Mapping[str, object], sources: Mappi
     rest = counted(len(values) - len(changed), "policy key has its", "policy keys have their")
     console.print()
     for key, value in changed.items():
-        write(console, f"{key}: {escape(number(value))}  [dim](from {escape(sources[key])})[/]", "  ")
+        write(console, f"{key}: {escape(setting(key, value))}  [dim](from {escape(sources[key])})[/]", "  ")
     write(console, f"[dim]{rest} built-in value; --all shows them, and every metric[/]")

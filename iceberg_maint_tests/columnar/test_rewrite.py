@@ -265,6 +265,57 @@ def test_required_column_with_a_null_is_refused(tmp_path: Path) -> None:
         rewrite(task_of(tmp_path, schema_of(field(1, "n", "long", required=True)), [file]))
 
 
+def test_tiny_files_of_several_schemas_and_with_deletes_keep_rows_and_order(tmp_path: Path) -> None:
+    renamed = schema_of(field(1, "old", "long"), field(9, "dropped", "string"))
+    constant = replace(numbers(tmp_path, "constant.parquet", [8, 9]), constants={2: "p"})
+    deleted = numbers(tmp_path, "deleted.parquet", [5, 6, 7])
+    positions = tmp_path / "positions.parquet"
+    pq.write_table(pa.table({"file_path": [deleted.path], "pos": [1]}), positions)
+    reference = DeleteReference(DeleteKind.POSITION_FILE, str(positions), positions.stat().st_size)
+    files = [
+        numbers(tmp_path, "1.parquet", [0, 1]),
+        numbers(tmp_path, "2.parquet", [2, 3]),
+        write_file(tmp_path, "other.parquet", renamed, [{"old": 4, "dropped": "x"}]),
+        replace(deleted, deletes=(reference,)),
+        constant,
+        numbers(tmp_path, "3.parquet", [10]),
+    ]
+    table = schema_of(field(1, "n", "long"), field(2, "p", "string"))
+    result, found = rewritten(task_of(tmp_path, table, files))
+    assert result.proof.difference == ""
+    assert (result.proof.rows_in, result.proof.rows_deleted, result.proof.rows_out) == (11, 1, 10)
+    assert [row["n"] for row in found] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]
+    assert [row["n"] for row in found if row["p"] == "p"] == [8, 9]
+
+
+def test_tiny_files_of_one_schema_keep_their_own_row_ids(tmp_path: Path) -> None:
+    files = [
+        replace(numbers(tmp_path, f"{k}.parquet", [k]), first_row_id=100 * k, data_sequence_number=k + 1)
+        for k in range(3)
+    ]
+    result, found = rewritten(task_of(tmp_path, LONG, files, keep_row_lineage=True, format_version=3))
+    assert result.proof.difference == ""
+    assert [tuple(row.values()) for row in found] == [(0, 0, 1), (1, 100, 2), (2, 200, 3)]
+
+
+def test_tiny_file_that_breaks_a_rule_among_others_is_named(tmp_path: Path) -> None:
+    files = [numbers(tmp_path, f"{k}.parquet", [k]) for k in range(5)]
+    files[3] = write_file(tmp_path, "wrong.parquet", LONG, [{"n": None}])
+    with pytest.raises(WrongInputError, match=r"wrong\.parquet: the required column n has a null"):
+        rewrite(task_of(tmp_path, schema_of(field(1, "n", "long", required=True)), files))
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 100_000], ids=["table", "streaming"])
+def test_tiny_files_that_decode_to_more_than_the_memory_are_streamed(tmp_path: Path, memory: int) -> None:
+    text = schema_of(field(1, "s", "string"))
+    files = [write_file(tmp_path, f"{k}.parquet", text, [{"s": "x" * 9_000}] * 9) for k in range(9)]
+    assert sum(f.size_bytes for f in files) < 10_000
+    result, found = rewritten(task_of(tmp_path, text, files, memory_limit_bytes=memory))
+    assert result.proof.difference == ""
+    assert result.streamed is (memory == 100_000)
+    assert len(found) == 81
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "words"),
     [

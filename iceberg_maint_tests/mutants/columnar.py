@@ -34,6 +34,7 @@ def pages(name: str) -> tuple[str, ...]:
 
 
 DELETED = rewrite("rows_under_position_deletes_and_deletion_vectors_are_dropped")
+TINY = rewrite("tiny_files_of_several_schemas_and_with_deletes_keep_rows_and_order")
 LINEAGE = rewrite("row_ids_and_sequence_numbers_are_kept_and_materialised")
 STATED = rewrite("input_other_than_stated_is_refused")
 VECTOR = rewrite("deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused")
@@ -46,6 +47,9 @@ WRONG = pages("column_whose_source_states_wrong_statistics_is_encoded")
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     Mutant("deleted rows stay", DECODE, "if low == high:", "if low <= high:", DELETED),
+    Mutant("deleted rows of files that are joined stay", DECODE, "return file.positions is None and not self._has_lineage", "return not self._has_lineage", TINY),
+    Mutant("files with row ids are joined", DECODE, "return file.positions is None and not self._has_lineage", "return file.positions is None", rewrite("tiny_files_of_one_schema_keep_their_own_row_ids")),
+    Mutant("files of other schemas are joined", DECODE, "file.sources is run[0].sources", "True", TINY),
     Mutant("only one of two deletes of a file is applied", POSITIONS, "np.unique(np.concatenate(marks)) if marks", "np.unique(marks[0]) if marks", DELETED),
     Mutant("the checksum of a vector is not compared", POSITIONS, "if zlib.crc32(content) != crc:", "if False:", VECTOR),
     Mutant("the cardinality of a vector is not compared", POSITIONS, "if reference.record_count is not None and reference.record_count != len(found):", "if False:", VECTOR),
@@ -74,7 +78,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if rows >= pages * min_rows_per_page else', 'return "" if rows >= 0 else', RULE),
-    Mutant("the bytes of copied pages are not compared", CHECK, "if data[position : position + source.size] != source.pages_bytes:", "if False:", (SPLICE,)),
+    Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], source.pages_bytes):", "if False:", (SPLICE,)),
     Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
 )
 # fmt: on

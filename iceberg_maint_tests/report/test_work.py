@@ -19,7 +19,7 @@ from iceberg_maint.report.advice import Advice
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.console import draw_health
 from iceberg_maint.report.fleet import fleet
-from iceberg_maint.report.formatting import metric_value, number
+from iceberg_maint.report.formatting import metric_value, number, setting
 from iceberg_maint.report.work import work_of
 
 PROOF = Proof("full", True, 3422, 150, 150, "xxh64x2-1:0:0.0,0.0")
@@ -83,6 +83,12 @@ def test_advice_counts_the_partitions_of_the_next_run_not_all_that_are_due() -> 
 )
 def test_number_of_a_thousand_or_more_has_no_exponent(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_setting_without_a_value_is_off_or_what_null_stands_for() -> None:
+    assert setting("windows.max_partitions_per_batch", None) == "10 or 100"
+    assert setting("windows.max_partitions_per_batch", 1000) == "1,000"
+    assert setting("windows.max_partitions_per_hour", None) == "off"
 
 
 def test_metric_of_bytes_is_a_size() -> None:

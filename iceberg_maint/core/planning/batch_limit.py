@@ -69,7 +69,7 @@ def limited(windows: WindowsPolicy, limit: BatchSize | None) -> WindowsPolicy:
         windows,
         max_files_per_batch=min(windows.max_files_per_batch, max(2, limit.files)),
         max_bytes_per_batch=min(windows.max_bytes_per_batch, limit.input_bytes),
-        max_partitions_per_batch=min(windows.max_partitions_per_batch, limit.partitions),
+        max_partitions_per_batch=min(windows.partitions_per_batch, limit.partitions),
     )
 
 

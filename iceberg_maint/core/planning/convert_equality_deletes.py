@@ -154,7 +154,7 @@ def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
         joined = [*chunks[-1], unit] if chunks else []
         fits = (
             len({u.key_bytes for u in joined}) == 1
-            and sum(len(u.files) for u in joined) <= windows.max_partitions_per_batch
+            and sum(len(u.files) for u in joined) <= windows.partitions_per_batch
             and sum(u.file_count for u in joined) <= windows.max_files_per_batch
             and sum(u.key_work_bytes for u in joined) <= windows.max_bytes_per_batch
         )

@@ -109,7 +109,7 @@ def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
     """Returns whether the unit fits into one batch. Its bytes are key work, because a conversion reads only
     keys."""
     most_partitions = _least(
-        windows.max_partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
+        windows.partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
     )
     most_bytes = _least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
     return (

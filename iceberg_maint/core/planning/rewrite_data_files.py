@@ -310,10 +310,15 @@ def _chunks(
     for group, writer in written:
         marked = any(f.path in under for f in group.files), group.files[0].path in in_order, writer
         joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
+        input_bytes = sum(g.input_bytes for g in joined)
+        is_plain = writer.columnar and not any(marked[:2])
+        most_partitions = (
+            windows.partitions_per_columnar_batch(input_bytes) if is_plain else windows.partitions_per_batch
+        )
         fits = (
-            len({g.partition for g in joined}) <= windows.max_partitions_per_batch
+            len({g.partition for g in joined}) <= most_partitions
             and sum(len(g.files) for g in joined) <= windows.max_files_per_batch
-            and sum(g.input_bytes for g in joined) <= windows.max_bytes_per_batch
+            and input_bytes <= windows.max_bytes_per_batch
         )
         if joined and fits:
             chunks[open_chunk[marked]] = joined

@@ -236,7 +236,7 @@ def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]
         deletes += len(unit.deletes)
         size_bytes += unit.size_bytes
         fits = (
-            len(partitions) <= windows.max_partitions_per_batch
+            len(partitions) <= windows.partitions_per_batch
             and max(examined, deletes) <= windows.max_files_per_batch
             and size_bytes <= windows.max_bytes_per_batch
         )

@@ -20,6 +20,9 @@ from iceberg_maint.core.policy.housekeeping import (
 
 GIBIBYTE = 1024**3
 DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
+DEFAULT_PARTITIONS_PER_BATCH = 10
+PARTITIONS_PER_SMALL_BATCH = 100
+SMALL_BATCH_BYTES = 128 * 1024 * 1024
 
 
 class Mode(StrEnum):
@@ -63,7 +66,7 @@ class OutputSpec(StrEnum):
     CURRENT = "current"
 
 
-def _key(default: Any, doc: str, **limits: float) -> Any:
+def _key(default: Any, doc: str, **limits: float | str) -> Any:
     return field(default=default, metadata={"doc": doc, **limits})
 
 
@@ -221,9 +224,29 @@ class WindowsPolicy:
         None, "maximum number of partitions per hour and table", minimum=1
     )
     max_bytes_per_hour: int | None = _key(None, "maximum input bytes per hour and table", minimum=1)
-    max_partitions_per_batch: int = _key(10, "maximum number of partitions per batch (one commit)", minimum=1)
+    max_partitions_per_batch: int | None = _key(
+        None,
+        "maximum number of partitions per batch (one commit); null: 10, and 100 in a batch of columnar rewrites with "
+        "less than 128 MiB of input",
+        minimum=1,
+        unset="10 or 100",
+    )
     max_bytes_per_batch: int = _key(10 * GIBIBYTE, "maximum input bytes per batch", minimum=1)
     max_files_per_batch: int = _key(5000, "maximum number of input files per batch", minimum=2)
+
+    @property
+    def partitions_per_batch(self) -> int:
+        """The maximum number of partitions per batch."""
+        if self.max_partitions_per_batch is None:
+            return DEFAULT_PARTITIONS_PER_BATCH
+        return self.max_partitions_per_batch
+
+    def partitions_per_columnar_batch(self, input_bytes: int) -> int:
+        """The maximum number of partitions of a batch of columnar rewrites with this many input bytes. A commit costs
+        more than the rewrite of a tiny partition, and a small batch that loses its commit has wasted little."""
+        if self.max_partitions_per_batch is None and input_bytes < SMALL_BATCH_BYTES:
+            return PARTITIONS_PER_SMALL_BATCH
+        return self.partitions_per_batch
 
 
 class ForeignMode(StrEnum):
@@ -331,7 +354,8 @@ class Policy:
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
     """One documented key of the policy. `configured_only`: no table property may set it. A writer to the
-    table must not decide which other locations belong to it."""
+    table must not decide which other locations belong to it. `unset`: what null stands for, "" if it turns the key
+    off."""
 
     name: str
     section: str | None
@@ -341,6 +365,7 @@ class PolicyKey:
     minimum: float | None
     maximum: float | None
     configured_only: bool = False
+    unset: str = ""
 
     @property
     def path(self) -> str:
@@ -365,6 +390,7 @@ def policy_keys() -> tuple[PolicyKey, ...]:
                     minimum=f.metadata.get("minimum"),
                     maximum=f.metadata.get("maximum"),
                     configured_only=bool(f.metadata.get("configured_only")),
+                    unset=str(f.metadata.get("unset", "")),
                 )
             )
     return tuple(keys)

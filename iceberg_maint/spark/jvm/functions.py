@@ -6,7 +6,7 @@ that applies Java functions makes no calls from Python. The `# Java:` comments s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -260,6 +260,24 @@ class JavaFunctions(MethodHandles):
             self.bind_first_to_reference(write, writer, writer_class),
         )
         return path, writer, self.as_interface("java.util.function.LongConsumer", consumer)
+
+    def picked(self, items: Any, positions: Sequence[Sequence[int]]) -> list[Any]:
+        """The elements of a Java list at these positions, as a `java.util.List` for each sequence. The positions of a
+        list cross as one text."""
+        # Java: text -> items.get(Integer.parseInt(text))
+        parse = self.lookup.findStatic(
+            self.class_of("java.lang.Integer"), "parseInt", self.type_of("int", "java.lang.String")
+        )
+        element = self.bound(items, "java.util.List", "get", "java.lang.Object", "int")
+        element_at = self.as_interface("java.util.function.Function", self.compose(parse, element))
+        split = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR).splitAsStream
+        in_list = self.bridge.jvm.java.util.stream.Collectors.toList()
+        return [
+            split(SEPARATOR.join(map(str, some))).map(element_at).collect(in_list)
+            if some
+            else self.bridge.list(())
+            for some in positions
+        ]
 
     def stream(self, iterable: Any) -> Any:
         """A sequential stream over a Java `Iterable`."""

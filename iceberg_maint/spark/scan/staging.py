@@ -6,6 +6,7 @@ under an id. A relation with that id reads only these tasks, each with its delet
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -79,14 +80,19 @@ def plan_tasks(
     batch_tasks = _scan(lambdas, table, batch, partitions_filter(bridge, table, batch), column_stats)
     if batch_tasks.size() < len(batch.paths()):
         batch_tasks = _scan(lambdas, table, batch, None, column_stats)
-    result = []
+    locations = lambdas.texts(batch_tasks.stream().map(lambdas.task_location))
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, location in enumerate(locations):
+        numbers[location].append(number)
+    members = []
     for group in batch.groups:
-        paths = [f.path for f in group.files]
-        tasks = lambdas.to_list(batch_tasks.stream().filter(lambdas.task_location_in(paths)))
-        _check_paths(batch, paths, lambdas.texts(tasks.stream().map(lambdas.task_location)))
-        _check_deletes(lambdas, batch, group, tasks)
-        result.append(GroupTasks(group, tasks))
-    return tuple(result)
+        paths = {f.path for f in group.files}
+        members.append(sorted(n for path in paths for n in numbers.get(path, ())))
+        _check_paths(batch, paths, [locations[n] for n in members[-1]])
+    _check_deletes(lambdas, batch, batch_tasks)
+    is_whole = len(members) == 1 and len(members[0]) == len(locations)
+    lists = [batch_tasks] if is_whole else lambdas.picked(batch_tasks, members)
+    return tuple(GroupTasks(group, tasks) for group, tasks in zip(batch.groups, lists, strict=True))
 
 
 def _scan(lambdas: JavaFunctions, table: Any, batch: Batch, pruning: Any | None, column_stats: bool) -> Any:
@@ -96,7 +102,7 @@ def _scan(lambdas: JavaFunctions, table: Any, batch: Batch, pruning: Any | None,
     )
 
 
-def _check_paths(batch: Batch, planned: list[str], scanned: list[str]) -> None:
+def _check_paths(batch: Batch, planned: set[str], scanned: list[str]) -> None:
     duplicates: list[str] = []
     if len(scanned) != len(set(scanned)):
         duplicates = sorted({p for p in scanned if scanned.count(p) > 1})
@@ -106,7 +112,7 @@ def _check_paths(batch: Batch, planned: list[str], scanned: list[str]) -> None:
             f"{batch.table}: data file {duplicates[0]} is referenced twice by snapshot {batch.snapshot_id}",
             "remove the second reference; a rewrite would turn its rows into real duplicates.",
         )
-    missing = set(planned) - set(scanned)
+    missing = planned - set(scanned)
     if missing:
         raise StaleBatchError(
             f"{batch.table}: {len(missing)} planned files are not in snapshot {batch.snapshot_id}, "
@@ -114,14 +120,16 @@ def _check_paths(batch: Batch, planned: list[str], scanned: list[str]) -> None:
         )
 
 
-def _check_deletes(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
+def _check_deletes(lambdas: JavaFunctions, batch: Batch, tasks: Any) -> None:
     """Checks that the scan applies the planned deletes, no more and no fewer. A rewrite of position deletes
     applies no equality deletes."""
+    planned: dict[str, InputFile] = {f.path: f for g in batch.groups for f in g.files if f.delete_files}
+    if not planned and not batch.equality_deletes and tasks.stream().allMatch(lambdas.has_no_deletes):
+        return
     tasks_with_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_no_deletes.negate()))
     if not isinstance(batch.work, RewritePositionDeleteFiles):
         _check_equality_deletes(batch, lambdas.equality_delete_paths(tasks_with_deletes))
-        _check_equality_delete_counts(lambdas, batch, group, tasks)
-    planned: dict[str, InputFile] = {f.path: f for f in group.files if f.delete_files}
+        _check_equality_delete_counts(lambdas, batch, tasks)
     paths = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_location))
     texts = lambdas.texts(tasks_with_deletes.stream().map(lambdas.task_position_deletes))
     applied = {
@@ -155,14 +163,17 @@ def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
         )
 
 
-def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, group: FileGroup, tasks: Any) -> None:
+def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, tasks: Any) -> None:
     """Checks that every equality delete of the batch applies to each task that it reaches by scope and sequence
     number. A delete that a task lacks would be dropped unapplied, and its rows would come back."""
     if not batch.equality_deletes:
         return
     reach = PlannedReach(batch.equality_deletes)
-    scope = group.spec_id, group.partition
-    planned = {f.path: reach.count(scope, f.data_sequence_number) for f in group.files}
+    planned = {
+        f.path: reach.count((group.spec_id, group.partition), f.data_sequence_number)
+        for group in batch.groups
+        for f in group.files
+    }
     paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     counts = lambdas.texts(tasks.stream().map(lambdas.task_equality_delete_count))
     for path, count in sorted(zip(paths, map(int, counts), strict=True)):

@@ -92,16 +92,16 @@ def files_of_batch(
 ) -> BatchFiles:
     """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
-    sources = bridge.list(())
+    tasks = bridge.list(())
     deletes: dict[FileIdentity, Any] = dict(delete_files)
     for group_tasks in planned:
         if not keeps_data_files(batch.work):
-            files = group_tasks.tasks.stream().map(java_functions.task_file)
-            sources.addAll(java_functions.to_list(files))
+            tasks.addAll(group_tasks.tasks)
         if any(f.delete_files for f in group_tasks.group.files):
             task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
             others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
             deletes |= {identity_of(d): d for d in bridge.iterate(others)}
+    sources = java_functions.to_list(tasks.stream().map(java_functions.task_file))
     return BatchFiles(sources, list(deletes.values()), outputs)
 
 

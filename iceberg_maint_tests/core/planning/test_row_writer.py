@@ -15,10 +15,11 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
+from iceberg_maint.core.planning.batch_limit import BatchSize, limited
 from iceberg_maint.core.planning.inputs import RowWriter
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.work import RewriteDataFiles
-from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy
+from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy, WindowsPolicy
 from iceberg_maint_tests.support.core.values import (
     BY_P,
     data,
@@ -50,6 +51,36 @@ def planned(
         table.state, uncommon_types=types or {}, properties=properties or {}, current_spec_id=spec_id
     )
     return plan(replace(table, state=state), policy_of(rewrite_policy(strategy=strategy, **keys)))
+
+
+@pytest.mark.parametrize(
+    ("windows", "strategy", "size", "batches"),
+    [
+        (WindowsPolicy(), COLUMNAR, 1, [100, 5]),
+        (WindowsPolicy(), COLUMNAR, 10, [12] * 8 + [9]),
+        (WindowsPolicy(), COLUMNAR, 15, [10] * 10 + [5]),
+        (WindowsPolicy(), NATIVE, 1, [10] * 10 + [5]),
+        (WindowsPolicy(max_partitions_per_batch=50), COLUMNAR, 1, [50, 50, 5]),
+        (WindowsPolicy(max_partitions_per_batch=50), COLUMNAR, 15, [50, 50, 5]),
+    ],
+)
+def test_small_batch_of_columnar_rewrites_holds_more_partitions_unless_the_policy_sets_a_cap(
+    monkeypatch: pytest.MonkeyPatch,
+    windows: WindowsPolicy,
+    strategy: RewriteStrategy,
+    size: int,
+    batches: list[int],
+) -> None:
+    monkeypatch.setattr("iceberg_maint.core.policy.data.SMALL_BATCH_BYTES", 650)
+    files = [f for p in range(105) for f in small(5, size, partition=f"p={p:03}")]
+    windows = replace(windows, max_partitions_per_run=None)
+    found = plan(table_of(files), policy_of(rewrite_policy(strategy=strategy), windows))
+    assert [len(b.partitions) for b in found.batches] == batches
+
+
+def test_batches_after_a_conflict_hold_no_more_partitions_than_the_ordinary_cap() -> None:
+    assert limited(WindowsPolicy(), BatchSize(2000, 1000, 40)).max_partitions_per_batch == 10
+    assert limited(WindowsPolicy(), BatchSize(2000, 1000, 4)).max_partitions_per_batch == 4
 
 
 def writers(found: Plan) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipimport
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, bins, package_zip
+from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, Runner, bins, package_zip
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, local_path, rewrite_task
 
@@ -59,6 +60,14 @@ def test_bins_large_tasks_are_alone_and_small_ones_share() -> None:
 
 def test_bins_of_tasks_without_bytes_are_not_empty() -> None:
     assert bins([0, 0, 0], 2) == [[0, 1, 2]]
+
+
+def test_spark_task_leaves_no_importer_of_a_zip_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark lets each importer read its zip file again before the next Spark task."""
+    archive = str(package_zip(tmp_path))
+    monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
+    assert list(Runner(lambda task, _: task.upper())([[(0, "a"), (1, "b")]])) == [(0, "A"), (1, "B")]
+    assert not [p for p, i in sys.path_importer_cache.items() if isinstance(i, zipimport.zipimporter)]
 
 
 def test_rows_that_arrow_cannot_rewrite_are_unsupported(

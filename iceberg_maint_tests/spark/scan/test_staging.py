@@ -85,6 +85,19 @@ def test_staged_leaves_nothing_behind(shop: Workshop) -> None:
     assert shop.bridge.iceberg.spark.ScanTaskSetManager.get().fetchTasks(table, group_id) is None
 
 
+def test_plan_tasks_groups_of_several_partitions_have_their_own_files(shop: Workshop) -> None:
+    name = shop.new_name("staging")
+    shop.sql(f"create table {name} (id int, cat string) using iceberg partitioned by (cat)")
+    for number in range(3):
+        shop.sql(f"insert into {name} values ({number}, 'a'), ({number}, 'b'), ({number}, 'c')")
+    batch = shop.batch(name)
+    planned = plan(shop, batch)
+    files = [[str(t.file().location()) for t in shop.bridge.iterate(p.tasks)] for p in planned]
+    assert [p.group for p in planned] == list(batch.groups)
+    assert [len(paths) for paths in files] == [3, 3, 3]
+    assert [set(paths) for paths in files] == [{f.path for f in g.files} for g in batch.groups]
+
+
 def test_plan_tasks_file_that_is_not_in_the_snapshot_is_stale(shop: Workshop) -> None:
     batch = shop.batch(two_files(shop))
     gone = replace(batch.groups[0].files[0], path="file:/nowhere/gone.parquet")

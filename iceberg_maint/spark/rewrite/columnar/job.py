@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from zipimport import zipimporter
 
 import iceberg_maint
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
@@ -65,11 +66,11 @@ def run_tasks(bridge: Bridge, worker: Worker, tasks: Sequence[str], sizes: Seque
     context = bridge.spark.sparkContext
     members = bins(sizes, int(context.defaultParallelism))
     parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
-    results = dict(_rdd(bridge, parts, _Runner(worker)).collect())
+    results = dict(_rdd(bridge, parts, Runner(worker)).collect())
     return [results[index] for index in range(len(tasks))]
 
 
-class _Runner:
+class Runner:
     """The function of a Spark task."""
 
     def __init__(self, worker: Worker) -> None:
@@ -84,6 +85,7 @@ class _Runner:
             for index, task in part:
                 yield index, self._worker(task, attempt)
         _release_memory()
+        _forget_zip_importers()
 
 
 def _release_memory() -> None:
@@ -92,10 +94,19 @@ def _release_memory() -> None:
         pyarrow.default_memory_pool().release_unused()
 
 
+def _forget_zip_importers() -> None:
+    """PySpark invalidates all importers of a worker before each Spark task. An importer of a zip file then reads the
+    whole directory of `pyspark.zip` again, and there is one for each of its folders: 0.1 s of CPU per Spark task. An
+    import makes a new importer, for which Python keeps the directory."""
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            sys.path_importer_cache.pop(path, None)
+
+
 _worker_lock = threading.Lock()
 
 
-def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: _Runner) -> Any:
+def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner) -> Any:
     """The job's RDD. Its workers have WORKER_ENVIRONMENT. On a local master they run this process's interpreter. By
     default they run the `python3` of the path, which may not have this program."""
     context = bridge.spark.sparkContext

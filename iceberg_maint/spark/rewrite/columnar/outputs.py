@@ -27,18 +27,24 @@ def divided(group: FileGroup) -> list[list[InputFile]]:
     return parts
 
 
-def new_location(table: Any, task: Any, number: int, operation_id: str) -> str:
-    """A location for the rows of a Java scan task's partition, named as Iceberg's `OutputFileFactory` names files:
-    partition, task, operation, count."""
-    name = f"{number:05d}{_ATTEMPT}{operation_id}-00001.parquet"
-    file = task.file()
-    spec = table.specs()[file.specId()]
-    provider = table.locationProvider()
-    if spec.isUnpartitioned():
-        location = provider.newDataLocation(name)
-    else:
-        location = provider.newDataLocation(spec, file.partition(), name)
-    return str(table.io().newOutputFile(location).location())
+class NewLocations:
+    """Locations of new data files of a Java table, named as Iceberg's `OutputFileFactory` names files: partition,
+    task, operation, count."""
+
+    def __init__(self, table: Any, operation_id: str) -> None:
+        self._operation_id = operation_id
+        self._provider, self._io = table.locationProvider(), table.io()
+        self._specs = {int(i): (spec, bool(spec.isUnpartitioned())) for i, spec in table.specs().items()}
+
+    def __call__(self, file: Any, spec_id: int, number: int) -> str:
+        """Returns the location of an output file with the partition of a Java data file."""
+        name = f"{number:05d}{_ATTEMPT}{self._operation_id}-00001.parquet"
+        spec, is_unpartitioned = self._specs[spec_id]
+        if is_unpartitioned:
+            location = self._provider.newDataLocation(name)
+        else:
+            location = self._provider.newDataLocation(spec, file.partition(), name)
+        return str(self._io.newOutputFile(location).location())
 
 
 def new_operation_id() -> str:

@@ -24,10 +24,9 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
-from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import Workers, run_tasks
-from iceberg_maint.spark.rewrite.columnar.outputs import divided, new_location, new_operation_id
+from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, new_operation_id
 from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.spark.scan.staging import GroupTasks
@@ -129,15 +128,15 @@ class _Output:
 
 def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[_Output]:
     """The output files of all groups."""
-    functions = bridge.once(JavaFunctions)
-    operation_id = new_operation_id()
+    new_location = NewLocations(table.java, new_operation_id())
+    specs = {i: json_spec(bridge, table.java.specs()[i]) for i in {p.group.spec_id for p in planned}}
+    to_json = bridge.iceberg.ContentFileParser.toJson
     outputs: list[_Output] = []
     for number, group_tasks in enumerate(planned):
-        spec = json_spec(bridge, table.java.specs()[group_tasks.group.spec_id])
-        [text] = functions.texts(group_tasks.tasks.stream().limit(1).map(functions.task_file_json(spec)))
-        template = json.loads(text, parse_constant=_not_finite)
+        file = group_tasks.tasks.get(0).file()
+        template = json.loads(to_json(file, specs[group_tasks.group.spec_id]), parse_constant=_not_finite)
         for files in divided(group_tasks.group):
-            location = new_location(table.java, group_tasks.tasks[0], len(outputs), operation_id)
+            location = new_location(file, group_tasks.group.spec_id, len(outputs))
             outputs.append(_Output(location, number, template, files))
     return outputs
 

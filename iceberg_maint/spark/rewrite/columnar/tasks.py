@@ -53,6 +53,7 @@ class TaskMaker:
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = self._modes()
         self._memory_bytes = task_memory_bytes(bridge)
+        self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
         self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
         for delete in deletes:
@@ -107,12 +108,11 @@ class TaskMaker:
             return int(given.get(f"write.parquet.{name}", default))
 
         table_bytes = int(given.get(ROW_GROUP_PROPERTY, defaults.row_group_bytes))
-        parallelism = int(self._bridge.spark.sparkContext.defaultParallelism)
         level = given.get("write.parquet.compression-level")
         return Encoding(
             codec=given.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower(),
             level=None if level is None else int(level),
-            row_group_bytes=row_group_bytes(group_bytes, parallelism, table_bytes),
+            row_group_bytes=row_group_bytes(group_bytes, self._parallelism, table_bytes),
             page_bytes=number("page-size-bytes", defaults.page_bytes),
             page_row_limit=number("page-row-limit", defaults.page_row_limit),
             dictionary_bytes=number("dict-size-bytes", defaults.dictionary_bytes),
