@@ -178,6 +178,10 @@ test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD an
 	$(PROMTOOL) test rules iceberg_maint_tests/telemetry/rules_test.yaml
 	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
 
+.PHONY: test-audit
+test-audit: setup  ## 10,000 audit records on disk and S3 with deaths and damage, which is named (AUDIT="--only s3")
+	$(PY) -m iceberg_maint_tests.audit $(AUDIT)
+
 # A real Alertmanager: Debian's package has this name, a release of the project is `alertmanager`.
 ALERTMANAGER := prometheus-alertmanager
 

@@ -165,7 +165,7 @@ def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
         faults += _link_faults(previous, entry, expected)
         entries.append(entry)
         previous, expected = entry, sequence + 1
-    pruned = next((e for e in reversed(entries) if e.kind is Kind.PRUNED), None)
+    pruned = next((e for e in reversed(entries) if is_anchor(e)), None)
     first_kept = 1 if pruned is None else pruned.body["first_kept"]
     for place, (first, end) in reversed(gaps.items()):
         faults[place : place + 1] = [_gap(max(first, first_kept), end)] if end > first_kept else []
@@ -173,11 +173,18 @@ def verify(files: Iterable[tuple[str, bytes]]) -> Verdict:
     return Verdict(tuple(entries), tuple(faults), tuple(open_intents(entries)), first_kept - 1)
 
 
+def is_anchor(entry: Entry) -> bool:
+    """Whether the entry says which entry retention keeps as the first. One that names itself or a later entry does
+    not: it was not written by retention."""
+    first_kept = entry.body.get("first_kept")
+    return entry.kind is Kind.PRUNED and type(first_kept) is int and 1 < first_kept < entry.sequence
+
+
 def _anchor_faults(entries: Iterable[Entry], pruned: Entry | None) -> Iterator[Fault]:
     if pruned is None:
         return
     for entry in entries:
-        if entry.sequence == pruned.body["first_kept"] and entry.previous != pruned.body["previous"]:
+        if entry.sequence == pruned.body["first_kept"] and entry.previous != pruned.body.get("previous"):
             yield Fault(
                 FaultKind.REPLACED,
                 entry_file_name(entry.sequence),

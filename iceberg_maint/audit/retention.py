@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.audit.chain import Entry, parse
+from iceberg_maint.audit.chain import Entry, entry_file_name, is_anchor, parse
 from iceberg_maint.audit.folder import Folder
 
 DAY_MS = 86_400_000
@@ -55,7 +55,22 @@ def removal(folder: Folder, before_ms: int) -> Removal | None:
     if last is None or len(old) < LEAST_ENTRIES:
         return None
     kept = _read(folder, names[len(old)], last)
+    _check_front(folder, names)
     return Removal(tuple(old), kept.sequence, kept.previous, before_ms)
+
+
+def _check_front(folder: Folder, names: list[str]) -> None:
+    """Raises ValueError if entries before the first one are gone that retention did not remove. An entry of a new
+    retention would excuse them."""
+    if names[0] == entry_file_name(1):
+        return
+    for name in reversed(names):
+        entry = _read(folder, name, None)
+        if is_anchor(entry):
+            if entry_file_name(entry.body["first_kept"]) >= names[0]:
+                return
+            break
+    raise ValueError(f"the entries before {names[0]} are gone, and no retention removed them")
 
 
 def _read(folder: Folder, name: str, last: Entry | None) -> Entry:

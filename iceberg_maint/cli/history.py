@@ -39,6 +39,12 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
         records = audited_records(session, table)[:limit]
     else:
         records = runtime.ledger.records(table, limit)
+        if table is not None and not records and session.config().audit is not None:
+            from iceberg_maint.cli.audit import audited_records
+
+            records = audited_records(session, table)[:limit]
+            if records:
+                session.say(f"{table}: the ledger has no records. These are from the audit log.")
     if name is not None and not records:
         runtime.find(name)
     session.emit(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.audit.chain import Fault, FaultKind, Kind, entry_file_name, parse
+from iceberg_maint.audit.chain import Fault, FaultKind, Kind, entry_file_name, next_entry, parse
 from iceberg_maint.audit.folder import Folder, LocalFolder, StoreFolder
 from iceberg_maint.audit.log import AuditLog
 from iceberg_maint.audit.retention import KEPT_ENTRIES, LEAST_ENTRIES, MOST_ENTRIES
@@ -210,3 +210,34 @@ def test_files_on_disk_are_removed(kind: str, tmp_path: Path, old: Log) -> None:
     log_of(real, ledger).prune(TABLE, UUID)
     assert real.names() == [entry_file_name(n) for n in range(139, 202)]
     assert faults(real, ledger) == []
+
+
+@pytest.mark.parametrize("pruned_before", [False, True])
+def test_front_that_was_cut_is_not_made_right_by_the_next_retention(
+    pruned_before: bool, old: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, ledger = old
+    if pruned_before:
+        log_of(folder, ledger).prune(TABLE, UUID)
+        work(folder, ledger, range(101, 131))
+    first = folder.names()[0]
+    del folder.files[first]
+    before = dict(folder.files)
+    log_of(folder, ledger).prune(TABLE, UUID)
+    assert folder.files == before
+    assert "the entries before" in caplog.text
+    assert [(f.kind, f.name) for f in faults(folder, ledger)] == [(FaultKind.MISSING, first)]
+
+
+@pytest.mark.parametrize("first_kept", [999, "139", None])
+def test_retention_entry_that_names_a_later_entry_or_no_number_excuses_nothing(
+    first_kept: object, old: Log
+) -> None:
+    folder, ledger = old
+    last = parse(folder.files[folder.names()[-1]])
+    body = {"table": TABLE, "first_kept": first_kept, "previous": "0" * 64}
+    forged = next_entry(last, Kind.PRUNED, "before/999", ledger.now, body)
+    folder.files[entry_file_name(forged.sequence)] = forged.to_bytes()
+    del folder.files[entry_file_name(1)]
+    verdict = log_of(folder, ledger).read(UUID)
+    assert [(f.kind, f.name) for f in verdict.faults] == [(FaultKind.MISSING, entry_file_name(1))]

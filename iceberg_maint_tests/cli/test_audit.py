@@ -53,6 +53,18 @@ def test_history_reads_the_same_records_from_the_log(audited: Lake) -> None:
     assert sorted(shown, key=lambda r: r["record_id"]) == sorted(ledger, key=lambda r: r["record_id"])
 
 
+def test_history_reads_the_log_where_the_ledger_lost_its_rows(
+    audited: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited("run", SICK)
+    ledger = audited.json("history", SICK)["records"]
+    monkeypatch.setattr(audited.runtime.ledger, "records", lambda *_: ())
+    result = audited("history", SICK, "--json")
+    shown = json.loads(result.stdout)["records"]
+    assert sorted(r["record_id"] for r in shown) == sorted(r["record_id"] for r in ledger)
+    assert "the ledger has no records. These are from the audit log." in result.stderr
+
+
 def test_edited_entry_is_named_and_exits_1(audited: Lake) -> None:
     audited("run", SICK)
     changed = entries(audited)[0]

@@ -1111,4 +1111,29 @@ REMOVING = (
             "telemetry/test_ledger_totals.py::test_counter_that_appears_later_is_zero_until_every_scrape_has_seen_it",
         ),
     ),
+    Regression(
+        "audit-retention-hides-a-cut",
+        "found in review",
+        "A writer cuts the front of the audit log. The next retention excuses the missing entries by its own entry",
+        "Retention keeps everything if entries before the first one are gone that no retention removed",
+        off(
+            "audit/retention.py",
+            "    _check_front(folder, names)\n",
+            "",
+            "audit/test_retention.py::test_front_that_was_cut_is_not_made_right_by_the_next_retention",
+        ),
+    ),
+    Regression(
+        "audit-forged-retention",
+        "found in review",
+        "An entry of retention names a later entry than itself, and `audit verify` excuses every missing entry, or ends "
+        "with a traceback because it names no number",
+        "Only an entry that names an earlier one excuses missing entries",
+        off(
+            "audit/chain.py",
+            " and type(first_kept) is int and 1 < first_kept < entry.sequence",
+            "",
+            "audit/test_retention.py::test_retention_entry_that_names_a_later_entry_or_no_number_excuses_nothing",
+        ),
+    ),
 )
