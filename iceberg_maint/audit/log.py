@@ -196,8 +196,12 @@ class AuditLog:
             # The ledger and the end of the log have no record in common: the whole log decides.
             whole = self.read(table_uuid)
             tail.record_ids |= {e.subject for e in whole.entries if e.kind is Kind.RECORD}
-        since_ms = self._since_ms(tail)
-        return [r for r in reversed(records) if r.record_id not in tail.record_ids and r.ended_ms >= since_ms]
+        if tail.since_ms is not None:
+            known = [n for n, r in enumerate(records) if r.record_id in tail.record_ids]
+            # Without a record in common only the time shows which records the log had.
+            since_ms = self._since_ms(tail)
+            records = records[: known[-1]] if known else [r for r in records if r.ended_ms >= since_ms]
+        return [r for r in reversed(records) if r.record_id not in tail.record_ids]
 
     def _since_ms(self, tail: _Tail) -> int:
         """The time since when the log lacks a record that it does not have. It had earlier ones, and removed them.

@@ -49,6 +49,7 @@ class IcebergAuditTable:
     def __init__(self, name: TableId, properties: Mapping[str, str]) -> None:
         self._name = name
         self._properties = dict(properties)
+        self._read: Table | None = None
 
     @cached_property
     def _catalog(self) -> Catalog:
@@ -60,10 +61,11 @@ class IcebergAuditTable:
             return str(self._table().metadata.table_uuid)
 
     def ends(self) -> dict[str, ChainEnd]:
-        """Reads three columns of the table."""
+        """Reads three columns of the table. The next appends are commits on this snapshot."""
         ends: dict[str, ChainEnd] = {}
         with _failures(self._name):
-            scan = self._table().scan(selected_fields=("chain", "sequence", "entry_hash"))
+            self._read = self._table()
+            scan = self._read.scan(selected_fields=("chain", "sequence", "entry_hash"))
             for batch in scan.to_arrow_batch_reader():
                 for row in batch.to_pylist():
                     end = ends.get(row["chain"])
@@ -72,9 +74,11 @@ class IcebergAuditTable:
         return ends
 
     def append(self, rows: Sequence[AuditRow]) -> None:
-        """Appends the rows by one commit."""
+        """Appends the rows by one commit on the snapshot whose ends were read, or on the last append."""
         with _failures(self._name):
-            table = self._table()
+            table = self._read or self._table()
+            # After a conflict PyIceberg would append the rows to the commit of another process, which may have them.
+            table.metadata.properties["commit.retry.num-retries"] = "0"
             table.append(pa.Table.from_pylist(list(map(_values, rows)), schema=table.schema().as_arrow()))
 
     def _table(self) -> Table:

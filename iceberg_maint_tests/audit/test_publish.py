@@ -104,6 +104,22 @@ def test_publication_that_dies_at_any_append_leaves_no_gap_and_no_double(
     assert lake.rows() == lake.all_entries()
 
 
+def test_append_on_the_commit_of_another_process_is_refused_and_no_double(lake: Lake) -> None:
+    """A publication was paused until its lease had expired, and another one copied the same entries."""
+    lake.table.open()
+    ends = lake.table.ends()
+    other = IcebergAuditTable(NAME, lake.properties)
+    publish(lake.log, CHAINS, other)
+
+    class Paused(DyingTable):
+        def ends(self) -> Mapping[str, ChainEnd]:
+            return ends
+
+    with pytest.raises(IcebergMaintError, match="ICM-158"):
+        publish(lake.log, CHAINS, Paused(lake.table, dies_at=99, after=False))
+    assert lake.rows() == lake.all_entries()
+
+
 def test_chain_of_the_audit_table_itself_is_omitted(lake: Lake) -> None:
     own = lake.table.open()
     lake.folders[own], lake.ledgers[own] = MemoryFolder(), AgingLedger()

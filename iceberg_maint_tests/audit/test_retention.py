@@ -129,6 +129,14 @@ def test_ledger_with_older_records_only_appends_none_of_them(old: Log) -> None:
     assert len(folder.files) == entries
 
 
+def test_record_of_a_machine_whose_clock_is_days_behind_is_appended(old: Log) -> None:
+    folder, ledger = old
+    log_of(folder, ledger).prune(TABLE, UUID)
+    ledger.stored.append(replace(record_number(999), started_ms=DAY_MS, ended_ms=DAY_MS))
+    assert log_of(folder, ledger).settle(TABLE, UUID)
+    assert log_of(folder, ledger).read(UUID).entries[-1].subject == "r999"
+
+
 @pytest.mark.parametrize("removed", [0, 1, 137])
 def test_run_that_dies_in_a_removal_leaves_no_fault_and_the_next_one_goes_on(old: Log, removed: int) -> None:
     folder, ledger = old
