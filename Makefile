@@ -294,6 +294,11 @@ screenshots: setup  ## take the pictures of the real UI used in the docs, in dar
 	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/screenshots.txt
 	$(PY) docs/screenshots.py --url http://127.0.0.1:$(PORT)
 
+.PHONY: report-pictures
+report-pictures: setup  ## take the pictures of report and assessment, of `make run` and of a sick lake in sick/ (needs Chromium)
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/screenshots.txt
+	$(PY) docs/report_pictures.py --maintained $(DATA)/iceberg_maint.yaml --sick sick/iceberg_maint.yaml
+
 .PHONY: jars
 jars: setup  ## fetch and verify the jars again
 	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE)

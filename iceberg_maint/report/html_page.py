@@ -39,7 +39,9 @@ polyline { fill: none; stroke: var(--bar); stroke-width: 2; vector-effect: non-s
   .bar span { overflow-wrap: anywhere; } .bars svg { grid-column: 1 / -1; grid-row: 2; } }
 @media print { :root { --ink: #000; --paper: #fff; --soft: #444; --tile: #fff; --line: #bbb; --bar: #444; }
   body { max-width: none; padding: 0; font-size: 10pt; } .tiles li { border: 1px solid var(--line); }
-  .wide { overflow: visible; } tr, .tiles li { break-inside: avoid; } h2 { break-after: avoid; } }
+  .wide { overflow: visible; } table { font-size: 8pt; } th, td { padding: .2rem .3rem; overflow-wrap: anywhere; }
+  td:first-child { min-width: 0; } .bars { grid-template-columns: 14rem 1fr 14rem; } .bar span { overflow-wrap: anywhere; }
+  tr, .tiles li { break-inside: avoid; } h2 { break-after: avoid; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
