@@ -37,14 +37,18 @@ def take(browser: Browser, page_file: Path, name: str) -> list[str]:
         page.goto(page_file.as_uri())
         target = IMAGES / f"{name}{ending}.png"
         page.screenshot(path=target, full_page=True)
-        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        overflow = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         if overflow > 0:
             wrong.append(f"{target.name}: {overflow} pixels wider than its window")
         if target.stat().st_size > MAX_BYTES:
             wrong.append(f"{target.name} is larger than {MAX_BYTES:,} bytes")
         page.emulate_media(media="print")
         page.set_viewport_size({"width": 794, "height": 1123})  # A4 at 96 pixels an inch
-        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        overflow = page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         if overflow > 0:
             wrong.append(f"{name} in print: {overflow} pixels wider than the paper")
         page.close()
@@ -53,8 +57,12 @@ def take(browser: Browser, page_file: Path, name: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--maintained", type=Path, required=True, help="configuration of the lake of the report")
-    parser.add_argument("--sick", type=Path, required=True, help="configuration of the lake of the assessment")
+    parser.add_argument(
+        "--maintained", type=Path, required=True, help="configuration of the lake of the report"
+    )
+    parser.add_argument(
+        "--sick", type=Path, required=True, help="configuration of the lake of the assessment"
+    )
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the project")
     given = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
