@@ -6,6 +6,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,7 @@ _RECORDS = 10_000
 def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     """Returns the report of the tables with stored health. `records` are newest first. Reads no catalog."""
     ledger = runtime.ledger
+    now_ms = ledger.now_ms()
     stored = ledger.healths([known.table for known in ledger.known_tables()])
     health = [stored[table] for table in sorted(stored)]
     records_by_table: dict[str, list[Record]] = defaultdict(list)
@@ -43,18 +45,26 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:
         policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-        decision = decide_stored(measured, policy, ledger, runtime.clock.now_ms(), runtime.row_types)[1]
+        decision = decide_stored(measured, policy, ledger, now_ms, runtime.row_types)[1]
         due = decision.backlog()
         table = str(measured.table)
-        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, runtime.clock.now_ms()))
+        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms))
         statuses[table] = status_of(decision.verdict, decision.reason, len(due))
         backlog_bytes = sum(p.candidate_bytes for p in due)
         backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, records_by_table[table])))
     summary = summary_of(list(statuses.values()), backlogs)
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
-    changes.sort(key=lambda c: -c.change.timestamp_ms)
+    changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
     failures = failures_of(records)
-    return FleetReport(fleet(health, records), statuses, summary, failures, tuple(trends), tuple(changes))
+    return FleetReport(
+        fleet(health, records),
+        statuses,
+        summary,
+        failures,
+        tuple(trends),
+        tuple(changes),
+        ledger.outdated_tables(),
+    )
 
 
 def report_page(report: FleetReport, records: Sequence[Record], config: ReportConfig, now_ms: int) -> Page:
@@ -75,7 +85,7 @@ class WrittenReport:
 def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
     """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
     day are replaced. Raises ConfigurationError ICM-100 if one cannot be written."""
-    now_ms, records = runtime.clock.now_ms(), runtime.ledger.records(None, _RECORDS)
+    now_ms, records = runtime.ledger.now_ms(), runtime.ledger.records(None, _RECORDS)
     report = fleet_report(runtime, records)
     page = report_page(report, records, config, now_ms)
     markdown = runtime.masked(render_markdown(page))
@@ -99,6 +109,8 @@ def _written(path: Path, text: str) -> Path:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(path)
     except OSError as why:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise ConfigurationError(
             "ICM-100",
             f"report.folder: {path} cannot be written: {why.strerror or why}.",

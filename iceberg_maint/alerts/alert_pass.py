@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Thread
 from uuid import uuid4
 
 from iceberg_maint.alerts.facts import judge_tables, named_holders
@@ -24,6 +25,9 @@ _log = logging.getLogger("iceberg_maint")
 _LEASE = "alerts"
 """The lease of the pass: one process sends at a time."""
 _LEASE_SECONDS = 120
+SEND_SECONDS = 60.0
+"""One receiver may take this long. The timeout of a receiver is one of each read, and a slow one may answer a byte at a
+time. The lease lasts longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,9 @@ class PassReport:
     is_busy: bool = False
 
 
-def run_alert_pass(runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver]) -> PassReport:
+def run_alert_pass(
+    runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver], send_seconds: float = SEND_SECONDS
+) -> PassReport:
     """Judges every known table and sends each receiver what it has not taken.
 
     Incidents are stored before and after each message: a process that dies between a message and its storage
@@ -65,8 +71,10 @@ def run_alert_pass(runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver]
         sent, failures = 0, dict[str, IcebergMaintError]()
         for name, receiver in receivers.items():
             messages = messages_for(name, receiver.owners, incidents)
+            open_incidents = _open_of(receiver.owners, incidents)
+            ledger.heartbeat(lease)
             try:
-                receiver.make().send(messages, _open_of(receiver.owners, incidents), now_ms)
+                _send(receiver, messages, open_incidents, now_ms, send_seconds)
             except Exception as why:  # noqa: BLE001 - no receiver may keep the others from their messages
                 failures[name] = _failure(name, why, runtime)
                 continue
@@ -79,6 +87,33 @@ def run_alert_pass(runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver]
         return PassReport(incidents, sent, failures)
     finally:
         ledger.release_lease(lease)
+
+
+def _send(
+    receiver: ConfiguredReceiver,
+    messages: Messages,
+    open_incidents: Sequence[Incident],
+    now_ms: int,
+    seconds: float,
+) -> None:
+    """Sends in a thread. Raises what the receiver raises, and TimeoutError after the limit. The thread then ends by
+    itself, and the next pass sends the messages again, with the same ids."""
+    raised: list[Exception] = []
+
+    def run() -> None:
+        try:
+            receiver.make().send(messages, open_incidents, now_ms)
+        except Exception as why:  # noqa: BLE001 - raised again by the caller
+            raised.append(why)
+
+    thread = Thread(target=run, name="alert receiver", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    if raised:
+        # An error of HTTP holds its connection. In the list it would live as long as its own traceback.
+        raise raised.pop()
 
 
 def _open_of(owners: frozenset[str], incidents: Sequence[Incident]) -> tuple[Incident, ...]:

@@ -20,6 +20,8 @@ from iceberg_maint.config.alerts import (
 )
 from iceberg_maint.core.alerts.incident import Incident, Messages
 
+_LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999, after which Python has no dates."""
 OPEN_SECONDS = 900
 """Alertmanager ends an alert of ours that it has not received again for this time."""
 
@@ -134,7 +136,10 @@ class Alertmanager:
     def send(self, messages: Messages, open_incidents: Sequence[Incident], now_ms: int) -> None:
         """Sends every open incident with the time when it ends without another message, and every end."""
         alerts = [_alert(i, now_ms + OPEN_SECONDS * 1000) for i in open_incidents]
-        alerts += [_alert(i, i.cleared_ms or now_ms) for i in messages.cleared]
+        # The labels identify an alert. A table that was created again may have the same one open, which must stay so.
+        labels = [alert["labels"] for alert in alerts]
+        ends = [_alert(i, i.cleared_ms or now_ms) for i in messages.cleared]
+        alerts += [end for end in ends if end["labels"] not in labels]
         if alerts:
             post_json(self._url, alerts, self._headers, self._seconds)
 
@@ -158,4 +163,4 @@ def _alert(incident: Incident, ends_ms: int) -> dict[str, object]:
 
 
 def _moment(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(min(ms, _LAST_MS) / 1000, UTC).isoformat(timespec="milliseconds")

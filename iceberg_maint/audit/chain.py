@@ -54,7 +54,8 @@ def next_entry(last: Entry | None, kind: Kind, subject: str, at_ms: int, body: M
 
 
 def parse(data: bytes) -> Entry:
-    """Parses the content of an entry's file. Raises ValueError if a byte differs from what `Entry.to_bytes` returned."""
+    """Parses the content of an entry's file. Raises ValueError if a byte differs from what `Entry.to_bytes` returned, or
+    a field has another type than the log writes."""
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
@@ -70,9 +71,27 @@ def parse(data: bytes) -> Entry:
         )
     except KeyError as why:
         raise ValueError(f"it has no field {why}") from why
+    if wrong := _field_of_another_type(entry):
+        raise ValueError(f"its field {wrong} has another type")
     if _digest(entry._content()) != entry.hash or entry.to_bytes() != data:  # noqa: SLF001 - the same module
         raise ValueError("its hash is not the hash of its content")
     return entry
+
+
+def _field_of_another_type(entry: Entry) -> str:
+    """The name of a field whose type is not that of an entry, "" if there is none. A person who edits an entry can also
+    compute its hash."""
+    for name in ("sequence", "at_ms"):
+        value = getattr(entry, name)
+        if type(value) is not int or value < 0:
+            return name
+    for name in ("previous", "subject", "hash"):
+        if not isinstance(getattr(entry, name), str):
+            return name
+    if not isinstance(entry.body, dict):
+        return "body"
+    texts = ("run_id", "operation") if entry.kind is Kind.RECORD else ()
+    return next((f"body.{name}" for name in texts if not isinstance(entry.body.get(name), str)), "")
 
 
 class FaultKind(StrEnum):

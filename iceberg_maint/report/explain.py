@@ -302,6 +302,9 @@ def _change(
         return f"remove the cause ({past.reason}), then: iceberg-maint release {at}"
     if partition_decision.reason is Reason.RECENTLY_CHANGED and partition_decision.until_ms is not None:
         return f"no write until {moment(partition_decision.until_ms)}, or a lower windows.cold_after_seconds"
+    if partition_decision.reason is Reason.FLEET_BUDGET and partition_decision.until_ms is not None:
+        at_once = f"or at once: iceberg-maint run {at}"
+        return f"the budget, expected at {moment(partition_decision.until_ms)}; raise fleet_budget or windows.read_weight, {at_once}"
     return {
         Reason.UNSUPPORTED_KEY: "apply the equality deletes with another engine, or change the writer's key columns",
         Reason.MEMORY: "raise equality_deletes.memory, or lower windows.max_files_per_batch",

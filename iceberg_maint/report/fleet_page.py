@@ -37,7 +37,7 @@ def fleet_page(report: FleetReport, records: Sequence[Record], prices: Prices, n
     return Page(
         "Fleet report",
         f"iceberg_maint, {moment(now_ms)}, work of the last {counted(days, 'day')}",
-        report.summary.sentence() + ".",
+        ". ".join(report.sentences()) + ".",
         (
             Tile(number(len(rows)), "tables"),
             Tile(number(sum(r.small_files for r in rows)), "small files now"),
@@ -146,7 +146,9 @@ def _failures(report: FleetReport) -> Section | None:
         MOST_ROWS,
     )
     columns = ("table", "time", "operation", "reason", "message")
-    return Section("Failures", (), columns, rows, omitted=omitted) if rows else None
+    return (
+        Section("Failures", (), columns, rows, unbroken=frozenset({1, 2}), omitted=omitted) if rows else None
+    )
 
 
 def _tables(report: FleetReport) -> Section:

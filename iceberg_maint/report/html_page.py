@@ -3,6 +3,7 @@ a phone, in light and dark, and by a screen reader."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html import escape
 
@@ -25,24 +26,30 @@ p { margin: .3rem 0; } .made { color: var(--soft); font-size: .875rem; }
 .tiles span { color: var(--soft); font-size: .875rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .9rem; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 600; } .n { text-align: right; font-variant-numeric: tabular-nums;
+th { color: var(--soft); font-weight: 600; } .t { white-space: nowrap; } .n { text-align: right; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
-td:first-child { overflow-wrap: anywhere; min-width: 9rem; }
-.bars { display: grid; grid-template-columns: max-content 1fr max-content; gap: .25rem .75rem; margin: .5rem 0;
+td:first-child, .lines li, .bar span { overflow-wrap: anywhere; } td:first-child { min-width: 12rem; }
+.bars { display: grid; grid-template-columns: fit-content(24rem) 1fr max-content; gap: .25rem .75rem; margin: .5rem 0;
   font-size: .9rem; align-items: center; }
 .bar { display: contents; } .bars svg { width: 100%; height: .9rem; display: block; } rect { fill: var(--bar); }
-.lines { list-style: none; margin: .5rem 0; padding: 0; font-size: .9rem; } .lines li { margin-bottom: .6rem;
-  overflow-wrap: anywhere; } .lines svg { display: block; width: 100%; max-width: 20rem; height: 2rem; }
+.lines { list-style: none; margin: .5rem 0; padding: 0; font-size: .9rem; } .lines li { margin-bottom: .6rem; }
+.lines svg { display: block; width: 100%; max-width: 20rem; height: 2rem; }
 polyline { fill: none; stroke: var(--bar); stroke-width: 2; vector-effect: non-scaling-stroke; }
 @media (max-width: 40rem) { body { padding: 1rem; } .bars { display: block; }
   .bar { display: grid; grid-template-columns: 1fr max-content; gap: 0 .75rem; margin-bottom: .5rem; }
-  .bar span { overflow-wrap: anywhere; } .bars svg { grid-column: 1 / -1; grid-row: 2; } }
+  .bars svg { grid-column: 1 / -1; grid-row: 2; }
+  table, tbody, tr { display: block; } thead { display: none; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  td, td.n { display: inline-block; border: 0; padding: .1rem .9rem .1rem 0; text-align: left; white-space: normal;
+    min-width: 0; }
+  td:first-child { display: block; font-weight: 600; } td[data-column]::before { content: attr(data-column) ": "; color: var(--soft); } }
+@page { margin: 12mm; }
 @media print { :root { --ink: #000; --paper: #fff; --soft: #444; --tile: #fff; --line: #bbb; --bar: #444; }
   body { max-width: none; padding: 0; font-size: 10pt; } .tiles li { border: 1px solid var(--line); }
-  .wide { overflow: visible; } table { font-size: 8pt; } th, td { padding: .2rem .3rem; overflow-wrap: anywhere; }
-  td:first-child { min-width: 0; } .bars { grid-template-columns: 14rem 1fr 14rem; } .bar span { overflow-wrap: anywhere; }
+  .wide { overflow: visible; } table { font-size: 7.5pt; } th, td { padding: .2rem .25rem; }
+  td:first-child { min-width: 8rem; } .bars { grid-template-columns: 14rem 1fr 14rem; }
   tr, .tiles li { break-inside: avoid; } h2 { break-after: avoid; } }
 """
+_SEPARATOR = re.compile(r"(?<=\w)(?:[_/=](?=\w)|\.(?=[^\W\d]))")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -78,25 +85,45 @@ def _section(section: Section) -> Iterator[str]:
         yield from (_sparkline(s) for s in section.sparklines)
         yield "</ul>"
     if section.rows:
-        yield '<div class="wide"><table>\n<thead><tr>'
-        yield from (
-            f'<th scope="col"{_class(n, section)}>{_text(c)}</th>' for n, c in enumerate(section.columns)
-        )
-        yield "</tr></thead>\n<tbody>"
-        for row in section.rows:
-            cells = (f"<td{_class(n, section)}>{_text(c)}</td>" for n, c in enumerate(row))
-            yield f"<tr>{''.join(cells)}</tr>"
-        yield "</tbody>\n</table></div>"
+        yield from _table(section)
     if section.omitted:
         yield f'<p class="made">and {section.omitted:,} more</p>'
     yield "</section>"
+
+
+def _table(section: Section) -> Iterator[str]:
+    # A narrow window shows each row as lines "column: value". The roles keep it a table for a screen reader then.
+    heading = _text(section.heading)
+    yield f'<div class="wide" role="region" aria-label="{heading}" tabindex="0"><table role="table">'
+    yield '<thead role="rowgroup"><tr role="row">'
+    yield from (
+        f'<th scope="col" role="columnheader"{_class(n, section)}>{_text(c)}</th>'
+        for n, c in enumerate(section.columns)
+    )
+    yield '</tr></thead>\n<tbody role="rowgroup">'
+    for row in section.rows:
+        cells = (
+            f'<td role="cell"{_class(n, section)}{_column(n, section)}>{_cell(c, n, section)}</td>'
+            for n, c in enumerate(row)
+        )
+        yield f'<tr role="row">{"".join(cells)}</tr>'
+    yield "</tbody>\n</table></div>"
+
+
+def _cell(text: str, column: int, section: Section) -> str:
+    return _text(text) if column in section.unbroken else _breakable(text)
+
+
+def _column(column: int, section: Section) -> str:
+    """The column's name for narrow windows. The first column needs none."""
+    return f' data-column="{_text(section.columns[column])}"' if column else ""
 
 
 def _bar(bar: Bar, most: float) -> str:
     width = f"{100 * bar.value / most:.2f}"
     label = _text(bar.label)
     return (
-        f'<div class="bar"><span>{label}</span>'
+        f'<div class="bar"><span>{_breakable(bar.label)}</span>'
         f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{label}: {_text(bar.text)}">'
         f'<rect width="{width}" height="10"/></svg><span class="n">{_text(bar.text)}</span></div>'
     )
@@ -111,13 +138,20 @@ def _sparkline(line: Sparkline) -> str:
     )
     label, text = _text(line.label), _text(line.text)
     return (
-        f'<li><b>{label}</b> {text}<svg viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
+        f'<li><b>{_breakable(line.label)}</b> {text}<svg viewBox="0 0 100 20" preserveAspectRatio="none" role="img" '
         f'aria-label="{label}: {text}"><polyline points="{points}"/></svg></li>'
     )
 
 
 def _class(column: int, section: Section) -> str:
-    return ' class="n"' if column in section.right else ""
+    if column in section.right:
+        return ' class="n"'
+    return ' class="t"' if column in section.unbroken else ""
+
+
+def _breakable(text: str) -> str:
+    """The text, which may break after the separators of names."""
+    return _SEPARATOR.sub(r"\g<0><wbr>", _text(text))
 
 
 def _text(text: str) -> str:

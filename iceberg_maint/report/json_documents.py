@@ -84,6 +84,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "counts": dict(batch.counts),
         "held": to_data(batch.held),
         "unlogged": to_data(batch.unlogged),
+        "predicted": to_data(batch.predicted),
         "message": batch.message,
     }
 

@@ -34,14 +34,15 @@ class Sparkline:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading, sentences, and a table, bars or sparklines. `right` has the indexes of the columns of numbers. `omitted` counts
-    the rows that the page leaves out."""
+    """A heading, sentences, and a table, bars or sparklines. `right` has the indexes of the columns of numbers, `unbroken`
+    those of other columns whose cells stay on one line. `omitted` counts the rows that the page leaves out."""
 
     heading: str
     sentences: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     right: frozenset[int] = frozenset()
+    unbroken: frozenset[int] = frozenset()
     bars: tuple[Bar, ...] = ()
     sparklines: tuple[Sparkline, ...] = ()
     omitted: int = 0

@@ -48,7 +48,9 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FleetReport:
     """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
-    first. `trends` has the stored days of each table. `writer_changes` are newest first."""
+    first. `trends` has the stored days of each table. `writer_changes` have the writer with the most
+    commits of small files first. `outdated_tables` counts tables that another version measured: their health
+    cannot be read."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
@@ -56,6 +58,17 @@ class FleetReport:
     failures: tuple[Record, ...]
     trends: tuple[TableTrend, ...] = ()
     writer_changes: tuple[TableWriterChange, ...] = ()
+    outdated_tables: int = 0
+
+    def sentences(self) -> tuple[str, ...]:
+        """The summary, and what the report lacks."""
+        lacking = counted(self.outdated_tables, "table")
+        rest = (
+            (f"{lacking} measured by another version of the program not counted: run iceberg-maint observe",)
+            if self.outdated_tables
+            else ()
+        )
+        return (self.summary.sentence(), *rest)
 
 
 def failures_of(records: Sequence[Record]) -> tuple[Record, ...]:
@@ -68,6 +81,7 @@ def report_document(report: FleetReport) -> Document:
     """The JSON document of `report`, without its pauses."""
     document = fleet_document(report.rows)
     document["summary"] = report.summary.document()
+    document["outdated_tables"] = report.outdated_tables
     for table in document["tables"]:
         table["status"] = report.statuses[table["table"]].value
     document["failures"] = [
@@ -89,7 +103,10 @@ def report_document(report: FleetReport) -> Document:
 
 def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], str]) -> None:
     """Draws the report."""
-    write(console, f"[bold]{report.summary.sentence()}[/] (from stored health)")
+    summary, *lacking = report.sentences()
+    write(console, f"[bold]{summary}[/] (from stored health)")
+    for line in lacking:
+        write(console, f"[yellow]{line}[/]", "  ")
     rows = report.rows
     failed = sum(r.failed_runs for r in rows)
     work = [
@@ -112,7 +129,7 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
             write(console, f"[dim]… and {number(len(report.failures) - SHOWN_FAILURES)} more (history)[/]")
     if report.writer_changes:
         console.print()
-        write(console, "[bold]writers that began to write small files[/], newest first:")
+        write(console, "[bold]writers that began to write small files[/], most commits first:")
         for change in report.writer_changes[:SHOWN_WRITERS]:
             sentence = f"{escape(name_of(change.table))}: {escape(writer_change_sentence(change.change))}"
             write(console, f"  {sentence}", "    ")

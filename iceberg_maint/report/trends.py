@@ -79,7 +79,7 @@ def writers_section(changes: Sequence[TableWriterChange]) -> Section | None:
     shown = changes[:SHOWN_TABLES]
     return Section(
         "Writers that began to write small files",
-        ("By the commits in the table's history, newest first.",),
+        ("By the commits in the table's history. The writer with the most such commits comes first.",),
         ("table", "what changed"),
         tuple((c.table, writer_change_sentence(c.change)) for c in shown),
         omitted=len(changes) - len(shown),
@@ -90,7 +90,7 @@ def writer_change_sentence(change: WriterChange) -> str:
     """Who began when to write small files, by its commit."""
     return (
         f"{change.writer} writes files of {size(change.after_bytes)} since {moment(change.timestamp_ms)} (snapshot "
-        f"{change.snapshot_id}); earlier files had {size(change.before_bytes)}"
+        f"{change.snapshot_id}, {counted(change.commits, 'commit')}); earlier files had {size(change.before_bytes)}"
     )
 
 
@@ -114,4 +114,5 @@ def trends_section(trends: Sequence[TableTrend]) -> Section | None:
 def _sparkline(trend: TableTrend) -> Sparkline:
     points = series(trend.days, "small_files")
     counts = f"{number(round(points[0][1]))} to {counted(round(points[-1][1]), 'small file')}"
-    return Sparkline(trend.table, points, f"{counts}: {trend_sentence(trend) or trend.forecast.why}")
+    ahead = trend_sentence(trend) or f"in the partition with the most, {trend.forecast.why}"
+    return Sparkline(trend.table, points, f"{counts}; {ahead}")

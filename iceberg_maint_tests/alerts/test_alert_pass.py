@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import socketserver
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.alerts.alert_pass import ConfiguredReceiver, PassReport, run_alert_pass, send_test
+from iceberg_maint.alerts.alert_pass import (
+    SEND_SECONDS,
+    ConfiguredReceiver,
+    PassReport,
+    run_alert_pass,
+    send_test,
+)
 from iceberg_maint.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
 from iceberg_maint.config.alerts import EmailConfig
 from iceberg_maint.core.alerts.condition import AlertKind
-from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.alerts.incident import Incident, Messages
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.errors import IcebergMaintError
@@ -37,13 +47,15 @@ class Fleet:
         self.world.ledger.set_partition_history(self.uuid, REWRITE, {"p=a": history})
 
     def alert_pass(
-        self, receivers: Mapping[str, Receiver], owners: frozenset[str] = frozenset()
+        self,
+        receivers: Mapping[str, Receiver],
+        owners: frozenset[str] = frozenset(),
+        send_seconds: float = SEND_SECONDS,
     ) -> PassReport:
         self.world.clock.ms += 1000
         assess(TABLE, self.runtime)
-        return run_alert_pass(
-            self.runtime, {n: ConfiguredReceiver(owners, lambda r=r: r) for n, r in receivers.items()}
-        )
+        made = {n: ConfiguredReceiver(owners, lambda r=r: r) for n, r in receivers.items()}
+        return run_alert_pass(self.runtime, made, send_seconds)
 
 
 @pytest.fixture
@@ -95,6 +107,42 @@ def test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_oth
     assert fleet.alert_pass({"down": down, "ops": hook}).sent == 0
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_receiver_that_refuses_the_key_is_named_without_it_and_gets_the_message_later(
+    status: int, fleet: Fleet, http: HttpReceiver
+):
+    hook = Webhook(http.url, {"Authorization": "Bearer wrong-key"}, 5)
+    fleet.quarantine(on=True)
+    http.status = status
+    (error,) = (fleet.alert_pass({"ops": hook}).failures or {}).values()
+    assert error.code == "ICM-151"
+    assert f"HTTP Error {status}" in str(error)
+    assert "wrong-key" not in str(error)
+    http.status = 200
+    assert fleet.alert_pass({"ops": hook}).sent == 1
+
+
+def test_clock_of_this_machine_that_is_wrong_changes_no_time_of_an_incident(fleet: Fleet, http: HttpReceiver):
+    class Wrong:
+        """A clock 400 days ahead."""
+
+        def now_ms(self) -> int:
+            return fleet.world.clock.ms + 400 * 86_400_000
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(fleet.world.clock, name)
+
+    hook = Webhook(http.url, {}, 5)
+    fleet.runtime = replace(fleet.runtime, clock=Wrong())  # type: ignore[arg-type]
+    fleet.quarantine(on=True)
+    now_ms = fleet.world.clock.ms + 1000
+    incidents = fleet.alert_pass({"ops": hook}).incidents
+    assert {i.since_ms for i in incidents} == {now_ms}
+    assert [(i.kind, i.fired_ms) for i in incidents if i.fired_ms is not None] == [
+        (AlertKind.QUARANTINE, now_ms)
+    ]
+
+
 def test_redirect_is_not_followed(fleet: Fleet, http: HttpReceiver):
     http.status = 302
     fleet.quarantine(on=True)
@@ -142,6 +190,49 @@ def test_alertmanager_gets_every_open_alert_in_each_pass_and_its_end_once(fleet:
     assert first["endsAt"] > first["startsAt"]
     assert first["endsAt"] != second["endsAt"]
     assert end["endsAt"] < second["endsAt"]
+
+
+def test_alertmanager_keeps_the_alert_of_a_table_that_was_created_again(http: HttpReceiver):
+    """Labels identify an alert. The end of the dropped table has those of the new table's alert."""
+    new = Incident(AlertKind.QUARANTINE, "lake.db.t", "new", "s", (), 5000, 5000)
+    ended = replace(new, table_uuid="old", since_ms=1000, fired_ms=1000, cleared_ms=6000)
+    other = replace(ended, table="lake.db.u")
+    Alertmanager(http.url, {}, 5).send(Messages((new,), (ended, other)), (new,), 6000)
+    (sent,) = http.documents
+    assert [(a["labels"]["table"], a["endsAt"]) for a in sent] == [
+        ("lake.db.t", "1970-01-01T00:15:06.000+00:00"),
+        ("lake.db.u", "1970-01-01T00:00:06.000+00:00"),
+    ]
+
+
+def test_time_beyond_the_last_year_is_sent_as_its_end(http: HttpReceiver):
+    far = Incident(AlertKind.QUARANTINE, "lake.db.t", "u", "s", (), 1 << 60, 1 << 60)
+    Alertmanager(http.url, {}, 5).send(Messages((far,), ()), (far,), 1 << 60)
+    assert http.documents[0][0]["startsAt"] == "9999-12-31T23:59:59.000+00:00"
+
+
+class Dripping(socketserver.StreamRequestHandler):
+    """Answers a byte at a time, each within the timeout of a read."""
+
+    def handle(self) -> None:
+        with suppress(OSError):
+            for byte in b"HTTP/1.1 200 OK\r\nX-Slow: " + b"x" * 20:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.1)
+
+
+def test_receiver_that_answers_slowly_keeps_no_other_from_its_messages(fleet: Fleet, http: HttpReceiver):
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping)
+    server.daemon_threads, server.block_on_close = True, False
+    fleet.quarantine(on=True)
+    with serving(server):
+        slow = Webhook(f"http://127.0.0.1:{server.server_address[1]}", {}, 0.5)
+        started = time.monotonic()
+        report = fleet.alert_pass({"slow": slow, "ops": Webhook(http.url, {}, 5)}, send_seconds=1.0)
+        assert time.monotonic() - started < 5
+    (error,) = (report.failures or {}).values()
+    assert "TimeoutError: no answer within 1 s" in str(error)
+    assert len(http.documents) == 1
 
 
 def test_pause_mutes_the_table_and_ends_nothing(fleet: Fleet, http: HttpReceiver):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -62,6 +64,34 @@ def test_every_fault_of_ten_thousand_entries_is_named() -> None:
         (FaultKind.MOVED, first),
         (FaultKind.MOVED, second),
     ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"body": []},
+        {"kind": "record", "body": {"operation": "expire_snapshots"}},
+        {"kind": "record", "body": {"run_id": 7, "operation": "expire_snapshots"}},
+        {"sequence": None},
+        {"sequence": "2"},
+        {"sequence": -2},
+        {"subject": {}},
+        {"at_ms": "today"},
+        {"previous": None},
+    ],
+    ids=str,
+)
+def test_entry_with_a_field_of_another_type_and_a_new_hash_is_named(change: dict[str, Any]) -> None:
+    """A person who edits an entry can also compute its hash."""
+    document = json.loads(FILES[entry_file_name(2)]) | change
+    del document["hash"]
+
+    def canonical() -> str:
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    document["hash"] = hashlib.sha256(canonical().encode()).hexdigest()
+    files = FILES | {entry_file_name(2): f"{canonical()}\n".encode()}
+    assert faults(files) == [(FaultKind.CHANGED, entry_file_name(2))]
 
 
 def test_removed_range_is_named_with_its_ends() -> None:

@@ -305,6 +305,42 @@ def test_log_on_an_object_store_by_pyicebergs_file_io() -> None:
         assert store_folders(store, "s3://bucket/audit") == ["u1"]
 
 
+@pytest.mark.parametrize("trouble", ["bucket gone", "wrong key"])
+def test_log_on_an_object_store_that_refuses_fails_no_run_and_gets_the_records_later(
+    trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    from pyiceberg.io import load_file_io
+
+    with object_server() as (endpoint, bucket):
+        properties = {
+            "s3.endpoint": endpoint,
+            "s3.access-key-id": "key-of-audit",
+            "s3.secret-access-key": "secret-of-audit",
+            "s3.region": "us-east-1",
+        }
+        store = open_store(load_file_io(properties, "s3://bucket/audit"), "s3://bucket/audit")
+        folder: Folder = StoreFolder(store, "s3://bucket/audit/u1")
+        ledger = FakeLedger()
+        maintain(1, folder, ledger)
+        bucket.is_gone, bucket.token = (
+            trouble == "bucket gone",
+            "of another" if trouble == "wrong key" else None,
+        )
+        log = log_of(folder, ledger)
+        log.begin(intent(2))
+        ledger.stored.append(record_number(2))
+        assert not log.settle(TABLE, UUID)
+        with pytest.raises(RefusedError) as refused:
+            log_of(folder, ledger, required=True).begin(intent(3))
+        assert refused.value.code == "ICM-144"
+        messages = [r.getMessage() for r in caplog.records]
+        assert [m.partition(":")[0] for m in messages] == ["ICM-144 lake.db.t"] * 2
+        assert "secret-of-audit" not in " ".join(messages)
+        bucket.is_gone, bucket.token = False, None
+        maintain(4, folder, ledger)
+        assert [s for k, s in kinds(folder, ledger) if k is Kind.RECORD] == ["r1", "r2", "r4"]
+
+
 def test_log_beside_the_real_ledger_has_its_records(tmp_path: Path) -> None:
     ledger = memory_ledger()
     for n in range(3):

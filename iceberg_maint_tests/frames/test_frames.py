@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import subprocess
@@ -33,6 +35,7 @@ from iceberg_maint_tests.support.ledger.values import (
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOW_TO = PROJECT / "docs" / "how-to" / "frames.md"
+NOTEBOOK = HOW_TO.with_suffix(".ipynb")
 FRAMES: dict[str, Callable[[Ledger], pd.DataFrame]] = {
     "health": frames.health,
     "batches": frames.batches,
@@ -162,6 +165,36 @@ def test_example_of_the_page_runs_and_loads_no_spark_catalog_or_dagster(config: 
     assert lines[1].split()[1:5] == ["day=1", "0", "300", "1970-01-01"]
     assert re.search(rf"^ +{re.escape(NAME)} +6 +3 +3000000000$", run.stdout, re.MULTILINE)
     assert lines[-1] == "[]"
+
+
+def shown(cell: str) -> list[str]:
+    """The statements of a cell. It prints the value of the last one, as a notebook shows it."""
+    statements = ast.parse(cell).body
+    last = statements[-1]
+    if isinstance(last, ast.Expr):
+        call = ast.Call(ast.Name("print"), [ast.Call(ast.Name("str"), [last.value], [])], [])
+        statements[-1] = ast.Expr(call)
+    return [ast.unparse(statement) for statement in statements]
+
+
+def test_notebook_runs_from_its_first_cell_to_its_last(config: Path) -> None:
+    cells = [
+        "".join(c["source"])
+        for c in json.loads(NOTEBOOK.read_text("utf-8"))["cells"]
+        if c["cell_type"] == "code"
+    ]
+    program = [part for cell in cells for part in shown(cell)]
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(program)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=config.parent,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "ICEBERG_MAINT_CONFIG": str(config)},
+    )
+    assert run.stdout.startswith("(3, 4, 3, 2)\n")
+    assert re.search(rf"^{re.escape(NAME)} .* 0\.0$", run.stdout, re.MULTILINE)
+    assert re.search(r"FAILED +6? *\d", run.stdout)
 
 
 def test_reading_writes_nothing(config: Path) -> None:

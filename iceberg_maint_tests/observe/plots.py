@@ -16,7 +16,8 @@ WIDTH, COLUMNS, GAP = 1200, 2, 20
 PANEL_WIDTH = (WIDTH - (COLUMNS + 1) * GAP) / COLUMNS
 PANEL_HEIGHT, TITLE, LEGEND, AXIS = 230.0, 34.0, 34.0, 62.0
 MOST_LINES = 8
-_COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#ef4444", "#8b5cf6", "#0891b2", "#db2777", "#65a30d")
+COLOURS = ("#3b82f6", "#d97706", "#059669", "#ef4444", "#8b5cf6", "#0891b2", "#db2777", "#5b8a14")
+"""Each has a contrast of at least 3 to 1 with the panel in light and in dark."""
 _STYLE = """
 :root{--page:#fff;--panel:#f8fafc;--text:#0f172a;--soft:#475569;--grid:#e2e8f0}
 @media (prefers-color-scheme:dark){:root{--page:#0f172a;--panel:#1e293b;--text:#f1f5f9;--soft:#94a3b8;--grid:#334155}}
@@ -80,12 +81,12 @@ def _panel(plot: Plot, start: float, end: float) -> Iterable[str]:
             f"{left + width * (t - start) / (end - start):.1f},{bottom - height * v / top:.1f}"
             for t, v in line
         )
-        yield f'<polyline stroke="{_COLOURS[number]}" points="{points}"/>'
+        yield f'<polyline stroke="{COLOURS[number]}" points="{points}"/>'
         text = f"{len(lines) - number} more" if x > PANEL_WIDTH - 180 and len(lines) - number > 1 else name
         if x <= PANEL_WIDTH - 90:
             shown = text if len(text) <= 24 else f"{text[:23]}…"
             yield (
-                f'<rect x="{x:.0f}" y="{PANEL_HEIGHT - 22:.0f}" width="10" height="10" fill="{_COLOURS[number]}"/>'
+                f'<rect x="{x:.0f}" y="{PANEL_HEIGHT - 22:.0f}" width="10" height="10" fill="{COLOURS[number]}"/>'
                 f'<text class="soft" x="{x + 14:.0f}" y="{PANEL_HEIGHT - 13:.0f}">{escape(shown)}</text>'
             )
             x = x + 32 + 6.6 * len(shown) if text == name else PANEL_WIDTH

@@ -8,7 +8,7 @@ import pytest
 
 from iceberg_maint.telemetry.series import Unit
 from iceberg_maint_tests.observe.__main__ import thinned
-from iceberg_maint_tests.observe.plots import MOST_LINES, Plot, draw, nice_maximum, value_text
+from iceberg_maint_tests.observe.plots import COLOURS, MOST_LINES, Plot, draw, nice_maximum, value_text
 
 
 def lines_of(svg: str) -> list[str]:
@@ -69,3 +69,18 @@ def test_value_of_an_axis_has_its_unit(value: float, unit: Unit, text: str) -> N
 def test_line_keeps_the_points_where_its_value_changes() -> None:
     points = [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 5.0), (4.0, 5.0), (5.0, 5.0)]
     assert thinned(points) == [(0.0, 1.0), (2.0, 1.0), (3.0, 5.0), (5.0, 5.0)]
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of `#rrggbb` (WCAG 2)."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("panel", ["#f8fafc", "#1e293b"])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_line_has_a_contrast_of_three_to_one_in_light_and_dark(colour: str, panel: str) -> None:
+    assert f"--panel:{panel}" in draw("x", [], 0.0, 1.0)
+    dark, light = sorted(map(luminance, (colour, panel)))
+    assert (light + 0.05) / (dark + 0.05) >= 3

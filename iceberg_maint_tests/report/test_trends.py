@@ -59,7 +59,10 @@ def test_section_puts_the_nearest_forecast_first_and_omits_one_day():
     )
     assert section is not None
     assert [s.label for s in section.sparklines] == ["grows", "flat"]
-    assert section.sparklines[1].text == "2 to 2 small files: no forecast: the number does not grow"
+    assert (
+        section.sparklines[1].text
+        == "2 to 2 small files; in the partition with the most, no forecast: the number does not grow"
+    )
     assert trends_section([trend(3)]) is None
 
 

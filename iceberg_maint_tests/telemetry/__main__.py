@@ -37,6 +37,16 @@ telemetry:
   dogstatsd: {{port: {statsd}}}
   cloudwatch: {{region: eu-central-1, endpoint: "{aws}"}}
 """
+WITHOUT_RESULT = {
+    "cost: Bytes deleted from the trash",
+    "cost: Bytes moved to the trash",
+    "cost: Bytes written and not committed",
+    "operations: Conflicts",
+    "operations: Expired snapshots",
+    "operations: Manifests replaced",
+    "table: Trash",
+}
+"""Panels on what one rewrite does not do."""
 NOW_DEPENDENT = {OBSERVED.name, DUE_PARTITIONS.name, BACKLOG_BYTES.name}
 """Gauges that the page of the ledger computes from the time of the scrape."""
 
@@ -68,22 +78,27 @@ def differences(name: str, expected: Numbers, actual: Numbers) -> list[str]:
 
 
 def refused_queries(server: Prometheus) -> list[str]:
-    """Queries of dashboards and rules that this Prometheus refuses, and those of the fleet that have no result."""
+    """Queries of dashboards and rules that this Prometheus refuses, and panels that have a result or lack it, unlike
+    `WITHOUT_RESULT` says."""
     lines = []
     panels = [(name, panel) for name, (_, panels) in DASHBOARDS.items() for panel in panels]
-    queries = [(name, panel.query) for name, panel in panels] + [("rules", rule.query) for rule in RULES]
-    empty = 0
-    for name, query in queries:
+    queries = [(f"{name}: {panel.title}", panel.query) for name, panel in panels]
+    empty = set()
+    for name, query in [*queries, *((f"rules: {rule.name}", rule.query) for rule in RULES)]:
         text = query.replace("$catalog", ".*").replace("$table", ".*").replace("$__rate_interval", "5m")
         try:
             result = server.query(text)
         except OSError as why:
             lines.append(f"{name}: {text} is refused: {why}")
             continue
-        empty += not result
-        if not result and name == "table" and "trash" not in text:
-            lines.append(f"{name}: {text} has no result")
-    print(f"{len(queries)} queries of dashboards and rules evaluated, {empty} without a result")
+        if not result:
+            empty.add(name)
+    panels_empty = {name for name in empty if not name.startswith("rules: ")}
+    lines += [f"{name} has no result" for name in sorted(panels_empty - WITHOUT_RESULT)]
+    lines += [f"{name} has a result" for name in sorted(WITHOUT_RESULT - panels_empty)]
+    print(
+        f"{len(queries) + len(RULES)} queries of dashboards and rules evaluated, {len(empty)} without a result"
+    )
     return lines
 
 

@@ -136,7 +136,7 @@ def test_receivers_that_are_down_change_no_outcome(tmp_path: Path) -> None:
     assert lake.json("history")["records"][-1]["outcome"] == "IMPROVED"
 
 
-@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
 def test_receiver_that_refuses_is_an_error_of_its_channel(
     status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
