@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import select
 
 from iceberg_maint.core.alerts.incident import Incident
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
@@ -28,6 +29,7 @@ from iceberg_maint.ledger import (
     claims,
     clock_marks,
     dagster_runs,
+    fleet,
     health_days,
     leases,
     readers,
@@ -237,6 +239,26 @@ class SqlLedger:
             return table_histories.last_outcomes(conn, table_uuids, operation, each)
 
     # alerts
+    def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
+        with self._database.read() as conn:
+            return fleet.spends(conn, period_seconds)
+
+    def fleet_waits(self) -> dict[WorkKey, FleetWait]:
+        with self._database.read() as conn:
+            return fleet.waits(conn)
+
+    def fleet_passed_ms(self) -> int | None:
+        with self._database.read() as conn:
+            return fleet.passed_ms(conn)
+
+    def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait]) -> None:
+        with self._database.write("fleet waits") as conn:
+            fleet.replace_waits(conn, waits)
+
+    def delete_fleet_waits(self) -> None:
+        with self._database.write("fleet waits") as conn:
+            fleet.delete_waits(conn)
+
     def incidents(self) -> tuple[Incident, ...]:
         with self._database.read() as conn:
             return alerts.read(conn)
@@ -320,9 +342,17 @@ class SqlLedger:
         with self._database.read() as conn:
             return table_health.known(conn)
 
+    def outdated_tables(self) -> int:
+        with self._database.read() as conn:
+            return table_health.outdated(conn)
+
     def forget_table(self, table: TableId) -> None:
         with self._database.write(str(table)) as conn:
             table_health.forget(conn, table)
+
+    def mark_governed(self, table: TableId) -> None:
+        with self._database.write(str(table)) as conn:
+            table_health.mark_governed(conn, table)
 
     def missing_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
         with self._database.read() as conn:

@@ -107,6 +107,18 @@ def _keep_health_days(conn: Connection) -> None:
     )
 
 
+def _keep_fleet_waits(conn: Connection) -> None:
+    conn.execute(
+        text(
+            "CREATE TABLE icm_fleet_wait (table_uuid VARCHAR(64) NOT NULL, partition TEXT NOT NULL, "
+            "since_ms BIGINT NOT NULL, until_ms BIGINT NOT NULL, decided_ms BIGINT NOT NULL, "
+            "PRIMARY KEY (table_uuid, partition))"
+        )
+    )
+    conn.execute(text("CREATE INDEX icm_outcome_recorded ON icm_outcome (recorded_ms)"))
+    conn.execute(text("CREATE INDEX icm_attempt_started ON icm_attempt (started_ms)"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -118,6 +130,7 @@ STEPS: Mapping[int, Step] = {
     9: _keep_incidents,
     10: _keep_claims,
     11: _keep_health_days,
+    12: _keep_fleet_waits,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.ledger import unrecorded_runs
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import (
@@ -21,6 +23,7 @@ from iceberg_maint.ledger.schema import (
     record,
     recorded,
 )
+from iceberg_maint.ledger.table_health import GOVERNED
 from iceberg_maint.ports.ledger import BatchStatus
 
 _DAY_MS = 86_400_000
@@ -53,7 +56,7 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
     query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
     if table is not None:
         query = query.where(_of_table(table))
-    return tuple(loads(Record, body) for body in conn.scalars(query))
+    return _shown(conn, [loads(Record, body) for body in conn.scalars(query)])
 
 
 def of_run(conn: Connection, run_id: str) -> tuple[Record, ...]:
@@ -61,7 +64,7 @@ def of_run(conn: Connection, run_id: str) -> tuple[Record, ...]:
     text = f'"run_id":{dumps(run_id)[:-1]}'
     query = select(record.c.body).where(record.c.body.contains(text, autoescape=True))
     found = (loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal)))
-    return tuple(r for r in found if r.run_id.startswith(run_id))
+    return _shown(conn, [r for r in found if r.run_id.startswith(run_id)])
 
 
 def last_proved(conn: Connection, table: str) -> Record | None:
@@ -74,8 +77,17 @@ def last_proved(conn: Connection, table: str) -> Record | None:
         if found.operation in DATA_OPERATIONS and any(
             b.snapshot_after is not None and b.proof is not None for b in found.outcome.batches
         ):
-            return found
+            return _shown(conn, [found])[0]
     return None
+
+
+def _shown(conn: Connection, found: Sequence[Record]) -> tuple[Record, ...]:
+    """Returns the records, those of tables with read restrictions without values."""
+    marks = conn.execute(
+        select(health.c.table_name, health.c.table_uuid).where(health.c.form == GOVERNED)
+    ).all()
+    governed = {value for mark in marks for value in mark}
+    return tuple(without_values(r) if {r.table, r.table_uuid} & governed else r for r in found)
 
 
 def _of_table(table: str) -> ColumnElement[bool]:

@@ -101,6 +101,7 @@ attempt = Table(
     Column("started_ms", BigInteger, nullable=False),
     Index("icm_attempt_table", "table_uuid"),
     Index("icm_attempt_batch", "batch_id"),
+    Index("icm_attempt_started", "started_ms"),
 )
 
 # `batch_digest` is that of the batch when the files were written. A batch that is opened again under its
@@ -143,6 +144,7 @@ outcome = Table(
     Index("icm_outcome_attempt", "attempt_id"),
     Index("icm_outcome_hour", "table_uuid", "operation", "recorded_ms"),
     Index("icm_outcome_status", "table_uuid", "operation", "status"),
+    Index("icm_outcome_recorded", "recorded_ms"),
 )
 
 cursor = Table(
@@ -213,6 +215,17 @@ health_day = Table(
     Column("table_uuid", String(64), primary_key=True),
     Column("day", Integer, primary_key=True, autoincrement=False),
     Column("body", Text, nullable=False),
+)
+
+# Partitions that wait for the budget of the fleet. The row of table `*` has the time of the last pass over the fleet.
+fleet_wait = Table(
+    "icm_fleet_wait",
+    metadata,
+    Column("table_uuid", String(64), primary_key=True),
+    Column("partition", Text, primary_key=True),
+    Column("since_ms", BigInteger, nullable=False),
+    Column("until_ms", BigInteger, nullable=False),
+    Column("decided_ms", BigInteger, nullable=False),
 )
 
 record = Table(

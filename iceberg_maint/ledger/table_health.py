@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.writer_change import WriterChange
@@ -52,6 +52,9 @@ _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, Tab
     :16
 ]
 """The stored format. Health in another format was stored by another version and counts as not measured."""
+
+GOVERNED = "governed"
+"""The form of the mark of a table with read restrictions. Earlier versions count it as not measured."""
 
 
 def put(conn: Connection, measured: Measured) -> bool:
@@ -222,11 +225,39 @@ def known(conn: Connection) -> tuple[KnownTable, ...]:
     return tuple(sorted(tables, key=lambda k: k.table))
 
 
+def outdated(conn: Connection) -> int:
+    """Returns the number of tables whose health another version of the program stored in a format of its own."""
+    return conn.scalar(select(func.count()).select_from(health).where(health.c.form != _FORM)) or 0
+
+
 def forget(conn: Connection, table: TableId) -> None:
     """Deletes the stored health of the table with this name."""
     uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
     if uuid is not None:
         _drop(conn, uuid)
+
+
+def mark_governed(conn: Connection, table: TableId) -> None:
+    """Replaces the stored health of a table with read restrictions by a mark without values. Partition keys are
+    values of rows, and metrics count rows that this program may not see."""
+    name = str(table)
+    row = conn.execute(select(health.c.table_uuid, health.c.form).where(health.c.table_name == name)).first()
+    if row is not None and row.form == GOVERNED:
+        return
+    if row is not None:
+        _drop(conn, row.table_uuid)
+    conn.execute(
+        insert(health).values(
+            table_uuid=digest(name) if row is None else row.table_uuid,
+            table_name=name,
+            sequence_number=-1,
+            pointer="",
+            observed_ms=db_now_ms(),
+            form=GOVERNED,
+            head="",
+            partitions=_pack({}),
+        )
+    )
 
 
 def missing(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:

@@ -9,18 +9,20 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, func, select
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import among, in_chunks
-from iceberg_maint.ledger.schema import db_now_ms, lease, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import db_now_ms, fleet_wait, lease, outcome, partition_history, pause
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
 from iceberg_maint.ports.ledger import BatchStatus
 
 Key = tuple[str, str]
 """UUID and operation."""
 
+_WAIT_MS = 86_400_000
+"""A wait for the budget of the fleet counts no longer after the pass that decided it."""
 _ended = outcome.alias()
 _has_ended = (
     select(_ended.c.ordinal)
@@ -47,6 +49,11 @@ _LAST_DONE = (
     .where(outcome.c.status == BatchStatus.DONE, among(outcome.c.table_uuid))
     .group_by(outcome.c.table_uuid, outcome.c.operation)
 )
+_FLEET_WAITS = select(fleet_wait).where(
+    fleet_wait.c.until_ms > db_now_ms(),
+    fleet_wait.c.decided_ms > db_now_ms() - _WAIT_MS,
+    among(fleet_wait.c.table_uuid),
+)
 _PARTITIONS = (
     select(partition_history)
     .where(among(partition_history.c.table_uuid))
@@ -63,7 +70,7 @@ def read(
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
     owners = _owners(conn, tables)
     hours, unknown, last_done = _hours(conn, tables), _unknown(conn, tables), _last_done(conn, tables)
-    partitions = _partitions(conn, tables)
+    partitions, fleet_waits = _partitions(conn, tables), _fleet_waits(conn, tables)
     histories = {}
     for uuid, name in tables.items():
         own = next(
@@ -87,6 +94,7 @@ def read(
                 hour_bytes=input_bytes,
                 last_done_ms=last_done.get((uuid, operation)),
                 partitions=partitions.get((uuid, operation), {}),
+                fleet_waits=fleet_waits.get(uuid, {}),
             )
     return histories
 
@@ -133,6 +141,13 @@ def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
 
 def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
     return {(r.table_uuid, r.operation): r.newest_ms for r in in_chunks(conn, _LAST_DONE, tables)}
+
+
+def _fleet_waits(conn: Connection, tables: Mapping[str, str]) -> dict[str, dict[PartitionKey, FleetWait]]:
+    of_tables: dict[str, dict[PartitionKey, FleetWait]] = defaultdict(dict)
+    for row in in_chunks(conn, _FLEET_WAITS, tables):
+        of_tables[row.table_uuid][row.partition] = FleetWait(row.since_ms, row.until_ms)
+    return dict(of_tables)
 
 
 def _partitions(

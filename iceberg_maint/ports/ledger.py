@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from iceberg_maint.core.alerts.incident import Incident
-from iceberg_maint.core.decisions.history import PartitionHistory, Pause, TableHistory
+from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, Pause, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
@@ -356,6 +357,29 @@ class Ledger(Protocol):
         """Returns the last reported outcomes of an operation by table, at most `each` of a table, newest first."""
         ...
 
+    # the budget of the fleet
+    def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
+        """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and
+        has no outcome."""
+        ...
+
+    def fleet_waits(self) -> dict[WorkKey, FleetWait]:
+        """Returns every partition that waits for the budget of the fleet."""
+        ...
+
+    def fleet_passed_ms(self) -> int | None:
+        """Returns when `replace_fleet_waits` was called last, by the database's clock. None after
+        `delete_fleet_waits`."""
+        ...
+
+    def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait]) -> None:
+        """Stores these waits in place of all stored ones."""
+        ...
+
+    def delete_fleet_waits(self) -> None:
+        """Deletes all waits for the budget of the fleet."""
+        ...
+
     # alerts
     def incidents(self) -> tuple[Incident, ...]:
         """Returns the open incidents, and those whose end a receiver has not taken yet."""
@@ -437,8 +461,17 @@ class Ledger(Protocol):
         """Returns the tables with stored health, by name."""
         ...
 
+    def outdated_tables(self) -> int:
+        """Returns the number of tables whose health another version stored. They count as not measured."""
+        ...
+
     def forget_table(self, table: TableId) -> None:
         """Deletes the stored health of a table that no longer exists. History and records stay."""
+        ...
+
+    def mark_governed(self, table: TableId) -> None:
+        """Deletes the stored health of a table with read restrictions. Its records are returned without partition
+        keys, paths and messages until new health is stored."""
         ...
 
     def missing_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:

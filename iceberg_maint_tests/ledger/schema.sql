@@ -1,4 +1,4 @@
--- version 11
+-- version 12
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -49,6 +49,15 @@ CREATE TABLE icm_cursor (
   fence BIGINT NOT NULL,
   advanced_ms BIGINT NOT NULL,
   PRIMARY KEY (table_uuid, operation)
+)
+
+CREATE TABLE icm_fleet_wait (
+  table_uuid VARCHAR(64) NOT NULL,
+  partition TEXT NOT NULL,
+  since_ms BIGINT NOT NULL,
+  until_ms BIGINT NOT NULL,
+  decided_ms BIGINT NOT NULL,
+  PRIMARY KEY (table_uuid, partition)
 )
 
 CREATE TABLE icm_health (
@@ -176,6 +185,8 @@ CREATE TABLE icm_attempt (
 
 CREATE INDEX icm_attempt_batch ON icm_attempt (batch_id)
 
+CREATE INDEX icm_attempt_started ON icm_attempt (started_ms)
+
 CREATE INDEX icm_attempt_table ON icm_attempt (table_uuid)
 
 CREATE TABLE icm_intent (
@@ -206,6 +217,8 @@ CREATE TABLE icm_outcome (
 CREATE INDEX icm_outcome_attempt ON icm_outcome (attempt_id)
 
 CREATE INDEX icm_outcome_hour ON icm_outcome (table_uuid, operation, recorded_ms)
+
+CREATE INDEX icm_outcome_recorded ON icm_outcome (recorded_ms)
 
 CREATE INDEX icm_outcome_status ON icm_outcome (table_uuid, operation, status)
 

@@ -1,0 +1,70 @@
+"""The budget of the fleet: what batches spent, from their attempts and outcomes, and the partitions that wait."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, delete, insert, select
+
+from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
+from iceberg_maint.core.decisions.history import FleetWait
+from iceberg_maint.core.decisions.priority import Load
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET
+from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome
+
+_has_outcome = select(outcome.c.ordinal).where(outcome.c.attempt_id == attempt.c.attempt_id).exists()
+
+
+def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
+    """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and has no
+    outcome. An attempt counts once, at its first outcome."""
+    since_ms = db_now_ms() - period_seconds * 1000
+    ended = conn.execute(
+        select(outcome.c.attempt_id, outcome.c.recorded_ms, outcome.c.input_bytes, outcome.c.body)
+        .where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
+        .order_by(outcome.c.ordinal)
+    )
+    by_attempt: dict[str, Spend] = {}
+    for row in ended:
+        body = json.loads(row.body)
+        load = Load(
+            row.input_bytes, float(body.get("seconds") or 0.0), float(body.get("snapshot_after") is not None)
+        )
+        by_attempt.setdefault(row.attempt_id, Spend(row.recorded_ms, load))
+    begun = conn.execute(
+        select(attempt.c.started_ms, batch.c.body)
+        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        .where(attempt.c.started_ms > since_ms, attempt.c.operation.in_(DATA_OPERATIONS), ~_has_outcome)
+    )
+    running = (Spend(r.started_ms, Load(batch_of_text(r.body).input_bytes, 0.0, 1.0)) for r in begun)
+    return (*by_attempt.values(), *running)
+
+
+def waits(conn: Connection) -> dict[WorkKey, FleetWait]:
+    """Returns every partition that waits."""
+    rows = conn.execute(select(fleet_wait).where(fleet_wait.c.table_uuid != FLEET))
+    return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms) for r in rows}
+
+
+def passed_ms(conn: Connection) -> int | None:
+    """Returns the time of the last pass over the fleet. None if there was none, or the waits were deleted."""
+    return conn.scalar(select(fleet_wait.c.decided_ms).where(fleet_wait.c.table_uuid == FLEET))
+
+
+def replace_waits(conn: Connection, new: Mapping[WorkKey, FleetWait]) -> None:
+    """Stores these waits in place of all stored ones, with the time of the pass."""
+    conn.execute(delete(fleet_wait))
+    rows = [
+        {"table_uuid": uuid, "partition": partition, "since_ms": wait.since_ms, "until_ms": wait.until_ms}
+        for (uuid, partition), wait in new.items()
+    ]
+    rows.append({"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0})
+    now_ms = conn.execute(select(db_now_ms())).scalar_one()
+    conn.execute(insert(fleet_wait), [{**row, "decided_ms": now_ms} for row in rows])
+
+
+def delete_waits(conn: Connection) -> None:
+    """Deletes all waits and the time of the last pass."""
+    conn.execute(delete(fleet_wait))

@@ -1,0 +1,103 @@
+"""The budget of the fleet on the loop: what is spent comes from the ledger, and what waits has its reason."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget
+from iceberg_maint.core.decisions.history import FleetWait
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.report.explain import explain
+from iceberg_maint.report.formatting import moment
+from iceberg_maint.runner.assess import assess
+from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order
+from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+
+ONE_BATCH = replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=1))
+
+
+def runtime_of(world: World, budget: FleetBudget | None) -> Runtime:
+    return replace(world.runtime(Process()), fleet_budget=budget)
+
+
+def test_budget_of_one_commit_stops_the_run_and_the_next_one() -> None:
+    world = World("abc", ONE_BATCH)
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    first, second = (maintain(TABLE, Request(run), runtime) for run in ("r1", "r2"))
+    assert [len([b for o in outcomes for b in o.batches]) for outcomes in (first, second)] == [1, 0]
+    rewrite = next(o for o in first if o.operation is Operation.REWRITE_DATA_FILES)
+    waiting = {p: r for p, status, r in rewrite.partitions if status is OutcomeStatus.NO_OP}
+    assert waiting == {"p=b": Reason.FLEET_BUDGET, "p=c": Reason.FLEET_BUDGET}
+    assert len(world.ledger.fleet_spends(3600)) == 1
+    assert world.our_commits() == 1
+
+
+def test_partition_that_waits_has_its_reason_and_time_and_a_request_waives_it() -> None:
+    world = World("ab")
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    uuid = assess(TABLE, runtime).state.uuid
+    until_ms = world.ledger.now_ms() + 3_600_000
+    world.ledger.replace_fleet_waits({(uuid, "p=a"): FleetWait(5, until_ms)})
+    decision = assess(TABLE, runtime).decision
+    held = {p.partition: (p.verdict, p.reason, p.until_ms) for p in decision.partitions}
+    assert held["p=a"] == (Verdict.DEFER, Reason.FLEET_BUDGET, until_ms)
+    assert held["p=b"][:2] == (Verdict.RUN, Reason.SMALL_FILES)
+    assert [p.partition for p in decision.backlog()] == ["p=b", "p=a"]
+    requested = assess(TABLE, runtime, requested=frozenset({"p=a"})).decision
+    assert [p.partition for p in requested.due()] == ["p=a"]
+
+
+def test_pass_keeps_when_the_wait_began_and_a_removed_budget_ends_it() -> None:
+    world = World("abc", ONE_BATCH)
+    assert assess(TABLE, runtime_of(world, None)).decision.verdict is Verdict.RUN
+    budget = FleetBudget(max_commits=1)
+    runtime = runtime_of(world, budget)
+    divide_budget(runtime)
+    first = world.ledger.fleet_waits()
+    assert len(first) == 2
+    world.ledger.replace_fleet_waits({k: replace(w, since_ms=7) for k, w in first.items()})
+    again = allotment(runtime, budget)
+    assert [p for _, p in again.granted] == ["p=b"]
+    assert {p: w.since_ms == 7 for (_, p), w in again.waits.items()} == {"p=a": False, "p=c": True}
+    assert in_budget_order(runtime, [TABLE]) == [TABLE]
+    divide_budget(runtime_of(world, None))
+    assert (world.ledger.fleet_waits(), world.ledger.fleet_passed_ms()) == ({}, None)
+
+
+def test_force_ignores_the_budget() -> None:
+    world = World("abc", ONE_BATCH)
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    outcomes = maintain(TABLE, Request("r1", force=True), runtime)
+    assert [b.outcome for o in outcomes for b in o.batches] == [OutcomeStatus.IMPROVED] * 3
+
+
+def test_prediction_is_recorded_and_the_next_batch_learns_from_it() -> None:
+    world = World("abc", ONE_BATCH)
+    maintain(TABLE, Request("r1"), runtime_of(world, None))
+    batches = [b for r in world.ledger.records(str(TABLE), 10) for b in r.outcome.batches]
+    predicted = [b.predicted for b in batches if b.predicted is not None]
+    assert [(p.output_files, b.output_files) for p, b in zip(predicted, batches, strict=True)] == [(1, 1)] * 3
+
+
+def test_why_says_when_the_budget_is_expected() -> None:
+    world = World("a")
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    uuid = assess(TABLE, runtime).state.uuid
+    until_ms = world.ledger.now_ms() + 3_600_000
+    world.ledger.replace_fleet_waits({(uuid, PartitionKey("p=a")): FleetWait(5, until_ms)})
+    found = assess(TABLE, runtime)
+    now_ms = world.ledger.now_ms()
+    shown = explain(
+        found.decision, found.measured, found.policy, defaultdict(str), found.history, None, now_ms
+    )
+    change = shown.partitions[0].change
+    assert change == (
+        f"the budget, expected at {moment(until_ms)}; raise fleet_budget or windows.read_weight, or at once: "
+        "iceberg-maint run lake.db.t --partition 'p=a'"
+    )
