@@ -1,28 +1,43 @@
-"""Files of a task: the operating system serves the local file system, PyIceberg's FileIO serves others."""
+"""Files of a task: the operating system serves the local file system, Arrow's S3 client serves S3."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import fs
+
+_CHUNK_BYTES = 1 << 20
+_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+_TRIES = 10
+_OPTIONS = {
+    "endpoint_override": ("s3.endpoint",),
+    "access_key": ("s3.access-key-id",),
+    "secret_key": ("s3.secret-access-key",),
+    "session_token": ("s3.session-token",),
+    "region": ("client.region", "s3.region"),
+    "proxy_options": ("http-client.proxy-endpoint", "s3.proxy-uri"),
+}
+"""Options of Arrow's S3 client, and the properties of Iceberg's FileIO (Java, then Python) that have their values."""
 
 
 class Storage:
-    """Opens files by their locations. `properties` are those of the catalog's FileIO."""
+    """Opens files by their locations. `properties` are those of the table's FileIO."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = dict(properties)
+        self._properties = tuple(sorted(properties.items()))
 
     def read(self, location: str) -> pa.Buffer:
         """Returns the contents of a file, read once."""
         if (path := local_path(location)) is not None:
             return pa.py_buffer(path.read_bytes())
-        with self._file_io.new_input(location).open() as stream:
-            return pa.py_buffer(stream.read())
+        system, key = self._place(location)
+        with system.open_input_file(key) as stream:
+            return stream.read_buffer()
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Returns a part of a file."""
@@ -30,35 +45,59 @@ class Storage:
             with path.open("rb") as local:
                 local.seek(offset)
                 return local.read(length)
-        with self._file_io.new_input(location).open() as stream:
-            stream.seek(offset)
-            return bytes(stream.read(length))
+        system, key = self._place(location)
+        with system.open_input_file(key) as stream:
+            return bytes(stream.read_at(length, offset))
+
+    def chunks(self, location: str) -> Iterator[bytes]:
+        """Yields the contents of a file in parts."""
+        if (path := local_path(location)) is None:
+            yield self.read(location)
+            return
+        with path.open("rb") as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
 
     def create(self, location: str) -> Any:
-        """Returns a stream that writes a new file. On a local file system, a file that exists is an error."""
+        """Returns a stream that writes a new file. On a local file system, a file that exists is an error. On S3 the
+        names of new files are unique, and a request for a file that should not exist would be wasted."""
         if (path := local_path(location)) is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             return path.open("xb")
-        return self._file_io.new_output(location).create()
-
-    def size(self, location: str) -> int:
-        """Returns the length of a file."""
-        if (path := local_path(location)) is not None:
-            return path.stat().st_size
-        return len(self._file_io.new_input(location))
+        system, key = self._place(location)
+        return system.open_output_stream(key)
 
     def delete(self, location: str) -> None:
         """Deletes a file. A file that does not exist is no error."""
         if (path := local_path(location)) is not None:
             path.unlink(missing_ok=True)
-        else:
-            self._file_io.delete(location)
+            return
+        system, key = self._place(location)
+        try:
+            system.delete_file(key)
+        except FileNotFoundError:
+            return
 
-    @cached_property
-    def _file_io(self) -> Any:
-        from pyiceberg.io import load_file_io
+    def _place(self, location: str) -> tuple[fs.S3FileSystem, str]:
+        """Returns the client and the path of bucket and key. A `?`, `#` or `%` is part of the key."""
+        scheme, _, path = location.partition("://")
+        if scheme not in _S3_SCHEMES:
+            raise OSError(f"{location} is neither on a local file system nor on S3")
+        return _client(path.partition("/")[0], self._properties), path
 
-        return load_file_io(self._properties)
+
+@lru_cache(maxsize=8)
+def _client(bucket: str, properties: tuple[tuple[str, str], ...]) -> fs.S3FileSystem:
+    """The S3 client of a process for a bucket. It holds connections. Credentials that no property has come from the
+    environment, the profile or the role of the machine."""
+    given = dict(properties)
+    values = {option: [given[n] for n in names if given.get(n)] for option, names in _OPTIONS.items()}
+    options: dict[str, Any] = {option: found[0] for option, found in values.items() if found}
+    if "region" not in options and "endpoint_override" not in options:
+        options["region"] = fs.resolve_s3_region(bucket)
+    virtual = given.get("s3.force-virtual-addressing", "").lower() == "true"
+    tries = fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES)
+    return fs.S3FileSystem(force_virtual_addressing=virtual, retry_strategy=tries, **options)
 
 
 def local_path(location: str) -> Path | None:

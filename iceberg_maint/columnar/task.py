@@ -90,7 +90,7 @@ class RewriteTask:
 
     `schema` and `name_mapping` are Iceberg's JSON texts. `metrics_modes` has the mode of each leaf column by field id:
     none, counts, truncate(n) or full; a column that it lacks has `truncate(16)`. `keep_row_lineage`: the output has
-    `_row_id` and `_last_updated_sequence_number` (v3). `io` has the FileIO properties of the catalog. `splice`: pages
+    `_row_id` and `_last_updated_sequence_number` (v3). `io` has the properties of the table's FileIO. `splice`: pages
     may be copied where that is possible, which keeps the statistics of the inputs (`page_splice`).
     """
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Compared,
     Evidence,
@@ -25,9 +26,14 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
+from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
+from iceberg_maint.spark.rewrite.columnar.job import Workers
+from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.scan import scan
 from iceberg_maint.spark.scan.table import Table, load_table_info
@@ -95,7 +101,31 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
         Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible_rows.rows(bridge, table_info, tasks))
         for tasks in (tasks_before, tasks_after)
     )
-    return Evidence(next(sides), next(sides), incomparable)
+    before_side, after_side = next(sides), next(sides)
+    added = _written_bytes(bridge, table, commit, before, tasks_after)
+    return Evidence(before_side, after_side, None if added else incomparable, added=added)
+
+
+def _written_bytes(
+    bridge: Bridge, table: Any, commit: MaintenanceCommit, before: _Tasks, tasks_after: Any
+) -> Fingerprint | None:
+    """The fingerprint of the files that the commit added by their present bytes, if the commit stored such a one and
+    the workers can read the files. A later delete or a changed schema changes no byte of them."""
+    if commit.stored is None or commit.stored.algorithm != FINGERPRINT_ALGORITHM:
+        return None
+    if bridge.once(Workers).problem():
+        return None
+    earlier = {path for path, _ in before.keys}
+    files = {str(f.location()): f for f in (task.file() for task in bridge.iterate(tasks_after))}
+    written = [
+        WrittenFile(path, int(f.fileSizeInBytes()), int(f.recordCount()), int(f.specId()), 0, "")
+        for path, f in sorted(files.items())
+        if path not in earlier
+    ]
+    try:
+        return fingerprint_bytes(bridge, table, written)
+    except NotColumnarError:
+        return None
 
 
 def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:

@@ -31,7 +31,7 @@ class SetVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         self.asked.append(commit)
         if self.evidence is None:
-            return unprovable(commit, "file mem://a is gone")
+            return unprovable(commit, "file file:///mem/a is gone")
         return judge_commit(commit, self.evidence)
 
 

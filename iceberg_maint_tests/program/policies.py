@@ -10,6 +10,7 @@ from iceberg_maint.core.policy.data import (
     Policy,
     ProofLevel,
     RewritePositionDeleteFilesPolicy,
+    RewriteStrategy,
     Route,
 )
 from iceberg_maint.core.policy.housekeeping import (
@@ -29,7 +30,7 @@ class Policies(SecondLines):
 
     def _policy(self, *, compact: bool, rewrite: bool) -> Policy:
         """`compact`: all small files are rewritten. `rewrite`: most equality deletes are applied by rewrites, because
-        Iceberg itself refuses a conversion whose data files were removed since its plan."""
+        Iceberg itself refuses a conversion whose data files were removed since its plan. The strategies take turns."""
         pick = self.rng.choice
         policy = policy_of(
             pick([Route.AUTO, Route.CONVERT, *[Route.REWRITE] * (4 if rewrite else 1)]),
@@ -37,6 +38,7 @@ class Policies(SecondLines):
             delete_ratio_act=pick([None, 0.3]),
             output_spec=pick([OutputSpec.OWN, OutputSpec.OWN, OutputSpec.CURRENT]),
             proof=pick([ProofLevel.FULL, ProofLevel.FOOTER]),
+            strategy=RewriteStrategy.NATIVE if self.counts["maintain"] % 2 else RewriteStrategy.COLUMNAR,
         )
         merge = RewritePositionDeleteFilesPolicy(
             min_input_files=pick([1, 2, 5]), proof=pick([ProofLevel.FULL, ProofLevel.FOOTER])

@@ -23,6 +23,7 @@ SEED = int(os.environ.get("ICEBERG_MAINT_TEST_SEED", ORDINARY_SEED))
 HALVES = 2 if ASKED else 1
 """Each takes an equal part of the steps, on a session of its own when there are two workers."""
 DONE = {
+    "batch columnar IMPROVED",
     "batch convert IMPROVED",
     "batch anti-join IMPROVED",
     "batch native IMPROVED",

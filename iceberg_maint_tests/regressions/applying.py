@@ -179,6 +179,20 @@ APPLYING = (
         ),
     ),
     Regression(
+        "position-deletes-behind-an-empty-segment",
+        "found by `make test-surroundings`",
+        "For an unpartitioned spec, `OutputFileFactory.newOutputFile(spec, null)` returns a path with `//`. PyIceberg "
+        "cannot open such a position delete file on S3, and with it cannot read the table",
+        "Files of an unpartitioned spec are written without the empty segment of a partition",
+        off(
+            "spark/scan/positions.py",
+            "output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)",
+            "output.newOutputFile(spec, partition)",
+            "spark/deletes/test_convert.py::"
+            "test_position_deletes_of_an_unpartitioned_table_have_no_empty_segment_in_their_path",
+        ),
+    ),
+    Regression(
         "deletes-that-do-not-fit",
         "apache/iceberg#3909, #10054, #11648",
         "Each task loads all equality deletes into one set in heap and runs out of memory",

@@ -360,6 +360,30 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "python-of-executors-ignored",
+        "our trial on a standalone cluster",
+        "`spark.pyspark.python` is ignored outside `spark-submit`: executors run the `python3` of their path, and no batch is columnar",
+        "Python workers of a cluster run the configured interpreter",
+        off(
+            "spark/rewrite/columnar/job.py",
+            '    return sys.executable if master.startswith("local") else configured or default\n',
+            '    return sys.executable if master.startswith("local") else default\n',
+            "spark/rewrite/test_columnar_parts.py::test_workers_of_a_cluster_run_the_configured_interpreter",
+        ),
+    ),
+    Regression(
+        "driver-elsewhere",
+        "the judgement of Spark Connect",
+        "A session of Spark Connect or a driver in cluster mode starts work that the gate cannot check",
+        "A driver that is not this process is refused by ICM-164 before Spark starts",
+        off(
+            "spark/session/driver.py",
+            '    if master.startswith("sc://"):\n',
+            '    if master.startswith("no://"):\n',
+            "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
+        ),
+    ),
+    Regression(
         "stale-hides-corrupt",
         "the review of 0.1.0",
         "a commit that breaks a stale rule and corrupts a file beside it is planned again as stale, and no report names it",

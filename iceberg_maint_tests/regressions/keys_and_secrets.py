@@ -455,4 +455,31 @@ KEYS_AND_SECRETS = (
             "cli/test_inspect.py::test_target_size_of_a_table_that_is_no_size_stops_no_other_table",
         ),
     ),
+    Regression(
+        "masked-rows-rewritten",
+        "apache/iceberg#13879",
+        "A catalog answers with a row filter or column masks, the client ignores them, and maintenance reads rows that its "
+        "principal may not read",
+        "Each answer of a REST catalog is searched for read restrictions, and such a table is refused before a file is opened",
+        off(
+            "catalog/listing.py",
+            "            hooks.extend((refuse_restricted, _without_unparsed_types))\n",
+            "            hooks.append(_without_unparsed_types)\n",
+            "security/test_read_restrictions.py::"
+            "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
+        ),
+    ),
+    Regression(
+        "values-of-a-governed-table-shown",
+        "found in review",
+        "A table becomes governed, and its partition values remain on every screen",
+        "The ledger shows records of a governed table without values",
+        off(
+            "ledger/records.py",
+            "    return tuple(without_values(r) if {r.table, r.table_uuid} & governed else r for r in found)\n",
+            "    return tuple(r for r in found if governed is not None)\n",
+            "security/test_read_restrictions.py::"
+            "test_stored_values_of_a_table_that_becomes_governed_are_redacted_until_it_is_free",
+        ),
+    ),
 )

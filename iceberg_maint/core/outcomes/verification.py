@@ -131,7 +131,9 @@ def _of_snapshot(state: TableState, snapshot: Snapshot) -> MaintenanceCommit | V
             VerificationStatus.UNPROVABLE,
             table,
             number,
-            f"parent {snapshot.parent_id} of snapshot {number} has been expired",
+            f"snapshot {number} names no parent"
+            if snapshot.parent_id is None
+            else f"parent {snapshot.parent_id} of snapshot {number} has been expired",
             snapshot.parent_id,
             batch,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import groupby
 
 from iceberg_maint.core.policy.data import WindowsPolicy
@@ -32,11 +32,12 @@ class BatchSize:
 
 @dataclass(frozen=True, slots=True)
 class CommitTrial:
-    """One batch whose commit was tried. If it did not land, other commits won every try."""
+    """One batch whose commit was tried. If it did not land, other commits won every try. `seconds` is its time."""
 
     run_id: str
     size: BatchSize
     landed: bool
+    seconds: float = field(default=0.0, compare=False)
 
 
 def batch_limit(trials: Sequence[CommitTrial]) -> BatchSize | None:

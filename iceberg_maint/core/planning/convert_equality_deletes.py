@@ -30,7 +30,7 @@ from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, ma
 from iceberg_maint.core.planning.work import ConvertEqualityDeletes
 from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
 
-_BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET)
+_BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET, Reason.FLEET_BUDGET)
 _OPERATION = Operation.CONVERT_EQUALITY_DELETES
 
 

@@ -7,7 +7,6 @@ not have, and writes every row into the partition that it has.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from urllib.parse import urlsplit
 
 from iceberg_maint.core.decisions.unsupported_types import (
     COLUMNAR_TYPES,
@@ -27,7 +26,7 @@ ENCRYPTION_KEY_PROPERTY = "encryption.key-id"
 _BLOOM_FILTER_PREFIX = "write.parquet.bloom-filter-enabled.column."
 _PARQUET = "parquet"
 _DELETE_FORMATS = frozenset({"parquet", "puffin"})
-_LOCAL_SCHEMES = frozenset({"", "file"})
+_SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
 
 
 def row_writer(
@@ -109,10 +108,16 @@ def _property_reason(properties: Mapping[str, str]) -> str:
     return f"column {filters[0]} has a bloom filter" if filters else ""
 
 
+def _scheme(location: str) -> str:
+    """The scheme of a location, "" of a path. A path may hold a colon, and names of buckets may hold what no URL does."""
+    head, colon, _ = location.partition(":")
+    return head if colon and "/" not in head else ""
+
+
 def _file_reason(candidate: Candidate) -> str:
     files: tuple[LiveFile, ...] = (candidate.file, *candidate.position_deletes)
     for file in files:
-        if (scheme := urlsplit(file.path).scheme) not in _LOCAL_SCHEMES:
+        if (scheme := _scheme(file.path)) not in _SCHEMES:
             return f"files are on {scheme}"
     if candidate.file.file_format != _PARQUET:
         return f"data files are {candidate.file.file_format}"

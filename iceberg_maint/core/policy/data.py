@@ -121,8 +121,8 @@ class RewriteDataFilesPolicy:
     max_concurrent_groups: int = _key(2, "number of file groups written at the same time", minimum=1)
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
     strategy: RewriteStrategy = _key(
-        RewriteStrategy.AUTO,
-        "how rows are written: native by Spark, columnar by Arrow where a file group qualifies, auto by Arrow only "
+        RewriteStrategy.COLUMNAR,
+        "how rows are written: columnar by Arrow where a file group qualifies, native by Spark, auto by Arrow only "
         "where Spark cannot read a column",
     )
 
@@ -233,6 +233,11 @@ class WindowsPolicy:
     )
     max_bytes_per_batch: int = _key(10 * GIBIBYTE, "maximum input bytes per batch", minimum=1)
     max_files_per_batch: int = _key(5000, "maximum number of input files per batch", minimum=2)
+    read_weight: float = _key(
+        1.0,
+        "how much the table is read, as a multiple of others; with a fleet_budget it multiplies the predicted gain",
+        minimum=0.0,
+    )
 
     @property
     def partitions_per_batch(self) -> int:

@@ -79,6 +79,12 @@ def test_find_snapshot_of_another_writer_is_not_ours() -> None:
     assert status_of(state_of(ours(1, None), snapshot(2, 1)), 2) is VerificationStatus.NOT_OURS
 
 
+def test_find_snapshot_without_a_parent_says_so() -> None:
+    found = find_commit(state_of(ours(2, None)), None)
+    assert isinstance(found, Verification)
+    assert (found.status, found.detail) == (VerificationStatus.UNPROVABLE, "snapshot 2 names no parent")
+
+
 def test_find_snapshot_that_is_gone_is_unprovable() -> None:
     assert status_of(state_of(snapshot(1, None), ours(2, 1)), 7) is VerificationStatus.UNPROVABLE
 

@@ -146,7 +146,7 @@ def test_keys_that_cannot_be_matched_leave_their_files_alone(keys: tuple[int, ..
     assert converted.batches == ()
     assert converted.leftovers == (Leftover("p=a", Reason.UNSUPPORTED_KEY, 6, 60),)
     assert inputs(rewritten) == [sorted([*(f"p=b/{i}" for i in range(6)), *(f"y{i}" for i in range(6))])]
-    assert rewritten.batches[0].strategy == "native"
+    assert rewritten.batches[0].strategy == "columnar"
     assert rewritten.leftovers == (Leftover("p=a", Reason.UNSUPPORTED_KEY, 6, 60),)
 
 

@@ -47,7 +47,7 @@ def test_small_files_under_deletes_are_rewritten_without_the_rows() -> None:
     assert converted.leftovers == (Leftover("p=a", Reason.OTHER_OPERATION, 6, 60),)
     (batch,) = rewritten.batches
     assert sorted(batch.paths()) == [f"p=a/{i}" for i in range(6)]
-    assert (batch.strategy, dropped(batch), kept(batch)) == ("anti-join", ["e"], [])
+    assert (batch.strategy, dropped(batch), kept(batch)) == ("columnar", ["e"], [])
     assert batch.work.memory == MemoryNeed(keys=3, key_bytes=8, rows=60)
 
 
@@ -106,11 +106,11 @@ def test_young_deletes_are_applied_only_by_a_rewrite_that_is_due_anyway() -> Non
     assert (converted.batches, converted.leftovers) == ((), ())
     (batch,) = rewritten.batches
     assert sorted(batch.paths()) == [f"p=a/{i}" for i in range(6)]
-    assert (batch.strategy, dropped(batch), kept(batch)) == ("anti-join", [], ["e"])
+    assert (batch.strategy, dropped(batch), kept(batch)) == ("columnar", [], ["e"])
     assert plans([healthy("a"), equality("e")], policy_of())[1].batches == ()
 
 
-def test_native_and_anti_join_groups_are_never_in_one_batch() -> None:
+def test_groups_with_and_without_equality_deletes_are_never_in_one_batch() -> None:
     files = [
         *small(6),
         equality("e"),
@@ -120,8 +120,8 @@ def test_native_and_anti_join_groups_are_never_in_one_batch() -> None:
     ]
     _, rewritten = plans(files)
     assert [(b.strategy, b.partitions, dropped(b)) for b in rewritten.batches] == [
-        ("anti-join", ("p=a", "p=c"), ["e", "f"]),
-        ("native", ("p=b",), []),
+        ("columnar", ("p=a", "p=c"), ["e", "f"]),
+        ("columnar", ("p=b",), []),
     ]
     assert rewritten.batches[1].work.memory is None
 
@@ -146,7 +146,7 @@ def test_conversion_above_a_batch_is_rewritten_piece_by_piece_unless_policy_insi
     files = [*(healthy(f"{i}") for i in range(3)), equality("e")]
     converted, rewritten = plans(files, cleaning(windows))
     assert converted.leftovers == (Leftover("p=a", Reason.OTHER_OPERATION, 3, 300),)
-    assert all(b.strategy == "anti-join" for b in rewritten.batches)
+    assert all(b.work.memory is not None for b in rewritten.batches)
     assert {len(paths) for paths in inputs(rewritten)} <= {1, 2}
     insisted, _ = plans(files, cleaning(windows, route=Route.CONVERT))
     assert (insisted.batches, insisted.leftovers) == ((), (Leftover("p=a", Reason.FILE_TOO_LARGE, 3, 300),))
@@ -169,7 +169,7 @@ def test_deletes_everywhere_that_no_batch_can_hold_are_rewritten(windows: Window
     converted, rewritten = plans(global_table(), cleaning(windows))
     assert converted.batches == ()
     assert sorted(p for paths in inputs(rewritten) for p in paths) == ["a", "all", "b"]
-    assert all(b.strategy == "anti-join" for b in rewritten.batches)
+    assert all(b.work.memory is not None for b in rewritten.batches)
 
 
 def test_deletes_everywhere_with_a_partition_that_is_held_are_rewritten_without_it() -> None:

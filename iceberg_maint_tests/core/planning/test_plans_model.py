@@ -131,10 +131,9 @@ def check(batch: Batch, table: FakeTable) -> None:
             assert set(deletion.equality_ids) <= {1, 2} or not batch.groups
     under = {f.path for f in data_of(table) if any(applies(d, f) for d in deletes_of(table))}
     if batch.operation == REWRITE:
-        assert (batch.strategy == "anti-join") is bool(held & under) is (batch.work.memory is not None)
-        assert all(
-            (batch.strategy == "anti-join") is any(f.path in under for f in g.files) for g in batch.groups
-        ) or (batch.strategy == "anti-join")
+        applies_deletes = batch.work.memory is not None
+        assert applies_deletes is bool(held & under)
+        assert applies_deletes or not any(f.path in under for g in batch.groups for f in g.files)
         return
     assert (batch.strategy, held <= under) == ("convert", True)
     assert all(d.drop for d in batch.equality_deletes)

@@ -114,7 +114,7 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
             {"files": [*small(10), *with_format([delete("d", of="p=a/1")], "avro")]},
             "position deletes are avro",
         ),
-        ({"files": [replace(f, path=f"s3://lake/{f.path}") for f in small(10)]}, "files are on s3"),
+        ({"files": [replace(f, path=f"gs://lake/{f.path}") for f in small(10)]}, "files are on gs"),
         ({"properties": {"encryption.key-id": "k1"}}, "the table is encrypted"),
         ({"properties": {"write.format.default": "AVRO"}}, "the table writes avro"),
         (

@@ -137,7 +137,7 @@ def test_plan_merges_small_files_that_overlap_by_sorting_them() -> None:
 def test_plan_keeps_small_files_aside_from_those_to_be_sorted() -> None:
     small = [ranged(f"s{i}", 1000 + i, 1001 + i, size=10) for i in range(8)]
     plan = planned([*wide(20), *small])
-    assert [(b.strategy, b.input_files) for b in plan.batches] == [("sorted", 20), ("native", 8)]
+    assert [(b.strategy, b.input_files) for b in plan.batches] == [("sorted", 20), ("columnar", 8)]
     assert plan.batches[1].work.layout is None
 
 

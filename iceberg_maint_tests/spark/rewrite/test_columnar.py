@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.columnar.storage import local_path
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
@@ -306,6 +308,15 @@ def variable(name: str, _attempt: int) -> str:
     return os.environ.get(name, "")
 
 
+def with_io(task: str, _attempt: int, io: Mapping[str, str]) -> str:
+    return f"{task} {io['s3.region']}"
+
+
+def test_workers_get_the_settings_of_the_file_io_beside_their_tasks(shop: Workshop) -> None:
+    results = run_tasks(shop.bridge, with_io, ["a", "b", "c"], [0, 0, 0], {"s3.region": "x"})
+    assert results == ["a x", "b x", "c x"]
+
+
 def test_workers_keep_freed_memory_and_other_jobs_have_their_own_environment(shop: Workshop) -> None:
     context = shop.spark.sparkContext
     before = dict(context.environment)
@@ -338,6 +349,7 @@ def test_pages_of_unique_columns_are_copied_unless_the_table_sets_its_pages(
 
 def pages(location: str) -> bytes:
     """The bytes of the pages of the first column."""
-    path = Path(worker.local_path(location))
+    path = local_path(location)
+    assert path is not None
     chunk = pq.read_metadata(path).row_group(0).column(0)
     return path.read_bytes()[chunk.data_page_offset :][: chunk.total_compressed_size]

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, Runner, bins, package_zip
+from iceberg_maint.spark.rewrite.columnar.job import (
+    SPARK_TASK_BYTES,
+    Runner,
+    bins,
+    package_zip,
+    worker_python,
+)
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
-from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, local_path, rewrite_task
+from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 
@@ -87,18 +93,6 @@ def test_attempts_of_a_task_write_different_files() -> None:
     assert of_attempt(first, 2) == "file:/lake/t/data/p=-0-/00003-2-c0ffee-00001.parquet"
 
 
-@pytest.mark.parametrize(
-    ("location", "path"),
-    [
-        ("file:/lake/c=a%2Fb/x.parquet", "/lake/c=a%2Fb/x.parquet"),
-        ("file:///lake/x#1.parquet", "/lake/x#1.parquet"),
-        ("/lake/x.parquet", "/lake/x.parquet"),
-    ],
-)
-def test_local_path_takes_the_name_literally(location: str, path: str) -> None:
-    assert local_path(location) == path
-
-
 def test_fingerprint_of_bytes_adds_up_and_sees_one_byte() -> None:
     first, second, other = (digest_of([text]) for text in (b"a", b"b", b"c"))
     whole = fingerprint([(1, first), (2, second)])
@@ -121,3 +115,17 @@ def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Pa
         "",
         f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",
     )
+
+
+@pytest.mark.parametrize(
+    ("master", "configured", "python"),
+    [
+        ("local[2]", "/opt/python", sys.executable),
+        ("spark://h:7077", "./python/bin/python", "./python/bin/python"),
+        ("yarn", None, "python3"),
+    ],
+)
+def test_workers_of_a_cluster_run_the_configured_interpreter(
+    master: str, configured: str | None, python: str
+) -> None:
+    assert worker_python(master, configured, default="python3") == python

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,12 +16,18 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(command: list[str], log: Path) -> Iterator[None]:
-    """A program that runs beside; its output is in `log`."""
+def process(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """A program that runs beside; its output is in `log`. The `environment` is added to ours."""
     with log.open("wb") as out:
-        started = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ)
+        started = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **(environment or {})})
         try:
             yield
         finally:
             started.terminate()
-            started.wait(30)
+            try:
+                started.wait(30)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                started.wait()

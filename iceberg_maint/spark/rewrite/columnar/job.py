@@ -11,7 +11,7 @@ import heapq
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -33,6 +33,8 @@ WORKER_ENVIRONMENT = {
 }
 """The workers keep freed memory between columns and pages. By default it is returned and faulted in again, which costs
 CPU. The end of a Spark task returns it."""
+
+WORKER_PYTHON = "spark.pyspark.python"
 
 DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
 LEAST_TASK_BYTES = 256 * 1024 * 1024
@@ -56,8 +58,16 @@ def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
     return sorted(filter(None, chosen), key=lambda members: -sum(sizes[i] for i in members))
 
 
-def run_tasks(bridge: Bridge, worker: Worker, tasks: Sequence[str], sizes: Sequence[int]) -> list[str]:
-    """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes.
+def run_tasks(
+    bridge: Bridge,
+    worker: Callable[..., str],
+    tasks: Sequence[str],
+    sizes: Sequence[int],
+    io: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
+    properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
+    worker takes them as a third argument.
 
     Raises what Spark raises for a task that fails or is cancelled.
     """
@@ -66,8 +76,24 @@ def run_tasks(bridge: Bridge, worker: Worker, tasks: Sequence[str], sizes: Seque
     context = bridge.spark.sparkContext
     members = bins(sizes, int(context.defaultParallelism))
     parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
-    results = dict(_rdd(bridge, parts, Runner(worker)).collect())
+    shared = context.broadcast(dict(io)) if io else None
+    try:
+        run = worker if shared is None else WithFileIO(worker, shared)
+        results = dict(_rdd(bridge, parts, Runner(run)).collect())
+    finally:
+        if shared is not None:
+            shared.destroy()
     return [results[index] for index in range(len(tasks))]
+
+
+class WithFileIO:
+    """A worker that gets the properties of a FileIO from a broadcast."""
+
+    def __init__(self, worker: Callable[..., str], shared: Any) -> None:
+        self._worker, self._shared = worker, shared
+
+    def __call__(self, task: str, attempt: int) -> str:
+        return self._worker(task, attempt, self._shared.value)
 
 
 class Runner:
@@ -103,19 +129,27 @@ def _forget_zip_importers() -> None:
             sys.path_importer_cache.pop(path, None)
 
 
+def worker_python(master: str, configured: str | None, default: str) -> str:
+    """The interpreter of the Python workers. A cluster's `configured` path may be relative to an executor's folder,
+    into which `spark.archives` are unpacked."""
+    return sys.executable if master.startswith("local") else configured or default
+
+
 _worker_lock = threading.Lock()
 
 
 def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner) -> Any:
-    """The job's RDD. Its workers have WORKER_ENVIRONMENT. On a local master they run this process's interpreter. By
-    default they run the `python3` of the path, which may not have this program."""
+    """The job's RDD. Its workers have WORKER_ENVIRONMENT. On a local master they run this process's interpreter, on a
+    cluster that of `spark.pyspark.python`, which PySpark itself reads only in `spark-submit`. By default they run the
+    `python3` of the path, which may not have this program."""
     context = bridge.spark.sparkContext
     with _worker_lock:
         before, environment = context.pythonExec, context.environment
         try:
             context.environment = {**WORKER_ENVIRONMENT, **environment}
-            if str(context.master).startswith("local"):
-                context.pythonExec = sys.executable
+            context.pythonExec = worker_python(
+                str(context.master), context.getConf().get(WORKER_PYTHON), before
+            )
             rdd = context.parallelize(parts, len(parts)).mapPartitions(runner)
             rdd.id()  # PySpark reads both when it makes the Java object.
         finally:

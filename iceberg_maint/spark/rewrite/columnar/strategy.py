@@ -24,6 +24,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, io_of
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import Workers, run_tasks
 from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, new_operation_id
@@ -31,10 +32,6 @@ from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.spark.scan.staging import GroupTasks
 from iceberg_maint.spark.scan.table import Table
-
-
-class NotColumnarError(Exception):
-    """The batch does not qualify, for a reason that metadata do not show. Nothing is left of what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +68,11 @@ def native_instead(batch: Batch, table: Table, reason: str) -> str:
     return f"written by native: {reason}"
 
 
-def fingerprint_bytes(bridge: Bridge, files: Sequence[WrittenFile]) -> Fingerprint:
-    """The fingerprint of written files by their present bytes."""
-    sizes = [f.size_bytes for f in files]
-    digests = run_tasks(bridge, digest_task, [f.path for f in files], sizes)
+def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFile]) -> Fingerprint:
+    """The fingerprint of written files of a table by their present bytes. Raises NotColumnarError if Arrow cannot read
+    them with the settings of the table's FileIO."""
+    paths, sizes = [f.path for f in files], [f.size_bytes for f in files]
+    digests = run_tasks(bridge, digest_task, paths, sizes, io_of(java_table, paths))
     return fingerprint(zip((f.record_count for f in files), digests, strict=True))
 
 
@@ -94,12 +92,14 @@ def rewrite_groups(
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
     outputs = _outputs(bridge, table, planned)
+    inputs = (f.path for p in planned for f in p.group.files)
+    io = io_of(table.java, [*inputs, *(d.path for d in deletes), *(o.location for o in outputs)])
     maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
     tasks = [
         maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
         for o in outputs
     ]
-    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs])
+    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs], io)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from iceberg_maint.columnar.task import RewriteTask, UnsupportedColumnError, WrongInputError
@@ -13,7 +12,7 @@ from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of
 from iceberg_maint.spark.rewrite.columnar.outputs import of_attempt
 from iceberg_maint.spark.rewrite.columnar.tasks import content_of
 
-_CHUNK_BYTES = 1 << 20
+_LOCAL: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,17 @@ class TaskResult:
         return json.dumps(asdict(self))
 
 
-def rewrite_task(text: str, attempt: int) -> str:
-    """Runs one task and returns its `TaskResult` as JSON."""
+def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
+    """Runs one task and returns its `TaskResult` as JSON. `io` has the properties of the table's FileIO."""
     import pyarrow as pa  # the driver does not need it
 
     from iceberg_maint.columnar.rewrite import rewrite
+    from iceberg_maint.columnar.storage import Storage
 
     task = RewriteTask.from_json(text)
     location = of_attempt(task.output_path, attempt)
     try:
-        result = rewrite(replace(task, output_path=location))
+        result = rewrite(replace(task, output_path=location, io=io))
     except UnsupportedColumnError as why:
         return TaskResult(location, unsupported=str(why)).text()
     except WrongInputError as why:
@@ -66,23 +66,13 @@ def rewrite_task(text: str, attempt: int) -> str:
         kept_records=proof.rows_in - proof.rows_deleted,
         written_records=result.record_count,
         content={**content_of(json.loads(result.to_json())), "file-path": location} if is_written else None,
-        digest=digest_of(_chunks(location)) if is_written else "",
+        digest=digest_of(Storage(io).chunks(location)) if is_written else "",
         difference=proof.difference,
     ).text()
 
 
-def digest_task(location: str, _attempt: int) -> str:
+def digest_task(location: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
     """The SHA-256 of a file."""
-    return digest_of(_chunks(location))
+    from iceberg_maint.columnar.storage import Storage
 
-
-def local_path(location: str) -> str:
-    """The path of a location on a file system of this machine. A percent sign is part of the name, as in Hadoop's
-    paths."""
-    return "/" + location.removeprefix("file:").lstrip("/") if location.startswith("file:") else location
-
-
-def _chunks(location: str) -> Iterator[bytes]:
-    with Path(local_path(location)).open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            yield chunk
+    return digest_of(Storage(io).chunks(location))

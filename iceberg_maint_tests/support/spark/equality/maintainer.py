@@ -22,6 +22,7 @@ from iceberg_maint.core.policy.data import (
     Policy,
     RetryPolicy,
     RewriteDataFilesPolicy,
+    RewriteStrategy,
     Route,
 )
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -42,12 +43,14 @@ AT_ONCE = RetryPolicy(backoff_seconds=0, crash_backoff_seconds=0, quarantine_aft
 
 
 def policy_of(route: Route, **rewrite: Any) -> Policy:
-    """Equality deletes are due at once and by this route, and nothing else is."""
+    """Equality deletes are due at once and by this route, and nothing else is. Spark writes the rows unless `rewrite` says
+    otherwise."""
     asks = {
         "equality_delete_max_age_seconds": 0,
         "min_input_files": 1000,
         "delete_ratio_act": None,
         "delete_ratio_warn": None,
+        "strategy": RewriteStrategy.NATIVE,
     }
     return Policy(
         rewrite_data_files=RewriteDataFilesPolicy(**{**asks, **rewrite}),
