@@ -28,7 +28,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.errors import RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint.errors import GovernedTableError, RefusedError, UnknownTableError, UnreadableTableError
 
 _PIN_TRIES = 3
 
@@ -55,7 +55,8 @@ def _consistent(table: TableId) -> Iterator[None]:
 class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
     opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
-    `memo`: a manifest never changes. `now_ms` is the clock of vended credentials."""
+    `memo`: a manifest never changes. `now_ms` is the clock of vended credentials. `on_governed` is called with a
+    table that is refused for its read restrictions."""
 
     def __init__(
         self,
@@ -63,8 +64,10 @@ class PyIcebergCatalog:
         properties: Mapping[str, str],
         memo: ManifestMemo | None = None,
         now_ms: Callable[[], int] = _now_ms,
+        on_governed: Callable[[TableId], None] = lambda _table: None,
     ) -> None:
         self.name = name
+        self._on_governed = on_governed
         self._now_ms = now_ms
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
@@ -86,7 +89,8 @@ class PyIcebergCatalog:
         """Returns the state at the current snapshot, read from the metadata file itself.
 
         Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108, ICM-155 for a
-        location that is not approved, and ICM-156 for a name that may mean another table.
+        location that is not approved, ICM-156 for a name that may mean another table, and GovernedTableError
+        ICM-169 for a table with read restrictions.
         """
         if not table.is_unique:
             raise RefusedError(
@@ -160,10 +164,20 @@ class PyIcebergCatalog:
             self._open(table)
         return self._io_by_table[table]
 
+    def probe_commit(self, table: TableId) -> bool:
+        """Asks the catalog to commit nothing to the table. Returns whether this catalog can be asked. Raises
+        RefusedError ICM-170 if it denies commits."""
+        return self._listing.probe_commit(table)
+
     def metadata_file(self, table: TableId) -> tuple[str, bytes]:
-        """Returns location and content of the current metadata file. Raises UnknownTableError ICM-126,
-        UnreadableTableError ICM-101."""
-        location, io = self._open(table)
+        """Returns location and content of the current metadata file; of a table with read restrictions as the
+        catalog answers them, without a read. Raises UnknownTableError ICM-126, UnreadableTableError ICM-101."""
+        try:
+            location, io = self._open(table)
+        except GovernedTableError as error:
+            if error.metadata is None:
+                raise
+            return error.metadata
         return location, read_bytes(io, location, f"{table}: metadata file")
 
     def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
@@ -172,7 +186,12 @@ class PyIcebergCatalog:
         return read_document(table, location, data)
 
     def _open(self, table: TableId) -> tuple[str, FileIO]:
-        location_and_io = self._listing.open(table) if table.catalog == self.name else None
+        try:
+            location_and_io = self._listing.open(table) if table.catalog == self.name else None
+        except GovernedTableError:
+            self._io_by_table.pop(table, None)
+            self._on_governed(table)
+            raise
         if location_and_io is None:
             raise UnknownTableError(
                 "ICM-126",

@@ -9,13 +9,22 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import uuid4
 
 import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
 from pyiceberg.io import FileIO, load_file_io
 
+from iceberg_maint.catalog.manifests.unreadable import unreadable
+from iceberg_maint.catalog.read_restrictions import refuse_restricted
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnreadableTableError
+from iceberg_maint.errors import (
+    ConfigurationError,
+    GovernedTableError,
+    IcebergMaintError,
+    RefusedError,
+    UnreadableTableError,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -45,7 +54,12 @@ class Listing(Protocol):
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
-        UnreadableTableError ICM-101 if the catalog answers but cannot load the table."""
+        UnreadableTableError ICM-101 if the catalog answers but cannot load the table, GovernedTableError ICM-169
+        if it answers with read restrictions."""
+        ...
+
+    def probe_commit(self, table: TableId) -> bool:
+        """Returns whether the catalog was asked to commit nothing. Raises RefusedError ICM-170 if it denies that."""
         ...
 
 
@@ -76,6 +90,15 @@ class SqlListing:
         )
         location = known_locations.get(table)
         return None if location is None else (location, self._io(location))
+
+    def probe_commit(self, table: TableId) -> bool:
+        statement = sa.text("UPDATE iceberg_tables SET metadata_location = metadata_location WHERE 1 = 0")
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(statement)
+        except sa.exc.DBAPIError as error:
+            raise _no_commit(table, error) from error
+        return True
 
     def _io(self, location: str) -> FileIO:
         if self._file_io is None:
@@ -132,8 +155,8 @@ class ServiceListing:
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         locations: dict[TableId, str] = {}
         for table in tables:
-            # A broken table must not hide the others. Opening it reports the error.
-            with suppress(UnreadableTableError):
+            # A broken or governed table must not hide the others. Opening it reports the error.
+            with suppress(UnreadableTableError, GovernedTableError):
                 if opened := self.open(table):
                     locations[table] = opened[0]
         return locations
@@ -144,16 +167,34 @@ class ServiceListing:
                 loaded = catalog.load_table(table.in_catalog)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except GovernedTableError as error:
+                raise GovernedTableError(f"{table}: {error.message}", error.metadata) from error
             except Exception as error:
                 catalog.list_namespaces()  # Raises if the catalog itself does not answer.
-                raise UnreadableTableError(
-                    "ICM-101",
-                    f"cannot load {table}: {_first_line(error)}.",
-                    "restore the file, or register the table again in its catalog.",
-                ) from error
+                fix = "restore the file, or register the table again in its catalog."
+                raise unreadable(f"cannot load {table}: {_first_line(error)}.", error, fix) from error
             return loaded.metadata_location, loaded.io
 
         return self._call(load)
+
+    def probe_commit(self, table: TableId) -> bool:
+        if self._properties["type"] != "rest":
+            return False
+        from pyiceberg.exceptions import CommitFailedException, ForbiddenError, UnauthorizedError
+        from pyiceberg.table.update import AssertTableUUID
+
+        def commit(catalog: Catalog) -> bool:
+            loaded = catalog.load_table(table.in_catalog)
+            try:
+                # No table has this UUID: a catalog that permits commits refuses this one.
+                catalog.commit_table(loaded, (AssertTableUUID(uuid=uuid4()),), ())
+            except CommitFailedException:
+                return True
+            except (ForbiddenError, UnauthorizedError) as error:
+                raise _no_commit(table, error) from error
+            return True
+
+        return self._call(commit)
 
     def _namespaces(self, catalog: Catalog, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         for namespace in catalog.list_namespaces(parent):
@@ -181,8 +222,17 @@ class ServiceListing:
 
         catalog = load_catalog(self._name, **self._properties)
         if self._properties["type"] == "rest":
-            catalog._session.hooks["response"].append(_without_unparsed_types)  # type: ignore[attr-defined]
+            hooks = catalog._session.hooks["response"]  # type: ignore[attr-defined]
+            hooks.extend((refuse_restricted, _without_unparsed_types))
         return catalog
+
+
+def _no_commit(table: TableId, error: Exception) -> RefusedError:
+    return RefusedError(
+        "ICM-170",
+        f"the right to commit is missing for {table}: {_first_line(error)}",
+        "grant this principal the right to commit; 'iceberg-maint rights' prints policies.",
+    )
 
 
 def _without_unparsed_types(response: Response, **_settings: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pyiceberg.io import FileIO
 
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import GovernedTableError, IcebergMaintError
 
 _VENDED = ("s3.session-token", "gcs.oauth2.token", "adls.sas-token")
 _EXPIRES = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms")
@@ -51,6 +51,8 @@ class _RefreshedFileIO:
             if self._now_ms() >= self._due_ms:
                 try:
                     io = self._load()
+                except GovernedTableError:
+                    raise
                 except IcebergMaintError:
                     # The present ones may still be good. If not, the store says so.
                     io = None

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
@@ -263,6 +264,21 @@ def test_service_catalog_with_a_broken_table_still_lists_the_others(tmp_path: Pa
     assert catalog.pointers(names) == {names[0]: good.metadata_location}
     with pytest.raises(UnreadableTableError, match=r"^ICM-101 cannot load lake\.db\.broken: "):
         catalog.pin(names[1])
+    behind.engine.dispose()
+
+
+def test_service_catalog_whose_store_does_not_answer_names_the_environment(tmp_path: Path) -> None:
+    """Hive's and Glue's client reads the metadata file itself."""
+    s3 = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "r", "s3.access-key-id": "k"}
+    s3 |= {"s3.secret-access-key": "s", "s3.connect-timeout": "0.1"}
+    catalog = PyIcebergCatalog("lake", {"type": "in-memory", "warehouse": tmp_path.as_uri(), **s3})
+    behind = catalog._listing._catalog
+    behind.create_namespace("db")
+    behind.create_table("db.events", SCHEMA)
+    with behind.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE iceberg_tables SET metadata_location = 's3://b/v1.metadata.json'"))
+    with pytest.raises(UnreadableTableError, match=r"^ICM-133 cannot load lake\.db\.events: "):
+        catalog.pin(EVENTS)
     behind.engine.dispose()
 
 

@@ -1,13 +1,16 @@
 """A REST catalog on loopback: Iceberg's own handlers of the REST API (org.apache.iceberg.rest.CatalogHandlers)
 over a JDBC catalog, behind Python's HTTP server.
 
-    python -m iceberg_maint_tests.chaos.rest_catalog CONFIG PORT JDBC_URI WAREHOUSE
+    python -m iceberg_maint_tests.chaos.rest_catalog CONFIG PORT JDBC_URI WAREHOUSE [KEY=VALUE]...
+
+KEY=VALUE are properties of the JDBC catalog.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,18 @@ _CODES = {
 class Handlers:
     """The catalog's side of the API, for one JVM."""
 
-    def __init__(self, bridge: Bridge, uri: str, warehouse: str, backend: str = _BACKEND) -> None:
+    def __init__(
+        self,
+        bridge: Bridge,
+        uri: str,
+        warehouse: str,
+        backend: str = _BACKEND,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         self._bridge = bridge
         self._rest = bridge.iceberg.rest
         prefix = f"spark.sql.catalog.{backend}."
-        conf = catalog_conf(backend, "jdbc", uri, warehouse, {})
+        conf = catalog_conf(backend, "jdbc", uri, warehouse, properties or {})
         own = {k.removeprefix(prefix): v for k, v in conf.items() if k.startswith(prefix)}
         self._catalog = bridge.iceberg.CatalogUtil.buildIcebergCatalog(
             backend, bridge.map(own.items()), bridge.spark.sparkContext._jsc.hadoopConfiguration()
@@ -144,9 +154,10 @@ def _error(code: int, kind: str, message: str) -> tuple[int, str]:
     return code, json.dumps({"error": {"message": message, "type": kind, "code": code}})
 
 
-def main(config: str, port: str, uri: str, warehouse: str) -> None:
+def main(config: str, port: str, uri: str, warehouse: str, *properties: str) -> None:
     bridge = Bridge(load(Path(config)).spark.session())
-    Server(int(port), Handlers(bridge, uri, warehouse)).serve_forever()
+    own = dict(p.split("=", 1) for p in properties)
+    Server(int(port), Handlers(bridge, uri, warehouse, properties=own)).serve_forever()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import AvroError, Column, read_columns
 from iceberg_maint.catalog.manifests.overlap import FileLayout
+from iceberg_maint.catalog.manifests.unreadable import unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     NO_ROW_IDS,
@@ -65,7 +66,8 @@ _REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
 
 
 def read_bytes(io: FileIO, location: str, what: str) -> bytes:
-    """Returns the whole file. Raises UnreadableTableError ICM-101 with a message that begins with `what`."""
+    """Returns the whole file. Raises UnreadableTableError ICM-101, or ICM-125 or ICM-133 for a store that refuses, with a
+    message that begins with `what`."""
     try:
         with io.new_input(location).open() as stream:
             return stream.read()
@@ -74,7 +76,7 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
             "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
         ) from error
     except Exception as error:  # each file system raises its own errors
-        raise _unreadable(what, location, error) from error
+        raise unreadable(_message(what, location, error), error) from error
 
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
@@ -282,14 +284,12 @@ def read_fields(
     try:
         return read_columns(data, field_ids, bounds_of)
     except AvroError as error:
-        raise _unreadable(what, location, error) from error
+        raise unreadable(_message(what, location, error), error) from error
 
 
-def _unreadable(what: str, location: str, error: Exception) -> UnreadableTableError:
-    line = (str(error) or type(error).__name__).splitlines()[0]
-    return UnreadableTableError(
-        "ICM-101", f"{what} {location} cannot be read: {line}.", "repair or restore the file."
-    )
+def _message(what: str, location: str, error: Exception) -> str:
+    line = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    return f"{what} {location} cannot be read: {line}."
 
 
 def _integers(values: Sequence[int]) -> Integers:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import NoReturn
 from uuid import UUID
 
 import pytest
@@ -26,12 +27,14 @@ from iceberg_maint.catalog.manifests.reader import (
     first_row_ids,
     has_live_files,
     make_reader,
+    read_bytes,
     read_live_entries,
     read_manifest_list,
 )
 from iceberg_maint.core.model import partition_key as core
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, EntryStatus, FileKind, Manifest
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
@@ -279,3 +282,34 @@ def _core_spec(by: PartitionSpec, schema: Schema) -> core.PartitionSpec:
         for f in by.fields
     )
     return core.PartitionSpec(by.spec_id, tuple(fields))
+
+
+class _Refusing:
+    """A FileIO whose store refuses."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def new_input(self, location: str) -> NoReturn:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "fix"),
+    [
+        (OSError("AWS Error ACCESS_DENIED during HeadObject operation"), "ICM-125", "credentials"),
+        (PermissionError(13, "Permission denied"), "ICM-125", "credentials"),
+        (OSError("AWS Error NETWORK_CONNECTION during HeadObject operation"), "ICM-133", "s3.endpoint"),
+        # S3 answers a HEAD request without a text: to an expired token, and to a signature for another region.
+        (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), "ICM-133", "s3.region"),
+        (OSError("AWS Error UNKNOWN (HTTP status 301) during HeadObject operation"), "ICM-133", "s3.region"),
+        (OSError("truncated"), "ICM-101", "restore the file"),
+    ],
+)
+def test_store_that_refuses_a_metadata_file_is_an_error_of_the_environment(
+    error: Exception, code: str, fix: str
+) -> None:
+    with pytest.raises(UnreadableTableError) as refused:
+        read_bytes(_Refusing(error), "s3://b/t", "metadata file")  # type: ignore[arg-type]
+    assert (refused.value.code, fix in refused.value.fix) == (code, True)
+    assert (code in ENVIRONMENT_CODES) is (code != "ICM-101")

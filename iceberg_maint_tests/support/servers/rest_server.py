@@ -20,12 +20,15 @@ _SEPARATOR = "\x1f"
 
 class RestServer(ThreadingHTTPServer):
     """Answers from `database`; with `denies` every request is unauthorised. `vends` is the configuration
-    that comes with each table."""
+    that comes with each table, `restricts` its read restrictions. Every commit
+    is a conflict; with `denies_commits` it is forbidden."""
 
     def __init__(self, database: Path | None, *, denies: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.database, self.denies = database, denies
         self.vends: Callable[[], dict[str, str]] = dict
+        self.restricts: object = None
+        self.denies_commits = False
 
     @property
     def url(self) -> str:
@@ -64,6 +67,13 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._error(404, "NotFoundException", self.path)
 
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.server.denies_commits:
+            self._error(403, "ForbiddenException", "not permitted")
+        else:
+            self._error(409, "CommitFailedException", "requirement failed")
+
     def _namespaces(self, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
         depth = len(parent)
         return sorted(
@@ -74,9 +84,10 @@ class _Handler(BaseHTTPRequestHandler):
         for ns, found, location, kind in self.server.rows():
             if (ns, found, kind) == (namespace, name, "TABLE"):
                 metadata = json.loads(Path(location.removeprefix("file://")).read_text())
-                self._answer(
-                    200, {"metadata-location": location, "metadata": metadata, "config": self.server.vends()}
-                )
+                body = {"metadata-location": location, "metadata": metadata, "config": self.server.vends()}
+                if self.server.restricts is not None:
+                    body["read-restrictions"] = self.server.restricts
+                self._answer(200, body)
                 return
         self._error(404, "NoSuchTableException", name)
 

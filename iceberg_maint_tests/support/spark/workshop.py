@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,10 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 
-FULL = Policy()
-FOOTER = Policy(rewrite_data_files=RewriteDataFilesPolicy(proof=ProofLevel.FOOTER))
+FULL = Policy(rewrite_data_files=RewriteDataFilesPolicy(strategy=RewriteStrategy.NATIVE))
+"""Spark writes the rows. The tests of `columnar` name it; the program, the ends of runs and the killed runs have the
+default."""
+FOOTER = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, proof=ProofLevel.FOOTER))
 TARGET_BYTES = 1 << 20
 
 _names = itertools.count()

@@ -208,7 +208,7 @@ class Writers:
         if deletes:
             name = properties.getOrDefault("write.delete.format.default", name)
         built = factory.format(self.iceberg.FileFormat.fromString(name)).defaultSpec(spec).build()
-        return built.newOutputFile(spec, partition)
+        return built.newOutputFile() if spec.isUnpartitioned() else built.newOutputFile(spec, partition)
 
     def _records(self, schema: Any, rows: Iterable[Row]) -> list[Any]:
         """Generic records by Iceberg's own JSON of values: every number has its column's type. (py4j

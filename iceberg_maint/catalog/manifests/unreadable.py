@@ -1,0 +1,35 @@
+"""The error of a metadata file that cannot be read: of the file itself, or of the way to its store."""
+
+from __future__ import annotations
+
+from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.errors import UnreadableTableError
+
+_DENIED = (
+    "PermissionError",
+    "AWS Error ACCESS_DENIED",
+    "AWS Error INVALID_ACCESS_KEY_ID",
+    "AWS Error SIGNATURE",
+)
+
+
+def unreadable(
+    message: str, error: Exception, fix: str = "repair or restore the file."
+) -> UnreadableTableError:
+    """Returns the error with this message. The code is ICM-125 if the store denies access, ICM-133 if it cannot be reached
+    or refuses the request, else ICM-101 with this fix."""
+    causes = python_causes(error)
+    if any(sign in f"{name} {text}" for name, text in causes for sign in _DENIED):
+        return UnreadableTableError(
+            "ICM-125",
+            message,
+            "correct the credentials in the properties of the catalog, or grant permission to read below this location.",
+        )
+    if is_environment(causes):
+        return UnreadableTableError(
+            "ICM-133",
+            message,
+            "check the store's address (s3.endpoint), its region (s3.region, client.region) and whether the token of "
+            "the credentials has expired.",
+        )
+    return UnreadableTableError("ICM-101", message, fix)

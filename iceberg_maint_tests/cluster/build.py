@@ -1,0 +1,31 @@
+"""Builds the demo lake through the catalog and the cluster of a configuration.
+
+python -m iceberg_maint_tests.cluster.build FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from iceberg_maint.demo.build import make_catalog
+from iceberg_maint.demo.tables import SMALL, Writers
+from iceberg_maint.demo.workspace import place
+from iceberg_maint.wiring import build
+from iceberg_maint_tests.cluster.lake import LAKE
+
+
+def main(folder: str) -> None:
+    where = place(Path(folder))
+    config = where.prepare(os.environ)
+    runtime = build(config)
+    # The demo adds orphans to the store itself.
+    writers = Writers(make_catalog(config), runtime.spark.session, where, SMALL, lambda _table: None)
+    for table in LAKE:
+        table.build(writers)
+        print(table.name, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

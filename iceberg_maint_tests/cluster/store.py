@@ -1,0 +1,142 @@
+"""moto's S3, which names the process that writes a data file and can hold one write back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+from iceberg_maint_tests.cluster.processes import Process, owner_of_port
+
+BUCKET = "lake"
+KEY, SECRET, REGION = "cluster-demo", "cluster-demo-secret", "us-east-1"
+_ACCOUNT = "123456789012"
+COPY = "killed-attempt-1"
+"""Part of the name of a file that `add_old_copies` makes."""
+HOLD_SECONDS = 120.0
+"""A write is held back for no longer than this."""
+
+
+@dataclass
+class Watch:
+    """The first write of a data file of `table`: the process that makes it. It ends after `release`."""
+
+    table: str
+    writer: Process | None = None
+    caught: Event = field(default_factory=Event)
+    release: Event = field(default_factory=Event)
+
+
+class Store:
+    """The WSGI application. `writers` are the processes that wrote data files, by table."""
+
+    def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._lock = Lock()
+        self.watch: Watch | None = None
+        self.writers: dict[str, list[Process]] = {}
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = str(environ["PATH_INFO"])
+        if environ["REQUEST_METHOD"] == "PUT" and path.endswith(".parquet"):
+            self._data_file(path, int(environ["REMOTE_PORT"]))
+        answer: Iterable[bytes] = self._app(environ, start_response)
+        return answer
+
+    def _data_file(self, path: str, port: int) -> None:
+        table = path.partition("/data/")[0].rpartition("/")[2]
+        writer = owner_of_port(port)
+        with self._lock:
+            if writer is not None:
+                self.writers.setdefault(table, []).append(writer)
+            watch = self.watch
+            if watch is None or watch.table != table or watch.caught.is_set() or writer is None:
+                return
+            watch.writer = writer
+            watch.caught.set()
+        watch.release.wait(HOLD_SECONDS)
+
+    @contextmanager
+    def held(self, table: str) -> Iterator[Watch]:
+        """Holds back the first write of a data file of this table inside the block."""
+        watch = self.watch = Watch(table)
+        try:
+            yield watch
+        finally:
+            self.watch = None
+            watch.release.set()
+
+
+@contextmanager
+def serving(store: Store) -> Iterator[str]:
+    """Runs the store on a loopback port. Gives its address."""
+    import boto3
+    from werkzeug.serving import make_server
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = make_server("127.0.0.1", 0, store, threaded=True)
+    Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    boto3.client(
+        "s3",
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id=KEY,
+        aws_secret_access_key=SECRET,
+    ).create_bucket(Bucket=BUCKET)
+    try:
+        yield url
+    finally:
+        server.shutdown()
+
+
+def add_old_copies(prefix: str, number: int, age_seconds: float) -> int:
+    """Copies data files under a prefix beside themselves, with a time in the past. Returns the number of copies."""
+    bucket = _bucket()
+    written = sorted(k for k in bucket.keys if k.startswith(prefix) and k.endswith(".parquet"))[:number]
+    for i, key in enumerate(written):
+        folder = key.rpartition("/")[0]
+        copy = _s3().put_object(BUCKET, f"{folder}/{i:05}-0-{COPY}.parquet", bucket.keys[key].value)
+        copy.last_modified = copy.last_modified - timedelta(seconds=age_seconds)
+    return len(written)
+
+
+def mirror(prefix: str, folder: Path) -> None:
+    """Copies all objects under a prefix into a folder of this machine. Objects never change."""
+    for key in sorted(_bucket().keys):
+        path = folder / key
+        if key.startswith(prefix) and not key.endswith("/") and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(_bucket().keys[key].value)
+
+
+def keys(prefix: str) -> list[str]:
+    """The keys under a prefix."""
+    return sorted(k for k in _bucket().keys if k.startswith(prefix))
+
+
+def _s3() -> Any:
+    from moto.s3.models import s3_backends
+
+    return s3_backends[_ACCOUNT]["aws"]
+
+
+def _bucket() -> Any:
+    return _s3().buckets[BUCKET]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    """Waits until a condition holds. Raises TimeoutError."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} after {seconds:g} seconds")
+        time.sleep(0.2)

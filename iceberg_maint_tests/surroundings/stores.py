@@ -1,0 +1,132 @@
+"""The stores: a folder, moto's S3, and versitygw, an S3 server in front of a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from iceberg_maint_tests.support.servers.programs import free_port, process
+
+BUCKET, REGION = "lake", "us-east-1"
+KEY_ID, SECRET = "surroundings-key", "surroundings-secret"
+VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
+S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+WAIT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store that runs. `properties` are those of the catalog for both Spark and PyIceberg, `secrets` the
+    environment that they refer to."""
+
+    name: str
+    warehouse: str
+    endpoint: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_s3(self) -> bool:
+        return self.endpoint is not None
+
+    def resolved(self) -> dict[str, str]:
+        """The properties with the values of their references."""
+        return {k: self.secrets.get(_variable(v), v) for k, v in self.properties.items()}
+
+    def client(self, **more: Any) -> Any:
+        """boto3's client of the store."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=KEY_ID,
+            aws_secret_access_key=SECRET,
+            config=Config(s3={"addressing_style": "path"}),
+            **more,
+        )
+
+
+def _variable(value: str) -> str:
+    return value.removeprefix("{env: ").removesuffix("}") if value.startswith("{env: ") else ""
+
+
+@contextmanager
+def local(folder: Path) -> Iterator[Store]:
+    """A folder of this machine."""
+    yield Store("local", f"file://{folder}/warehouse")
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[Store]:
+    """moto's server, which also answers as Glue."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with process(command, folder / "moto.log"):
+        wait_for(f"http://127.0.0.1:{port}/moto-api/")
+        yield _s3("moto", port)
+
+
+@contextmanager
+def versitygw(folder: Path, program: Path) -> Iterator[Store]:
+    """versitygw in front of a folder. It checks signatures."""
+    port, root = free_port(), folder / "versitygw"
+    root.mkdir(parents=True)
+    command = [str(program), "--access", KEY_ID, "--secret", SECRET, "--region", REGION]
+    with process([*command, "--port", f"127.0.0.1:{port}", "posix", str(root)], folder / "versitygw.log"):
+        wait_for(f"http://127.0.0.1:{port}/")
+        yield _s3("versitygw", port)
+
+
+def _s3(name: str, port: int) -> Store:
+    properties = {
+        "io-impl": S3_FILE_IO,
+        "s3.endpoint": f"http://127.0.0.1:{port}",
+        "s3.path-style-access": "true",
+        "s3.region": REGION,
+        "client.region": REGION,
+        "s3.access-key-id": "{env: SURROUNDINGS_KEY_ID}",
+        "s3.secret-access-key": "{env: SURROUNDINGS_SECRET}",
+    }
+    secrets = {"SURROUNDINGS_KEY_ID": KEY_ID, "SURROUNDINGS_SECRET": SECRET}
+    store = Store(name, f"s3://{BUCKET}/warehouse", f"http://127.0.0.1:{port}", properties, secrets)
+    store.client().create_bucket(Bucket=BUCKET)
+    return store
+
+
+def versitygw_program(cache: Path) -> Path | None:
+    """versitygw, built by Go on the first use. None without Go."""
+    program = cache.absolute() / "surroundings" / "versitygw"
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if not program.is_file() and go is not None:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [go, "install", VERSITYGW], check=True, env={**os.environ, "GOBIN": str(program.parent)}
+        )
+    return program if program.is_file() else None
+
+
+def wait_for(url: str, seconds: float = WAIT_SECONDS) -> None:
+    """Waits until a server answers, by whatever status."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(url, timeout=5).close()
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.2)
+        else:
+            return
+    raise TimeoutError(f"{url} does not answer")
