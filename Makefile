@@ -189,6 +189,21 @@ ALERTMANAGER := prometheus-alertmanager
 test-alerts: setup  ## every kind of alert through a real Alertmanager, sent once and ended once (ALERTMANAGER=prometheus-alertmanager)
 	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
 
+.PHONY: demo-cluster
+demo-cluster: setup  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
+	$(PY) -m iceberg_maint_tests.cluster --cache $(CACHE)
+
+DEPLOY := $(CACHE)/deploy
+# A copy of Dagster's Helm chart, which is in no package registry.
+CHART  :=
+
+.PHONY: test-deploy
+test-deploy: setup $(DEPLOY)/.complete  ## the files under deploy/ against their schemas (CHART=folder of Dagster's chart)
+	PYTHONPATH="$(abspath $(DEPLOY))" $(PY) -m iceberg_maint_tests.deploy --tools $(CACHE)/tools $(if $(CHART),--chart $(CHART))
+
+$(DEPLOY)/.complete: requirements/deploy.txt $(STAMP)
+	$(installed_apart)
+
 .PHONY: demo-observe
 demo-observe: setup  ## the demo lake beside Prometheus and Alertmanager: a table fails, is alerted, recovers (PROMETHEUS=, ALERTMANAGER=)
 	$(PY) -m iceberg_maint_tests.observe --prometheus $(PROMETHEUS) --alertmanager $(ALERTMANAGER)
@@ -239,6 +254,14 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 bench-fleet: setup  ## a fleet of 1,000 small tables and one of many files: cold, unchanged, after commits; fails over target
 	$(PY) -m bench.fleet
 
+.PHONY: bench-priorities
+bench-priorities: setup  ## the order of maintenance at equal budget against AutoComp's and Amoro's scoring; fails below target
+	$(PY) -m bench.priorities
+
+.PHONY: sim-fleet
+sim-fleet: setup  ## a month of a fleet of 2,000 tables in simulated time: backlog, waits, waste, calls; fails if one waits too long
+	$(PY) -m bench.fleet_simulation
+
 .PHONY: bench-native
 bench-native: setup  ## the native strategy against stock rewrite_data_files, and the gate; fails over target
 	$(PY) -m bench.native
@@ -247,6 +270,10 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 .PHONY: bench-columnar
 bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native; fails over target
 	$(PY) -m bench.columnar
+
+.PHONY: bench-reads
+bench-reads: setup  ## reads by Spark and DuckDB after columnar, against before and after stock; fails over target
+	$(PY) -m bench.reads
 
 .PHONY: bench-gate
 bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
@@ -276,6 +303,18 @@ bench-open-batches: setup  ## manifest entries decoded to judge 100 open batches
 .PHONY: test-vended
 test-vended: setup  ## a rewrite by Spark that outlasts the credentials that a REST catalog vends; fetches Iceberg's AWS bundle
 	$(PY) -m iceberg_maint_tests.vended --cache .cache
+
+# One cell or some: SURROUNDINGS="--catalog hive --store moto".
+SURROUNDINGS :=
+AROUND := $(CACHE)/surroundings/python
+
+.PHONY: test-surroundings
+test-surroundings: setup $(AROUND)/.complete  ## one behaviour suite over catalogs and stores that start here; fetches their servers (SURROUNDINGS="--catalog hive")
+	PYTHONPATH="$(abspath $(AROUND))" $(PY) -m iceberg_maint_tests.surroundings --cache $(CACHE) $(SURROUNDINGS)
+
+$(AROUND)/.complete: requirements/surroundings.txt $(STAMP)
+	@echo "==> Fetching the client of Hive and a Java for Nessie into $(AROUND) (about 40 MB)" >&2
+	$(installed_apart)
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target

@@ -53,6 +53,9 @@ CODES: dict[str, str] = {
     "ICM-156": "a table name with an empty part or a dot within a part",
     "ICM-157": "the audit table has other columns than the audit log",
     "ICM-158": "the audit table cannot be used",
+    "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
+    "ICM-169": "the catalog restricts what this program may read of a table",
+    "ICM-170": "the catalog denies commits",
 }
 
 EXIT_DONE = 0
@@ -103,6 +106,24 @@ class RefusedError(IcebergMaintError):
 
 class UnreadableTableError(RefusedError):
     """Metadata that cannot be decoded or that contradicts itself. No part of the table is measured."""
+
+
+class GovernedTableError(RefusedError):
+    """A table with read restrictions (ICM-169): the catalog's answer to the load of the table has a row filter or
+    column masks for this principal. No file of the table is read, and no value of it is shown. `metadata` is what the
+    catalog answered: location and content of the metadata file."""
+
+    def __init__(self, message: str, metadata: tuple[str, bytes] | None = None) -> None:
+        self.metadata = metadata
+        super().__init__(
+            "ICM-169",
+            message,
+            "let the owner of the catalog permit this principal to read every row and column of the table, or "
+            "maintain the table with another principal.",
+        )
+
+    def __reduce__(self) -> tuple[type[GovernedTableError], tuple[str, tuple[str, bytes] | None]]:
+        return (GovernedTableError, (self.message, self.metadata))
 
 
 class StaleBatchError(RefusedError):

@@ -17,8 +17,9 @@ from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_agreement import Uptime
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ports.audit import NO_AUDIT, AuditTable
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
@@ -67,10 +68,12 @@ class SystemClock:
 
 
 class ConfiguredCatalogs(Mapping[str, Catalog]):
-    """The configured catalogs by name. The first look-up of a catalog makes its adapter."""
+    """The configured catalogs by name. The first look-up of a catalog makes its adapter. The ledger learns of the
+    tables that are refused for their read restrictions."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, ledger: Ledger | None = None) -> None:
         self._config = config
+        self._ledger = ledger
         self._adapters: dict[str, PyIcebergCatalog] = {}
 
     def __getitem__(self, name: str) -> PyIcebergCatalog:
@@ -85,8 +88,13 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
             if approved is not None:
                 properties = guarded_properties(properties, ApprovedLocations(approved))
             memo = ManifestMemo(self._config.home / "manifests.db")
-            self._adapters.setdefault(name, PyIcebergCatalog(name, properties, memo))
+            adapter = PyIcebergCatalog(name, properties, memo, on_governed=self._mark_governed)
+            self._adapters.setdefault(name, adapter)
         return self._adapters[name]
+
+    def _mark_governed(self, table: TableId) -> None:
+        if self._ledger is not None:
+            self._ledger.mark_governed(table)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._config.catalogs)
@@ -100,9 +108,9 @@ def build(config: Config) -> Runtime:
     from iceberg_maint.ledger.ledger import SqlLedger
 
     spark_settings(config)
-    catalogs, secrets = ConfiguredCatalogs(config), config.secrets
-    spark = _spark_access(config, catalogs)
     clock, ledger = SystemClock(), SqlLedger(config.ledger_url)
+    catalogs, secrets = ConfiguredCatalogs(config, ledger), config.secrets
+    spark = _spark_access(config, catalogs)
     return Runtime(
         catalogs=catalogs,
         ledger=ledger,
@@ -117,6 +125,7 @@ def build(config: Config) -> Runtime:
         spark=spark,
         telemetry=telemetry(config),
         audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
+        fleet_budget=config.fleet_budget,
     )
 
 
@@ -245,6 +254,18 @@ def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | No
     return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
 
+def missing_rights(
+    catalogs: Mapping[str, Catalog], table: TableId, *, changes: bool
+) -> Iterator[tuple[Right, IcebergMaintError | None]]:
+    """The rights on a table, each with its refusal if it is missing; none for a catalog without files."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.rights_probe import missing_rights
+
+    catalog = catalogs[table.catalog]
+    if isinstance(catalog, PyIcebergCatalog):
+        yield from missing_rights(catalog, table, changes=changes)
+
+
 class OrphanPasses:
     """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The ledger
     keeps what the passes read of those tables."""
@@ -306,9 +327,11 @@ def ready_spark_settings(config: Config) -> SparkSettings:
 
     Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
 
-    Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum.
+    Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum, ICM-164 for a
+    variable of Spark Connect.
     """
     from iceberg_maint.spark.session.declared_jars import check_declared
+    from iceberg_maint.spark.session.driver import check_driver_environment
     from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
     from iceberg_maint.spark.session.java import find_java, quiet_home
 
@@ -316,6 +339,7 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     declared = config.spark.jars
     for jar in declared:
         check_declared(jar.path, jar.sha256)
+    check_driver_environment(os.environ)
     java = find_java(os.environ, shim_dir=config.cache / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
     jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))

@@ -16,7 +16,18 @@ from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
 from iceberg_maint.spark.session.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
-LOCKS = ["build", "runtime", "dev", "java", "screenshots", "spark35", "docs"]
+LOCKS = [
+    "build",
+    "runtime",
+    "dev",
+    "java",
+    "screenshots",
+    "spark35",
+    "surroundings",
+    "docs",
+    "kubernetes",
+    "deploy",
+]
 
 
 def locked(name: str) -> dict[str, str]:

@@ -112,7 +112,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         started = _try("spark", lambda: _spark(config))
         yield started
         if started.status == OK:
-            yield from _spark_catalogs(config, listed)
+            yield from _spark_catalogs(config, runtime, listed)
 
 
 def _try(name: str, body: Callable[[], str]) -> Check:
@@ -195,6 +195,7 @@ def _catalog(
         return
     if listed:
         yield _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
+        yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
         probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))
@@ -202,6 +203,28 @@ def _catalog(
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
             yield probed
+
+
+def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
+    """Probes every right on the first table of a catalog, one by one. Mode advise needs the rights to read only."""
+    from iceberg_maint.wiring import missing_rights
+
+    check, present = f"rights on {listed[0]}", []
+    try:
+        for right, error in missing_rights(
+            runtime.catalogs, listed[0], changes=not _only_advises(config, listed)
+        ):
+            if error is None:
+                present.append(right.value)
+            else:
+                yield Check(check, FAILED, str(error), error.code, error.exit_code)
+    except IcebergMaintError as error:
+        yield Check(check, FAILED, str(error), error.code, error.exit_code)
+    except Exception as error:  # noqa: BLE001 - each file system raises its own
+        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        yield Check(check, FAILED, line, None, EXIT_FAILED)
+    if present:
+        yield Check(check, OK, f"{', '.join(present)} permitted")
 
 
 def _unused_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
@@ -356,12 +379,12 @@ def _spark(config: Config) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
-def _spark_catalogs(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
+def _spark_catalogs(config: Config, runtime: Runtime, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
     """Reads the first table of each catalog through Spark's own clients. Only the changes of a table need them."""
     for name, tables in listed.items():
         if not tables:
             continue
-        read = partial(_spark_read, config, tables[0])
+        read = partial(_spark_read, config, runtime, tables[0])
         check = _try(f"spark catalog {name}", read)
         if check.status == FAILED and _only_advises(config, tables):
             check = replace(check, status=WARNING, detail=f"{check.detail} Mode advise does not need it.")
@@ -370,9 +393,11 @@ def _spark_catalogs(config: Config, listed: Mapping[str, list[TableId]]) -> Iter
             yield _requirements(config, tables[0])
 
 
-def _spark_read(config: Config, table: TableId) -> str:
+def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
+    """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
     from iceberg_maint.wiring import spark_reads
 
+    runtime.catalogs[table.catalog].pin(table)
     return f"{table} read by {spark_reads(config, table)}"
 
 

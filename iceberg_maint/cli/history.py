@@ -114,7 +114,7 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
     records = runtime.ledger.records(None, limit)
     report = fleet_report(runtime, records)
     if html is not None or markdown is not None:
-        page = report_page(report, records, session.config().report, runtime.clock.now_ms())
+        page = report_page(report, records, session.config().report, runtime.ledger.now_ms())
         write_pages(session, page, html, markdown)
 
     def draw(console: Any) -> None:

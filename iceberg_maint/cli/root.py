@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
     "audit": ("audit", "Check the audit log."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
+    "rights": ("rights", "Print the rights that each role needs, as IAM policies and Polaris grants."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }
 

@@ -25,6 +25,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
+from iceberg_maint.runner.fleet_pass import in_budget_order
 from iceberg_maint.runner.maintain import (
     BatchEnded,
     BatchStarted,
@@ -144,6 +145,7 @@ def run(
     chosen = [runtime.find(name) for name in names] or list(runtime.tables())
     if not names:
         session.warn_of_unlisted(chosen)
+        chosen = in_budget_order(runtime, chosen)
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
     remaining = max_batches

@@ -112,6 +112,19 @@ class ReportSection(_Section):
     schedule: str = "0 7 * * 1"
 
 
+class FleetBudgetSection(_Section):
+    """`fleet_budget`."""
+
+    period: str = "hour"
+    max_bytes: int | None = None
+    max_cpu_hours: float | None = None
+    cpus_per_run: float = 1.0
+    max_commits: int | None = None
+    max_cost: float | None = None
+    max_wait_seconds: int = 604_800
+    blackout_hours: list[str] = Field(default_factory=list)
+
+
 class SlackSection(_Section):
     """`alerts.receivers.NAME` of kind slack."""
 
@@ -192,6 +205,7 @@ class Document(_Section):
     audit: AuditSection | None = None
     alerts: AlertsSection | None = None
     report: ReportSection = ReportSection()
+    fleet_budget: FleetBudgetSection | None = None
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
 
@@ -295,6 +309,8 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = AuditSection
     elif parents[:1] == ["report"]:
         model = ReportSection
+    elif parents[:1] == ["fleet_budget"]:
+        model = FleetBudgetSection
     elif parents[:1] == ["alerts"]:
         # pydantic names the kind of a receiver in the path of an error.
         kind = parents[3] if len(parents) > 3 else ""
@@ -313,6 +329,7 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
     keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
     keys |= {f"report.{k}": "receiver" for k in ReportSection.model_fields}
+    keys |= {f"fleet_budget.{k}": "receiver" for k in FleetBudgetSection.model_fields}
     keys |= {f"alerts.{k}": "receiver" for k in AlertsSection.model_fields}
     for section in ALERT_RECEIVERS.values():
         keys |= {f"alerts.receivers.NAME.{k}": "receiver" for k in section.model_fields}

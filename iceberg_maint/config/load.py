@@ -22,6 +22,7 @@ from iceberg_maint.config.document import (
     parse_document,
     read_document,
 )
+from iceberg_maint.config.fleet_budget import fleet_budget
 from iceberg_maint.config.jars import JarConfig, jar_configs
 from iceberg_maint.config.locations import check_database
 from iceberg_maint.config.policy_layers import (
@@ -37,6 +38,7 @@ from iceberg_maint.config.policy_layers import (
 from iceberg_maint.config.report import ReportConfig, report_config
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import ConfigurationError
@@ -81,6 +83,7 @@ class Config:
     audit: AuditConfig | None = None
     alerts: AlertsConfig | None = None
     report: ReportConfig = field(default_factory=ReportConfig)
+    fleet_budget: FleetBudget | None = None
 
     @property
     def only_catalog(self) -> str | None:
@@ -215,6 +218,9 @@ def _checked(
         audit=audit,
         alerts=alerts,
         report=report_config(document.report),
+        fleet_budget=None
+        if document.fleet_budget is None
+        else fleet_budget(document.fleet_budget, document.report),
     )
 
 

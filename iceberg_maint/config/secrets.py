@@ -82,6 +82,7 @@ def refuse_inline_secret(path: str, text: str) -> None:
     """Raises ConfigurationError ICM-118 if `text`, written in the file at `path`, is a secret."""
     fix = "write {env: NAME}, and set that variable in the environment of the program."
     key = path.rsplit(".properties.", 1)[-1].rsplit("spark.conf.", 1)[-1]
+    key = re.sub(r"^catalogs\.[^.]*\.", "", key)  # the name of a catalog says nothing about its settings
     about = _ABOUT_SECRET.search(key) or _NO_SECRET_VALUE.fullmatch(text)
     if _SECRET_KEY.search(key) and not about:
         raise ConfigurationError(

@@ -19,6 +19,7 @@ from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
 from iceberg_maint.defs.sensors import TABLES_OF_FULL_INTERVAL, chunks, tick_interval
 from iceberg_maint.defs.tick_observation import TickObservation
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.runner.fleet_pass import divide_budget
 from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_SENSOR = 200
@@ -66,6 +67,7 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         run of it adds its tag when it starts."""
         if self._observation is not None:
             self._observation.observe(context)
+        divide_budget(self._runtime)
         work = TickWork(
             read_due_work(self._runtime, [a.table for a in self._assets]),
             read_failed_checks(context.instance, [c for a in self._assets for c in a.checks.values()]),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pyiceberg.catalog import Catalog, load_catalog
 
 from iceberg_maint.config import Config
-from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
+from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers, add_local_orphans
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 from iceberg_maint.runner.runtime import Runtime
 
@@ -26,7 +26,7 @@ def make_catalog(config: Config) -> Catalog:
 
 def writers_of(config: Config, runtime: Runtime, place: Place, scale: Scale) -> Writers:
     """Writers for the lake's catalog. They share only its address with the maintainer."""
-    return Writers(make_catalog(config), runtime.spark.session, place, scale)
+    return Writers(make_catalog(config), runtime.spark.session, place, scale, add_local_orphans)
 
 
 def build_lake(config: Config, runtime: Runtime, place: Place, scale: Scale, built: Built) -> None:

@@ -30,9 +30,12 @@ class Comparison:
 
 
 class DuckDBReader:
-    """Reads tables by their metadata file. Raises ConfigurationError ICM-100 without DuckDB."""
+    """Reads tables by their metadata file. Raises ConfigurationError ICM-100 without DuckDB.
 
-    def __init__(self) -> None:
+    `filesystem` is an fsspec file system for the scheme of its `protocol`. Without it only local files are read.
+    """
+
+    def __init__(self, filesystem: Any = None) -> None:
         try:
             import duckdb
         except ImportError as why:
@@ -45,6 +48,8 @@ class DuckDBReader:
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         )
         self._db.execute("SET TimeZone = 'UTC'; SET threads = 2; SET memory_limit = '1GB'")
+        if filesystem is not None:
+            self._db.register_filesystem(filesystem)
         for name in _EXTENSIONS:
             self._db.load_extension(_extension_file(name))
 

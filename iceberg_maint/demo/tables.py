@@ -34,7 +34,7 @@ SNAPSHOTS_KEPT = 25
 """The streaming writer expires its snapshots every so many commits. It removes no file."""
 ORPHANS = 12
 """Number of files of a killed job in a table's folder."""
-_ORPHAN_AGE_SECONDS = 30 * 86_400
+ORPHAN_AGE_SECONDS = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,14 @@ SMALL = Scale(
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """The writers' connections: PyIceberg's catalog, and a Spark session that starts at its first use."""
+    """The writers' connections: PyIceberg's catalog, and a Spark session that starts at its first use.
+    `add_orphans` adds the files of a killed job to a table's folder."""
 
     catalog: Catalog
     session: Callable[[], Any]
     place: Place
     scale: Scale
+    add_orphans: Callable[[Table], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +131,16 @@ def build_weather_by_day(writers: Writers) -> None:
     table = _create(writers, "weather_by_day", days[0].schema, by_day)
     for day in days:
         table.append(day)
+    writers.add_orphans(table)
+
+
+def add_local_orphans(table: Table) -> None:
+    """Copies data files of a table on this machine, with times of a month ago."""
     written = sorted(Path(unquote(urlsplit(table.location()).path)).glob("data/**/*.parquet"))
     for number, file in enumerate(written[:ORPHANS]):
         orphan = file.with_name(f"{number:05}-0-killed-attempt-1.parquet")
         shutil.copyfile(file, orphan)
-        then = time.time() - _ORPHAN_AGE_SECONDS
+        then = time.time() - ORPHAN_AGE_SECONDS
         os.utime(orphan, (then, then))
 
 

@@ -31,6 +31,7 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.prediction import predict_batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
@@ -81,6 +82,8 @@ _BATCH_STATUS = {
 }
 
 
+_LEARNED_FROM = 20
+"""Earlier batches of a table that correct the prediction of the next."""
 _RunBatch = Callable[
     [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[PartitionKey, PartitionHistory]], AttemptResult
 ]
@@ -111,6 +114,8 @@ def execute(
             run = partial(_write_and_commit, _steps(work))
         case _:
             assert_never(batch.work)
+    trials = runtime.ledger.commit_trials(batch.table_uuid, batch.operation, _LEARNED_FROM)
+    prediction = predict_batch(batch, policy.rewrite_data_files, trials)
     started = runtime.clock.monotonic_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
@@ -123,7 +128,7 @@ def execute(
     attempt_result = run(batch, policy, runtime, lease, run_id, attempt, histories)
     attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
     seconds = runtime.clock.monotonic_seconds() - started
-    outcome = _outcome(batch, attempt_result, seconds)
+    outcome = replace(_outcome(batch, attempt_result, seconds), predicted=prediction)
     runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,

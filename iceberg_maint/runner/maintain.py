@@ -25,6 +25,7 @@ from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Assessment, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
+from iceberg_maint.runner.fleet_pass import fleet_stop
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.runner.outlook import Outlook, assess_requested
 from iceberg_maint.runner.progress import progress_reports
@@ -270,7 +271,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
     before = assessment.measured.partitions
     history, earlier_partitions = assessment.history, set[PartitionKey]()
     for batch in batches:
-        run.stopped_by = _budget_stop(assessment, run) or _rest_stop(assessment, run)
+        run.stopped_by = _budget_stop(assessment, run, batch) or _rest_stop(assessment, run)
         if run.stopped_by is not None:
             return stale
         if not earlier_partitions.isdisjoint(batch.partitions):
@@ -318,11 +319,11 @@ def _rest_stop(assessment: Assessment, run: Run) -> Reason | None:
     return rest[0] if rest else None
 
 
-def _budget_stop(assessment: Assessment, run: Run) -> Reason | None:
+def _budget_stop(assessment: Assessment, run: Run, batch: Batch) -> Reason | None:
     limit = run.request.max_batches
     if limit is not None and len(run.outcomes) >= limit:
         return Reason.BATCH_LIMIT
     seconds = run.runtime.clock.monotonic_seconds() - run.started_seconds
     if assessment.policy.max_run_seconds is not None and seconds >= assessment.policy.max_run_seconds:
         return Reason.TIME_BUDGET
-    return None
+    return None if run.request.force else fleet_stop(batch, run.operation, run.runtime)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
@@ -104,6 +105,7 @@ class Runtime:
     spark: SparkAccess = SparkAccess()
     telemetry: Telemetry = NO_TELEMETRY
     audit: Audit = NO_AUDIT
+    fleet_budget: FleetBudget | None = None
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""

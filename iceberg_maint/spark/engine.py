@@ -38,10 +38,9 @@ from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes, connection_lost, one_line
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
-from iceberg_maint.spark.rewrite.columnar.strategy import (
-    fingerprint_bytes,
-)
+from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.staging import (
     equality_delete_files,
@@ -195,7 +194,10 @@ class SparkEngine:
             elif written.proof.fingerprint is None:
                 return True
             elif written.proof.fingerprint.startswith(f"{FINGERPRINT_ALGORITHM}:"):
-                rows = fingerprint_bytes(bridge, written.files)
+                try:
+                    rows = fingerprint_bytes(bridge, java_table, written.files)
+                except NotColumnarError:
+                    return False
             else:
                 table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
                 rows = fingerprint_files(bridge, table, bridge.list(files))

@@ -36,7 +36,14 @@ TARGET_BYTES = 1_000_000
 
 def data_file(name: str, day: str, sequence_number: int = 1, size_bytes: int = 1000) -> LiveFile:
     return LiveFile(
-        f"mem://{name}.parquet", FileKind.DATA, 0, f"day={day}", 10, size_bytes, sequence_number, "parquet"
+        f"file:///mem/{name}.parquet",
+        FileKind.DATA,
+        0,
+        f"day={day}",
+        10,
+        size_bytes,
+        sequence_number,
+        "parquet",
     )
 
 
@@ -72,7 +79,7 @@ class SwapEngine:
             raise self.errors.pop(0)
         self.batches.append(batch.batch_id)
         files = tuple(
-            WrittenFile(f"mem://{batch.batch_id}-{i}.parquet", g.input_bytes, 10, 0, i, "{}")
+            WrittenFile(f"file:///mem/{batch.batch_id}-{i}.parquet", g.input_bytes, 10, 0, i, "{}")
             for i, g in enumerate(batch.groups)
         )
         return Written(

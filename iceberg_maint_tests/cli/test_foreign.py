@@ -96,10 +96,10 @@ def test_what_is_left_to_the_other_in_coexistence_is_no_refusal(lake: Lake) -> N
     table = lake.catalog.content[SICK]
     (file, *_) = table.live_files
     marks = [
-        LiveFile(f"mem://mark-{i}", FileKind.POSITION_DELETES, 0, "day=3", 1, 10, 1, "parquet")
+        LiveFile(f"file:///mem/mark-{i}", FileKind.POSITION_DELETES, 0, "day=3", 1, 10, 1, "parquet")
         for i in range(40)
     ]
-    healthy = [replace(file, path="mem://one", partition="day=3", size_bytes=TARGET_BYTES)]
+    healthy = [replace(file, path="file:///mem/one", partition="day=3", size_bytes=TARGET_BYTES)]
     lake.catalog.put(replace(table, live_files=(*healthy, *marks)))
     rewritten_by_others(lake)
     lake.configure("defaults: {foreign_maintainers: {mode: coexist, cold_after_seconds: 0}}\n")

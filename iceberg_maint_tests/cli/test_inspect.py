@@ -128,8 +128,10 @@ def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
 def test_observe_of_a_table_with_delete_files_says_that_deletes_are_not_subtracted(lake: Lake) -> None:
     assert " 200 rows, 20 small, 0 delete files;" in " ".join(lake("observe", "db.sick").output.split())
     table = lake.catalog.content[SICK]
-    deletes = replace(table.live_files[0], path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
-    state = replace(table.state, metadata_location="mem://next.json")
+    deletes = replace(
+        table.live_files[0], path="file:///mem/d", kind=FileKind.POSITION_DELETES, record_count=3
+    )
+    state = replace(table.state, metadata_location="file:///mem/next.json")
     lake.catalog.put(replace(table, state=state, live_files=(*table.live_files, deletes)))
     text = " ".join(lake("observe", "db.sick").output.split())
     assert " 200 rows (deletes not subtracted), 20 small, 1 delete file;" in text
@@ -324,7 +326,7 @@ def test_why_reports_that_a_gain_is_missing(lake: Lake) -> None:
 def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
     table = lake.catalog.content[TableId.parse("lake.db.healthy")]
     (first, *rest) = table.live_files
-    deletes = replace(first, path="mem://d", kind=FileKind.POSITION_DELETES, record_count=3)
+    deletes = replace(first, path="file:///mem/d", kind=FileKind.POSITION_DELETES, record_count=3)
     lake.catalog.put(replace(table, live_files=(first, *rest, deletes)))
     document = why(lake, "db.healthy")
     assert document["truth"] == ("Healthy: nothing is due; 1 crosses a warning threshold.")
@@ -335,10 +337,10 @@ def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
 def test_why_of_young_equality_deletes_reports_their_age(lake: Lake) -> None:
     table = lake.catalog.content[TableId.parse("lake.db.healthy")]
     deletes = replace(
-        table.live_files[0], path="mem://d", kind=FileKind.EQUALITY_DELETES, data_sequence_number=2
+        table.live_files[0], path="file:///mem/d", kind=FileKind.EQUALITY_DELETES, data_sequence_number=2
     )
     lake.catalog.put(
-        replace(table, live_files=(*table.live_files, deletes), commit_ms={"mem://d": NOW_MS - 600_000})
+        replace(table, live_files=(*table.live_files, deletes), commit_ms={"file:///mem/d": NOW_MS - 600_000})
     )
     (partition,) = why(lake, "db.healthy")["partitions"]
     age = {m["metric"]: (m["value"], m["threshold"], m["crossed"]) for m in partition["metrics"]}
@@ -450,7 +452,7 @@ def test_observe_of_unchanged_tables_reads_none_and_says_the_same(lake: Lake) ->
 def test_observe_reads_the_table_whose_pointer_changed(lake: Lake) -> None:
     lake.json("observe")
     table = lake.catalog.content[SICK]
-    lake.catalog.put(replace(table, state=replace(table.state, metadata_location="mem://next.json")))
+    lake.catalog.put(replace(table, state=replace(table.state, metadata_location="file:///mem/next.json")))
     pinned = counted_pins(lake)
     lake.json("observe")
     assert pinned == [SICK]

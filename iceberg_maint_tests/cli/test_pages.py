@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
-from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.ledger import health_days
+from iceberg_maint.core.model.table_state import Snapshot
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.fleet_report import write_fleet_report
+from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.runner.assess import assess
-from iceberg_maint_tests.cli.conftest import Lake
+from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
+from iceberg_maint_tests.support.runner.loop import SetClock
 
 
 def test_assess_says_what_is_sick_and_stores_nothing(lake: Lake):
@@ -75,10 +80,6 @@ def test_prices_of_the_configuration_are_in_the_page(lake: Lake, tmp_path: Path)
 
 
 def test_negative_price_is_refused(lake: Lake, tmp_path: Path):
-    import pytest
-
-    from iceberg_maint.errors import ConfigurationError
-
     with pytest.raises(
         ConfigurationError, match=r"ICM-100 report.run_hour_price is -1.0. It must be at least 0"
     ):
@@ -124,14 +125,98 @@ def test_why_has_one_line_on_a_threshold_ahead_and_none_for_a_partition(lake: La
     assert lake.json("why", "db.healthy", "--partition", partition)["trend"] is None
 
 
-def test_report_names_a_writer_that_began_to_write_small_files_from_stored_health(lake: Lake, tmp_path: Path):
-    change = WriterChange("Apache Flink (job j1)", 7, lake.clock.now_ms() - 60_000, 5, 90 << 20, 1 << 20)
-    measured = assess(TableId.parse("lake.db.sick"), lake.runtime).measured
-    lake.runtime.ledger.put_health(replace(measured, writer_changes=(change,)))
+def appends(first: int, mean_bytes: int, commits: int, app: str) -> list[Snapshot]:
+    """Commits of one file each."""
+    size = {"added-data-files": "1", "added-files-size": str(mean_bytes)}
+    writer = {"engine-name": "spark", "app-name": app}
+    ids = range(first, first + commits)
+    return [Snapshot(n, n - 1, 1, NOW_MS - 3_600_000 + n * 1000, "append", writer | size, "l") for n in ids]
+
+
+def with_writers(lake: Lake) -> None:
+    """Two writers of `db.sick` began to write small files: `many` eight commits ago, `late` five commits ago."""
+    table = lake.catalog.content[TableId.parse("lake.db.sick")]
+    head = table.state.snapshot
+    assert head is not None
+    history = [
+        *appends(100, 4 * TARGET_BYTES, 5, "many"),
+        *appends(200, TARGET_BYTES // 10, 8, "many"),
+        *appends(300, 4 * TARGET_BYTES, 5, "late"),
+        *appends(400, TARGET_BYTES // 10, 5, "late"),
+    ]
+    lake.catalog.put(replace(table, state=replace(table.state, snapshots=(*history, head))))
+
+
+def test_observe_stores_writers_that_began_to_write_small_files_and_why_names_them(lake: Lake, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with_writers(lake)
+    assert lake("observe").exit_code == 0
+    stored = lake.runtime.ledger.health(TableId.parse("lake.db.sick")).writer_changes
+    assert [(c.writer, c.snapshot_id, c.commits) for c in stored] == [
+        ("Apache Spark (application late)", 400, 5),
+        ("Apache Spark (application many)", 200, 8),
+    ]
+    lines = [text for text in lake("why", "db.sick").stdout.splitlines() if "smaller files:" in text]
+    assert [text.split("(snapshot ")[1] for text in lines] == [
+        "400, 5 commits); earlier files had 3.8 MiB",
+        "200, 8 commits); earlier files had 3.8 MiB",
+    ]
+
+
+def test_report_has_the_writer_with_the_most_small_commits_first(lake: Lake, tmp_path: Path):
+    with_writers(lake)
+    lake("observe")
     page = tmp_path / "r.md"
     text = " ".join(lake("report", "--markdown", str(page)).stdout.split())
-    sentence = "db.sick: Apache Flink (job j1) writes files of 1.0 MiB since"
-    assert sentence in text
+    assert text.index("(snapshot 200, 8 commits)") < text.index("(snapshot 400, 5 commits)")
     assert "Writers that began to write small files" in page.read_text("utf-8")
-    [stored] = lake.json("report")["writer_changes"]
-    assert (stored["table"], stored["snapshot_id"], stored["commits"]) == ("lake.db.sick", 7, 5)
+    stored = lake.json("report")["writer_changes"]
+    assert [(c["table"], c["snapshot_id"]) for c in stored] == [("lake.db.sick", 200), ("lake.db.sick", 400)]
+
+
+def test_report_counts_tables_that_another_version_measured(lake: Lake, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lake("observe")
+    assert lake.json("report")["outdated_tables"] == 0
+    monkeypatch.setattr(table_health, "_FORM", "another")
+    page = tmp_path / "r.md"
+    sentence = "2 tables measured by another version of the program not counted: run iceberg-maint observe"
+    assert sentence in lake("report", "--markdown", str(page)).stdout
+    assert sentence in page.read_text("utf-8")
+    assert lake.json("report")["outdated_tables"] == 2
+    lake("observe")
+    assert lake.json("report")["outdated_tables"] == 0
+
+
+def test_report_takes_its_time_from_the_ledger_and_not_from_a_clock_that_is_wrong(lake: Lake, tmp_path: Path):
+    lake("observe")
+    pages = []
+    for ahead_ms in (0, 400 * 86_400_000):
+        pages.append(page := tmp_path / f"{ahead_ms}.md")
+        runtime = replace(lake.runtime, clock=SetClock(NOW_MS + ahead_ms))
+        lake.runtime, usual = runtime, lake.runtime
+        assert lake("report", "--markdown", str(page)).exit_code == 0
+        lake.runtime = usual
+    first, second = (page.read_text("utf-8") for page in pages)
+    assert first == second
+    assert "2027-01-15 08:00:00 UTC" in first
+
+
+def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_files(
+    lake: Lake, tmp_path: Path
+):
+    lake("observe")
+    config = replace(lake.config.report, folder=tmp_path / "reports")
+    (first, *_) = files = write_fleet_report(lake.runtime, config).files
+    before = first.read_bytes()
+
+    def full(self: Path, *_: object, **__: object) -> None:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        with pytest.raises(ConfigurationError, match=r"ICM-100 report.folder: .*: No space left on device"):
+            write_fleet_report(lake.runtime, config)
+    assert sorted(first.parent.iterdir()) == sorted(files)
+    assert first.read_bytes() == before

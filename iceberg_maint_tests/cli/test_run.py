@@ -110,9 +110,11 @@ def test_unknown_commit_exits_4_as_long_as_it_waits(lake: Lake) -> None:
 
 def test_equality_deletes_of_a_dropped_column_are_refused_with_their_code(lake: Lake) -> None:
     files = [
-        LiveFile(f"mem://{i}", FileKind.DATA, 0, "__all__", 10, 1000, 1, "parquet") for i in range(8)
+        LiveFile(f"file:///mem/{i}", FileKind.DATA, 0, "__all__", 10, 1000, 1, "parquet") for i in range(8)
     ] + [
-        LiveFile("mem://d", FileKind.EQUALITY_DELETES, 0, "__all__", 1, 100, 2, "parquet", equality_ids=(99,))
+        LiveFile(
+            "file:///mem/d", FileKind.EQUALITY_DELETES, 0, "__all__", 1, 100, 2, "parquet", equality_ids=(99,)
+        )
     ]
     lake.catalog.put(fake_table("lake.db.cdc", files, now_ms=1_700_000_000_000))
     result = lake("run", "db.cdc", "--json")

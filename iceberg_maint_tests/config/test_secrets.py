@@ -40,6 +40,7 @@ def test_secret_in_the_file_is_refused(path: str, text: str) -> None:
         ("catalogs.l.properties.client.credentials-provider", "com.example.Provider"),
         ("catalogs.l.properties.s3.endpoint", "http://minio:9000"),
         ("catalogs.secret_lake.properties.s3.region", "eu-west-1"),
+        ("catalogs.secret_lake.warehouse", "s3://lake/warehouse"),
         ("ledger", "postgresql://u@h/d"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -41,4 +41,4 @@ def small_lake(tmp_path: Path) -> SmallLake:
     config = where.prepare(os.environ)
     runtime = build(config)
     writers = writers_of(config, runtime, where, SMALL)
-    return SmallLake(where, runtime, Writers(writers.catalog, no_session, where, SMALL))
+    return SmallLake(where, runtime, replace(writers, session=no_session))

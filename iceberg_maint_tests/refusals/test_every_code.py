@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 
 from iceberg_maint import errors
-from iceberg_maint.errors import CODES, IcebergMaintError, StaleBatchError
+from iceberg_maint.errors import CODES, GovernedTableError, IcebergMaintError, StaleBatchError
 from iceberg_maint_tests.conftest import PROJECT
 
 MADE_REAL = {
@@ -64,6 +64,10 @@ MADE_REAL = {
     "ICM-156": "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
     "ICM-157": "audit/test_publish.py::test_table_with_other_columns_is_refused",
     "ICM-158": "audit/test_publish.py::test_catalog_that_cannot_be_used_is_named",
+    "ICM-164": "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
+    "ICM-169": "security/test_read_restrictions.py::"
+    "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
+    "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",
 }
 
 
@@ -94,8 +98,8 @@ def given() -> dict[str, set[int]]:
                 and isinstance(first, ast.Constant)
             ):
                 found[str(first.value)].add(kind.exit_code)
-    stale = StaleBatchError("x")
-    found[stale.code].add(stale.exit_code)
+    for error in (StaleBatchError("x"), GovernedTableError("x")):
+        found[error.code].add(error.exit_code)
     # Told by the program as a whole, of an outcome: no error ends the run.
     found["ICM-121"].add(errors.EXIT_UNKNOWN)
     # Told by a decision: nothing is begun.

@@ -75,7 +75,7 @@ def decide(
                 measured,
                 crossed,
                 policy,
-                operation_history.of(key),
+                operation_history,
                 now_ms,
                 is_requested,
                 force,
@@ -242,11 +242,12 @@ def _partition(
     measured: Measured,
     crossed: tuple[Finding, ...],
     policy: Policy,
-    history: PartitionHistory,
+    table_history: TableHistory,
     now_ms: int,
     requested: bool,
     force: bool,
 ) -> PartitionDecision:
+    history = table_history.of(key)
     own_findings, health = findings_for(operation, crossed, policy), measured.partitions[key]
     forced = force and (
         operation is Operation.REWRITE_DATA_FILES
@@ -276,6 +277,9 @@ def _partition(
         cold_at_ms = health.last_change_ms + cold_after * 1000
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.RECENTLY_CHANGED, until_ms=cold_at_ms)
+    wait = table_history.fleet_waits.get(key)
+    if wait is not None and now_ms < wait.until_ms and not (requested or force):
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.FLEET_BUDGET, until_ms=wait.until_ms)
     if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)

@@ -35,10 +35,19 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetWait:
+    """A partition that waits for the budget of the fleet: since when, and until when it is expected to."""
+
+    since_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class TableHistory:
     """The ledger's facts about one table and operation. `pauses` holds the table's own pause before the
     fleet's; `paused_reason` is the note of the first. `last_done_ms` is the time when the operation last
-    ended without failure, with or without effect."""
+    ended without failure, with or without effect. `fleet_waits` are the partitions that wait for the budget of the
+    fleet now."""
 
     paused: bool = False
     paused_reason: str = ""
@@ -49,6 +58,7 @@ class TableHistory:
     hour_bytes: int = 0
     last_done_ms: int | None = None
     partitions: Mapping[PartitionKey, PartitionHistory] = field(default_factory=dict)
+    fleet_waits: Mapping[PartitionKey, FleetWait] = field(default_factory=dict)
 
     def of(self, partition: PartitionKey) -> PartitionHistory:
         """Returns the partition's history; an empty one if there is none."""
@@ -76,6 +86,7 @@ def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
         hour_partitions=sum(h.hour_partitions for h in histories),
         hour_bytes=sum(h.hour_bytes for h in histories),
         partitions=partitions,
+        fleet_waits=first.fleet_waits,
     )
 
 

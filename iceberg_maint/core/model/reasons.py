@@ -40,6 +40,7 @@ class Reason(StrEnum):
     RECENTLY_CHANGED = "recently_changed"
     RUN_BUDGET = "run_budget"
     HOUR_BUDGET = "hour_budget"
+    FLEET_BUDGET = "fleet_budget"
     BATCH_LIMIT = "batch_limit"
     TIME_BUDGET = "time_budget"
     LEASE_HELD = "lease_held"
@@ -113,6 +114,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
     Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
+    Reason.FLEET_BUDGET: "waits for the budget of the fleet: other work gains more for its cost, or the budget is used up",
     Reason.BATCH_LIMIT: "left for a later run: the requested number of batches is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run works on the table",
@@ -223,6 +225,7 @@ _DELAYS = frozenset(
         Reason.LEASE_HELD,
         Reason.RUN_BUDGET,
         Reason.HOUR_BUDGET,
+        Reason.FLEET_BUDGET,
         Reason.FOREIGN_MAINTAINER,
         Reason.FORMAT_VERSION,
         Reason.DROPPED_SOURCE,

@@ -71,6 +71,10 @@ _TEXTS = (
     # Iceberg names a class that is missing in the text only (DynConstructors).
     "java.lang.ClassNotFoundException",
     "java.lang.NoClassDefFoundError",
+    # S3 answers a HEAD request without a text. It refuses a token that has expired by status 400, a signature for
+    # another region by 400 or 301.
+    "(HTTP status 400) during HeadObject",
+    "(HTTP status 301) during HeadObject",
     # Arrow returns the answer of a store as text.
     "AWS Error NETWORK_CONNECTION",
     "AWS Error ACCESS_DENIED",

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.layout_gain import LayoutGain
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.prediction import BatchPrediction
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
@@ -80,7 +82,8 @@ class OutcomeStatus(StrEnum):
 class BatchOutcome:
     """The outcome of one batch, with the evidence. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
-    sign of a second owner that it found. Both are None if not known."""
+    sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
+    files before it ran; None in outcomes of earlier versions."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -103,6 +106,7 @@ class BatchOutcome:
     counts: Mapping[str, int] = field(default_factory=dict)
     held: tuple[HeldOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
+    predicted: BatchPrediction | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 @dataclass(frozen=True, slots=True)

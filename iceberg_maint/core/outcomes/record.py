@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.model.codec import OMITTED_IF_NONE
-from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.outcomes.outcome import OperationOutcome
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +27,26 @@ class Record:
     versions: Mapping[str, str]
     outcome: OperationOutcome
     started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+
+
+REDACTED = PartitionKey("redacted")
+"""Stands for the key of a partition of a table with read restrictions."""
+
+
+def without_values(record: Record) -> Record:
+    """Returns the record without partition keys, and without paths and texts, which may have values of rows."""
+    outcome = record.outcome
+    partitions = tuple((REDACTED, status, reason) for _, status, reason in outcome.partitions)
+    batches = tuple(map(_batch_without_values, outcome.batches))
+    return replace(record, outcome=replace(outcome, batches=batches, partitions=partitions, message=""))
+
+
+def _batch_without_values(batch: BatchOutcome) -> BatchOutcome:
+    return replace(
+        batch,
+        partitions=(REDACTED,) * len(batch.partitions),
+        proof=None if batch.proof is None else replace(batch.proof, detail=""),
+        message="",
+        held=None,
+        unlogged=None,
+    )

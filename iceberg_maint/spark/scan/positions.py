@@ -159,7 +159,11 @@ def write_position_deletes(
     def write_file(path: str) -> Any:
         file = data_files[path]
         spec, partition = specs[file.specId()], file.partition()
-        output_file = output.newOutputFile(spec, partition)
+        # With the empty partition of an unpartitioned spec Iceberg would write to `data//NAME`. On S3, Arrow refuses
+        # such a key.
+        output_file = (
+            output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)
+        )
         path_reference, writer_reference, consumer = entry = idle_consumers.get()
         try:
             with closing(writers.newPositionDeleteWriter(output_file, spec, partition)) as writer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.session.driver import check_classic
 from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.spark.session.settings import CATALOG_CLASS, SparkSettings, arguments_of, spark_conf
 
@@ -44,7 +45,7 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
     none of the `secrets`.
 
     The caller sets `JAVA_HOME` to a supported Java before Spark starts, and stops the session. Raises
-    RefusedError ICM-103, ICM-105 or ICM-127, IcebergMaintError ICM-132.
+    RefusedError ICM-103, ICM-105, ICM-127 or ICM-164, IcebergMaintError ICM-132.
     """
     from pyspark.sql import SparkSession
 
@@ -96,8 +97,9 @@ def check_session(spark: SparkSession) -> None:
 
     Raises RefusedError ICM-103 for a version outside the tested pairs, and ICM-105 for a setting
     with which Spark could write rows twice, read cached metadata, or skip checks. Raises IcebergMaintError ICM-132
-    for a cluster that runs no executor.
+    for a cluster that runs no executor. Raises RefusedError ICM-164 for a session of Spark Connect.
     """
+    check_classic(spark)
     check_versions(versions(spark))
     bridge = Bridge(spark)
     conf = dict(spark.sparkContext.getConf().getAll()) | bridge.conf()

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.spark.session.driver import check_driver
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
@@ -92,8 +93,9 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
     """All settings of the session, pinned ones included.
 
     Raises RefusedError ICM-105 if a setting of the user contradicts a pinned one, ICM-127 if a
-    Spark with a local master would listen to other machines.
+    Spark with a local master would listen to other machines, ICM-164 for Spark Connect and deploy mode `cluster`.
     """
+    check_driver(settings.master, settings.conf)
     for key, value in settings.conf.items():
         if key in PINNED and value.strip().lower() != PINNED[key].lower():
             raise RefusedError(

@@ -11,7 +11,8 @@ from iceberg_maint.spark.deletes.anti_join import discard, mark
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.jobs import Jobs
-from iceberg_maint.spark.rewrite.columnar.strategy import NotColumnarError, is_columnar, native_instead
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
+from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar, native_instead
 from iceberg_maint.spark.write.columnar import write_columnar
 from iceberg_maint.spark.write.deletes import apply_deletes
 from iceberg_maint.spark.write.native import write_native

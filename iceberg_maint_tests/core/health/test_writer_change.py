@@ -78,6 +78,6 @@ def test_applications_without_a_name_are_one_writer() -> None:
     ]
     [change] = changes(runs)
     assert writer_change_sentence(change) == (
-        "Apache Spark (application local-6) writes files of 977 KiB since 2027-01-15 08:06:00 UTC (snapshot 6); "
-        "earlier files had 85.8 MiB"
+        "Apache Spark (application local-6) writes files of 977 KiB since 2027-01-15 08:06:00 UTC (snapshot 6, "
+        "5 commits); earlier files had 85.8 MiB"
     )

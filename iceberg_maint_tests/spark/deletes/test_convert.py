@@ -67,6 +67,26 @@ def test_convert_marks_positions_drops_equality_deletes_and_keeps_data_files(
         assert shop.lineage(name) == lineage
 
 
+def test_position_deletes_of_an_unpartitioned_table_have_no_empty_segment_in_their_path(
+    shop: Workshop,
+) -> None:
+    """Hadoop's paths hide such a segment; a FileIO of an object store does not, nor does this one in memory. On S3
+    Arrow, and with it PyIceberg, refuses the key."""
+    bridge = shop.writers.bridge
+    catalog = bridge.iceberg.inmemory.InMemoryCatalog()
+    catalog.initialize("memory", bridge.map([]))
+    namespace = bridge.iceberg.catalog.Namespace.of(bridge.array(bridge.jvm.java.lang.String, ["db"]))
+    catalog.createNamespace(namespace)
+    schema = shop.writers.create(shop.new_name("cleaning")).schema()
+    table = catalog.createTable(bridge.iceberg.catalog.TableIdentifier.of(namespace, "t"), schema)
+    folder = f"{table.location()}/data"
+    file = bridge.iceberg.DataFiles.builder(table.spec()).withPath(f"{folder}/1.parquet")
+    file = file.withFileSizeInBytes(10).withRecordCount(5).build()
+    path = str(file.location())
+    (written,) = positions.write_position_deletes(bridge, table, {path: BitMap64([1])}, {path: file})
+    assert str(written.location()).rpartition("/")[0] == folder
+
+
 def test_convert_says_what_memory_was_expected_and_taken(shop: Workshop) -> None:
     batch = shop.cleaning(upserted(shop, 2), CONVERT)
     memory = shop.engine.write(batch, FULL).memory
