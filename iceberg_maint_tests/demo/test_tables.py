@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.tables import SMALL, TABLES, Writers
+from iceberg_maint.demo.tables import SMALL, TABLES
 from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
@@ -97,7 +97,7 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
     small_lake.runtime = replace(small_lake.runtime, catalogs=catalogs)
     catalog = load_catalog(CATALOG, **properties)
     catalog.create_namespace_if_not_exists(NAMESPACE)
-    small_lake.writers = Writers(catalog, lambda: spark, small_lake.place, SMALL)
+    small_lake.writers = replace(small_lake.writers, catalog=catalog, session=lambda: spark)
     return small_lake
 
 
