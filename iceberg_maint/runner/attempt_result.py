@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -82,7 +83,14 @@ def environment_failure(why: Exception) -> AttemptResult | None:
     return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, message)
 
 
+_WORKER_ERROR = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
+"""The error of a Python worker in the text of Spark's error, which has Java's and Python's stack around it."""
+
+
 def one_line(why: BaseException) -> str:
-    """Returns class and text of an error on one line, cut to 500 characters."""
-    text = " ".join(str(why).split())
-    return f"{type(why).__name__}: {text[:500]}"
+    """Returns class and text of an error on one line, cut to 500 characters. If a Python worker of Spark raised it, those
+    of the worker's error."""
+    text = str(why)
+    raised = _WORKER_ERROR.findall(text)
+    line = raised[-1] if raised else f"{type(why).__name__}: {text}"
+    return " ".join(line.split())[:500]
