@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
-from iceberg_maint.report.report_page import FleetReport
+from iceberg_maint.report.report_page import FleetReport, failure_message
 from iceberg_maint.report.status import Status
 from iceberg_maint.report.trends import trends_section, writers_section
 
@@ -142,7 +142,7 @@ def _failures(report: FleetReport) -> Section | None:
                 moment(r.ended_ms),
                 r.operation.value,
                 "unknown" if r.outcome.outcome is OutcomeStatus.UNKNOWN else r.outcome.reason.value,
-                r.outcome.message or next((b.message for b in r.outcome.batches if b.message), ""),
+                failure_message(r),
             )
             for r in report.failures
         ],
