@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from uuid import uuid4
 
@@ -21,7 +20,6 @@ from iceberg_maint.core.alerts.incident import (
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.runtime import Runtime
 
-_log = logging.getLogger("iceberg_maint")
 _LEASE = "alerts"
 """The lease of the pass: one process sends at a time."""
 _LEASE_SECONDS = 120
@@ -125,23 +123,23 @@ def _open_of(owners: frozenset[str], incidents: Sequence[Incident]) -> tuple[Inc
 
 
 def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, runtime: Runtime) -> None:
-    """Sends the beginning and the end of one incident. Raises IcebergMaintError ICM-151 if the receiver does not
-    take them."""
-    ended = Messages((), (incident,))
+    """Sends the beginning and the end of one incident that has ended. Raises IcebergMaintError ICM-151 if the receiver
+    does not take them."""
+    begun, ended = replace(incident, cleared_ms=None), Messages((), (incident,))
     try:
         made = receiver.make()
-        made.send(Messages((incident,), ()), (incident,), incident.since_ms)
+        made.send(Messages((begun,), ()), (begun,), incident.since_ms)
         made.send(ended, (), incident.since_ms)
     except Exception as why:  # noqa: BLE001 - any failure is the answer of the test
-        raise _failure(name, why, runtime) from None
+        raise _failure(name, why, runtime, "Then send the test again.") from None
 
 
-def _failure(name: str, why: Exception, runtime: Runtime) -> IcebergMaintError:
+def _failure(
+    name: str, why: Exception, runtime: Runtime, then: str = "The next pass sends the messages again."
+) -> IcebergMaintError:
     cause = " ".join(runtime.masked(f"{type(why).__name__}: {why}").split())[:300]
-    error = IcebergMaintError(
+    return IcebergMaintError(
         "ICM-151",
         f"alerts: receiver {name} did not take the messages: {cause}.",
-        f"check alerts.receivers.{name} and the receiver. The next pass sends the messages again.",
+        f"check alerts.receivers.{name} and the receiver. {then}",
     )
-    _log.warning("%s", error)
-    return error

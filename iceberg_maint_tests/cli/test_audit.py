@@ -91,6 +91,45 @@ def test_end_that_was_cut_is_named_by_the_ledger(audited: Lake) -> None:
     assert (fault["kind"], fault["name"]) == ("cut", record["record_id"])
 
 
+@pytest.mark.parametrize("is_folder_left", [False, True])
+def test_log_of_a_table_that_was_removed_whole_is_named_by_the_ledger(
+    audited: Lake, is_folder_left: bool
+) -> None:
+    audited("run", "db.healthy", "--force")
+    audited.clock.ms += 1000
+    audited("run", SICK, "--operation", "rewrite_data_files")
+    removed = entries(audited)
+    for file in removed:
+        file.unlink()
+    if not is_folder_left:
+        removed[0].parent.rmdir()
+    (record,) = audited.json("history", SICK)["records"]
+    tables = {t["table"]: t for t in audited.json("audit", "verify", exit_code=1)["tables"]}
+    assert [(f["kind"], f["name"]) for f in tables[SICK]["faults"]] == [("cut", record["record_id"])]
+    assert tables["lake.db.healthy"]["faults"] == []
+    assert audited("audit", "verify", SICK).exit_code == 1
+
+
+def test_work_from_before_the_log_waits_for_the_next_run_of_its_table(lake: Lake, tmp_path: Path) -> None:
+    lake("run", SICK, "--operation", "rewrite_data_files")
+    (record,) = lake.json("history", SICK)["records"]
+    lake.configure(f"audit: {{location: 'file://{tmp_path}/audit'}}\n")
+    lake.runtime = replace(lake.runtime, audit=audit_log(lake.config, lake.runtime.ledger))
+    (table,) = lake.json("audit", "verify")["tables"]
+    assert (table["table"], table["waiting_records"]) == (SICK, [record["record_id"]])
+    lake.clock.ms += 1000
+    lake("run", "db.healthy", "--force")
+    tables = {t["table"]: t for t in lake.json("audit", "verify")["tables"]}
+    assert (tables[SICK]["faults"], tables[SICK]["waiting_records"]) == ([], [record["record_id"]])
+
+
+def test_columns_of_the_verdict_have_plain_titles(audited: Lake) -> None:
+    assert "The audit log has no entries, and the ledger has no records." in audited("audit", "verify").stdout
+    audited("run", SICK)
+    title = audited("audit", "verify").stdout.splitlines()[0]
+    assert title.split() == ["table", "entries", "records", "open", "waiting", "faults"]
+
+
 def test_configuration_without_an_audit_log_is_refused(lake: Lake) -> None:
     result = lake("audit", "verify")
     assert result.exit_code == 2
