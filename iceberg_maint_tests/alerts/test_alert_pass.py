@@ -207,6 +207,18 @@ def test_alertmanager_keeps_the_alert_of_a_table_that_was_created_again(http: Ht
     ]
 
 
+def test_alert_of_a_clock_that_went_back_does_not_end_before_it_starts(http: HttpReceiver):
+    """Alertmanager answers 400 to such a request, at every pass, so that no message counts as taken."""
+    ahead = Incident(AlertKind.QUARANTINE, "lake.db.t", "u", "s", (), 9_000_000, 9_000_000)
+    ended = replace(ahead, table="lake.db.u", table_uuid="v", cleared_ms=6000)
+    Alertmanager(http.url, {}, 5).send(Messages((ahead,), (ended,)), (ahead,), 6000)
+    (sent,) = http.documents
+    assert [(a["startsAt"], a["endsAt"]) for a in sent] == [
+        ("1970-01-01T00:15:06.000+00:00", "1970-01-01T00:15:06.000+00:00"),
+        ("1970-01-01T00:00:06.000+00:00", "1970-01-01T00:00:06.000+00:00"),
+    ]
+
+
 def test_time_beyond_the_last_year_is_sent_as_its_end(http: HttpReceiver):
     far = Incident(AlertKind.QUARANTINE, "lake.db.t", "u", "s", (), 1 << 60, 1 << 60)
     Alertmanager(http.url, {}, 5).send(Messages((far,), ()), (far,), 1 << 60)
