@@ -135,6 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.store.objects[key] = (copied[0], time.time())
             self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
             return
+        if self.headers.get("If-None-Match") == "*" and key in self.store.objects:
+            self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
+            return
         if "uploadId" in query:
             self.store.uploads[query["uploadId"]][int(query["partNumber"])] = content
         elif key:
