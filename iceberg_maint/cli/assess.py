@@ -51,10 +51,19 @@ def assess(
         session.build(replace(config, ledger_url=_MEMORY_LEDGER)),
         policy_for=policies(config, {**overrides, "mode": Mode.ACT.value}),
     )
-    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
     tables: list[AssessedTable] = []
     errors: dict[str, str] = {}
     codes = {0}
+    chosen = [runtime.find(name) for name in names]
+    for name, catalog in runtime.catalogs.items() if not names else ():
+        try:
+            chosen += sorted(catalog.tables())
+        except IcebergMaintError as error:
+            if len(runtime.catalogs) == 1:
+                raise
+            # The page of the other catalogs names it.
+            codes.add(error.exit_code)
+            errors[name] = session.masked(str(error))
     with RunProgress(session.logs()) as progress:
         progress.begin("reading metadata", len(chosen))
         for table in chosen:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
@@ -45,6 +47,24 @@ def test_assess_of_one_table_and_its_page_fit_80_columns(lake: Lake, monkeypatch
     assert result.exit_code == 0
     assert result.stdout.startswith("1 of 1 table needs maintenance.\n")
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+class Unreachable(FakeCatalog):
+    """A catalog that cannot be listed."""
+
+    def tables(self) -> tuple[TableId, ...]:
+        raise ConfigurationError("ICM-104", f"catalog '{self.name}' cannot be reached.", "start it.")
+
+
+def test_assess_shows_a_catalog_that_cannot_be_reached_beside_the_others(lake: Lake):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake("assess", "--json")
+    assert result.exit_code == 2
+    document = json.loads(result.stdout)
+    assert document["summary"]["tables"] == 2
+    assert document["errors"] == {"dead": "ICM-104 catalog 'dead' cannot be reached. Fix: start it."}
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    assert "ICM-104" in lake("assess").stderr
 
 
 def test_assess_of_an_unknown_table_is_refused(lake: Lake):
