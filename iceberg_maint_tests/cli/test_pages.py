@@ -67,6 +67,30 @@ def test_assess_shows_a_catalog_that_cannot_be_reached_beside_the_others(lake: L
     assert "ICM-104" in lake("assess").stderr
 
 
+def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake("observe", "--json")
+    assert result.exit_code == 2
+    assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
+    assert len(json.loads(result.stdout)["tables"]) == 2
+
+
+def test_observe_forgets_tables_that_were_dropped_and_none_of_a_catalog_that_is_down(lake: Lake):
+    """Else the alert `not_observed` of a dropped table has no end."""
+    lake("observe")
+    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.healthy", "lake.db.sick"]
+    lake.catalog.content.pop(TableId.parse("lake.db.healthy"))
+    lake("observe", "db.sick")
+    assert len(lake.runtime.ledger.known_tables()) == 2
+    working = lake.runtime
+    lake.runtime = replace(working, catalogs={"lake": Unreachable("lake"), "other": FakeCatalog("other")})
+    lake("observe")
+    assert len(lake.runtime.ledger.known_tables()) == 2
+    lake.runtime = working
+    lake("observe")
+    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.sick"]
+
+
 def test_assess_of_an_unknown_table_is_refused(lake: Lake):
     assert lake("assess", "db.nothing").exit_code == 2
 
