@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from threading import Thread
 from uuid import uuid4
 
-from iceberg_maint.alerts.facts import judge_tables, named_holders
+from iceberg_maint.alerts.facts import HOLDER_SECONDS, judge_tables, named_holders
 from iceberg_maint.alerts.receivers import Receiver
 from iceberg_maint.core.alerts.incident import (
     Incident,
@@ -48,7 +48,10 @@ class PassReport:
 
 
 def run_alert_pass(
-    runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver], send_seconds: float = SEND_SECONDS
+    runtime: Runtime,
+    receivers: Mapping[str, ConfiguredReceiver],
+    send_seconds: float = SEND_SECONDS,
+    holder_seconds: float = HOLDER_SECONDS,
 ) -> PassReport:
     """Judges every known table and sends each receiver what it has not taken.
 
@@ -63,7 +66,9 @@ def run_alert_pass(
         now_ms = ledger.now_ms()
         known = ledger.known_tables()
         stored = ledger.incidents()
-        judged = named_holders(tuple(judge_tables(runtime, known, now_ms)), stored, runtime)
+        conditions = tuple(judge_tables(runtime, known, now_ms))
+        ledger.heartbeat(lease)
+        judged = named_holders(conditions, stored, runtime, holder_seconds)
         incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
         ledger.replace_incidents(lease, incidents)
         sent, failures = 0, dict[str, IcebergMaintError]()

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from iceberg_maint.audit.chain import Fault, FaultKind, Kind, Verdict
+from iceberg_maint.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
 from iceberg_maint.audit.log import AuditLog, record_of
 from iceberg_maint.cli.context import Session, command, group
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError
 
 _ALL = 1_000_000
@@ -173,7 +173,7 @@ def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault,
         at_end = at_end and record.record_id not in logged
         entry = logged.get(record.record_id)
         if entry is not None:
-            if dict(entry.body) != to_data(record):
+            if not _is_same(entry, record):
                 faults.append(Fault(FaultKind.DIFFERS, record.record_id, "the ledger has other contents"))
         elif not record.outcome.batches:
             waiting.append(record.record_id)
@@ -198,14 +198,37 @@ def faults_without_log(records: list[Record], since_ms: int | None) -> tuple[tup
     return faults, [r.record_id for r in records if r not in cut]
 
 
+def _is_same(entry: Entry, record: Record) -> bool:
+    """Whether an entry has this record. The ledger shows the records of a table with read restrictions without values.
+    Restrictions begin and end, and no entry of the log changes: either may have the values that the other lacks."""
+    if dict(entry.body) == to_data(record):
+        return True
+    try:
+        logged = record_of(entry)
+    except ValueError:
+        return False
+    return record == without_values(logged) or logged == without_values(record)
+
+
 def audited_records(session: Session, table: str | None) -> tuple[Record, ...]:
-    """The records of the audit log, newest first; of one table or of all."""
-    records = [
-        record_of(entry)
-        for _, verdict in _verdicts(session)
-        for entry in verdict.entries
-        if entry.kind is Kind.RECORD and table in (None, entry.body["table"])
-    ]
+    """The records of the audit log, newest first; of one table or of all. Says what the log lacks."""
+    from iceberg_maint.report.formatting import counted
+
+    records = []
+    for folder, verdict in _verdicts(session):
+        name = _newest(verdict, "table") or folder
+        if verdict.faults and table in (None, name):
+            session.say(
+                f"{name}: the audit log has {counted(len(verdict.faults), 'fault')}. Its records may be "
+                "incomplete: run iceberg-maint audit verify."
+            )
+        for entry in verdict.entries:
+            if entry.kind is not Kind.RECORD or table not in (None, entry.body.get("table", name)):
+                continue
+            try:
+                records.append(record_of(entry))
+            except ValueError:
+                session.say(f"{name}: {entry_file_name(entry.sequence)} is no record of this program.")
     return tuple(sorted(records, key=lambda r: r.ended_ms, reverse=True))
 
 
