@@ -47,10 +47,9 @@ def tables(session: Session) -> int:
     from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime()
-    listed = runtime.tables()
-    session.warn_of_unlisted(listed)
     rows: list[dict[str, Any]] = []
     codes = {0}
+    listed = session.tables(runtime, codes)
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
         for table, stored in look(listed, runtime, observe=False):

@@ -75,6 +75,17 @@ def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
     assert len(json.loads(result.stdout)["tables"]) == 2
 
 
+@pytest.mark.parametrize("command", ["tables", "reconcile", "release"])
+def test_command_goes_on_where_one_catalog_cannot_be_reached(lake: Lake, command: str):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake(command, "--json")
+    assert result.exit_code == 2
+    assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
+    assert json.loads(result.stdout)
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    assert lake(command, "--json").exit_code == 2
+
+
 def test_observe_forgets_tables_that_were_dropped_and_none_of_a_catalog_that_is_down(lake: Lake):
     """Else the alert `not_observed` of a dropped table has no end."""
     lake("observe")
