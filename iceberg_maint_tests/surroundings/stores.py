@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from iceberg_maint_tests.support.servers.programs import free_port, process
 
@@ -26,13 +27,14 @@ WAIT_SECONDS = 60.0
 @dataclass(frozen=True, slots=True)
 class Store:
     """A store that runs. `properties` are those of the catalog for both Spark and PyIceberg, `secrets` the
-    environment that they refer to."""
+    environment that they refer to. `buckets` is the folder of a store that keeps its objects as files."""
 
     name: str
     warehouse: str
     endpoint: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
+    buckets: Path | None = None
 
     @property
     def is_s3(self) -> bool:
@@ -41,6 +43,21 @@ class Store:
     def resolved(self) -> dict[str, str]:
         """The properties with the values of their references."""
         return {k: self.secrets.get(_variable(v), v) for k, v in self.properties.items()}
+
+    def properties_yaml(self) -> str:
+        """The properties as a mapping in a configuration file, in one line."""
+        return (
+            f"{{{', '.join(f'{k}: {v if _variable(v) else repr(v)}' for k, v in self.properties.items())}}}"
+        )
+
+    def file(self, location: str) -> Path:
+        """The file with the content of this location, of a store that keeps its objects as files."""
+        url = urlsplit(location)
+        if not self.is_s3 or not url.netloc:
+            return Path(unquote(url.path))
+        assert self.buckets is not None, f"{self.name} keeps no files"
+        # A key may have a character that divides addresses.
+        return self.buckets / location.removeprefix(f"{url.scheme}://")
 
     def client(self, **more: Any) -> Any:
         """boto3's client of the store."""
@@ -86,10 +103,23 @@ def versitygw(folder: Path, program: Path) -> Iterator[Store]:
     command = [str(program), "--access", KEY_ID, "--secret", SECRET, "--region", REGION]
     with process([*command, "--port", f"127.0.0.1:{port}", "posix", str(root)], folder / "versitygw.log"):
         wait_for(f"http://127.0.0.1:{port}/")
-        yield _s3("versitygw", port)
+        yield _s3("versitygw", port, root)
 
 
-def _s3(name: str, port: int) -> Store:
+@contextmanager
+def folder_or_s3(name: str, folder: Path, cache: Path) -> Iterator[Store]:
+    """A store that keeps its objects as files: with the name `local` a folder, with `s3` versitygw."""
+    if name == "local":
+        with local(folder) as store:
+            yield store
+        return
+    program = versitygw_program(cache)
+    assert program is not None, "versitygw needs Go"
+    with versitygw(folder, program) as store:
+        yield store
+
+
+def _s3(name: str, port: int, buckets: Path | None = None) -> Store:
     properties = {
         "io-impl": S3_FILE_IO,
         "s3.endpoint": f"http://127.0.0.1:{port}",
@@ -100,7 +130,7 @@ def _s3(name: str, port: int) -> Store:
         "s3.secret-access-key": "{env: SURROUNDINGS_SECRET}",
     }
     secrets = {"SURROUNDINGS_KEY_ID": KEY_ID, "SURROUNDINGS_SECRET": SECRET}
-    store = Store(name, f"s3://{BUCKET}/warehouse", f"http://127.0.0.1:{port}", properties, secrets)
+    store = Store(name, f"s3://{BUCKET}/warehouse", f"http://127.0.0.1:{port}", properties, secrets, buckets)
     store.client().create_bucket(Bucket=BUCKET)
     return store
 
