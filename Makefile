@@ -35,9 +35,12 @@ $(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requ
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 
+# Where the demo lake is: local, or s3 for a local S3 server that ends with the demo.
+STORE := local
+
 .PHONY: run
-run: setup  ## build the demo lake with real writers, heal it, show before and after
-	$(BIN)/iceberg-maint demo --data $(DATA) --fresh
+run: setup  ## build the demo lake with real writers, heal it, show before and after (STORE=s3)
+	$(BIN)/iceberg-maint demo --data $(DATA) --fresh --store $(STORE)
 
 .PHONY: dev
 dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (PORT=3000)
