@@ -37,21 +37,14 @@ def moto_application() -> Application:
 @contextmanager
 def serving(application: Application) -> Iterator[str]:
     """Runs the servers on a loopback port, with the bucket. Gives the address."""
-    import boto3
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server("127.0.0.1", 0, application, threaded=True)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
-    boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=KEY_ID,
-        aws_secret_access_key=SECRET,
-    ).create_bucket(Bucket=BUCKET)
     try:
+        _client(url).create_dir(BUCKET)
         yield url
     finally:
         server.shutdown()
@@ -71,13 +64,19 @@ def catalog_properties(url: str) -> Mapping[str, str]:
 def file_system(url: str) -> Any:
     """The bucket as an fsspec file system."""
     from fsspec.implementations.arrow import ArrowFSWrapper
+
+    return ArrowFSWrapper(_client(url))
+
+
+def _client(url: str) -> Any:
     from pyarrow.fs import S3FileSystem
 
-    place = url.removeprefix("http://")
-    return ArrowFSWrapper(
-        S3FileSystem(
-            access_key=KEY_ID, secret_key=SECRET, region=REGION, scheme="http", endpoint_override=place
-        )
+    return S3FileSystem(
+        access_key=KEY_ID,
+        secret_key=SECRET,
+        region=REGION,
+        endpoint_override=url,
+        allow_bucket_creation=True,
     )
 
 
