@@ -32,10 +32,7 @@ from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.support.servers.postgres import free_port, postgres
 from iceberg_maint_tests.support.spark.writers import Writers
 from iceberg_maint_tests.surroundings.parts import Parts
-from iceberg_maint_tests.surroundings.stores import folder_or_s3
-
-CACHE = Path(".cache")
-"""Folder of jars and programs that a store needs."""
+from iceberg_maint_tests.surroundings.stores import CACHE, folder_or_s3
 
 _POLL_SECONDS = 2.0
 _CHECK_SECONDS = 8.0

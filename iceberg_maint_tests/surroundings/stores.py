@@ -22,6 +22,8 @@ KEY_ID, SECRET = "surroundings-key", "surroundings-secret"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 WAIT_SECONDS = 60.0
+CACHE = Path(".cache")
+"""Folder of the programs and jars that a store needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,7 @@ class Store:
 
     def file(self, location: str) -> Path:
         """The file with the content of this location, of a store that keeps its objects as files."""
-        url = urlsplit(location)
-        if not self.is_s3 or not url.netloc:
-            return Path(unquote(url.path))
-        assert self.buckets is not None, f"{self.name} keeps no files"
-        # A key may have a character that divides addresses.
-        return self.buckets / location.removeprefix(f"{url.scheme}://")
+        return file_of(location, self.buckets)
 
     def client(self, **more: Any) -> Any:
         """boto3's client of the store."""
@@ -73,6 +70,15 @@ class Store:
             config=Config(s3={"addressing_style": "path"}),
             **more,
         )
+
+
+def file_of(location: str, buckets: Path | None) -> Path:
+    """The file of a location: of this machine, or of an object in a folder of buckets."""
+    if not location.startswith("s3://"):
+        return Path(unquote(urlsplit(location).path))
+    assert buckets is not None, location
+    # A key may have a character that divides addresses.
+    return buckets / location.removeprefix("s3://")
 
 
 def _variable(value: str) -> str:
@@ -98,12 +104,17 @@ def moto(folder: Path) -> Iterator[Store]:
 @contextmanager
 def versitygw(folder: Path, program: Path) -> Iterator[Store]:
     """versitygw in front of a folder. It checks signatures."""
-    port, root = free_port(), folder / "versitygw"
+    port, root = free_port(), buckets_of(folder)
     root.mkdir(parents=True)
     command = [str(program), "--access", KEY_ID, "--secret", SECRET, "--region", REGION]
     with process([*command, "--port", f"127.0.0.1:{port}", "posix", str(root)], folder / "versitygw.log"):
         wait_for(f"http://127.0.0.1:{port}/")
         yield _s3("versitygw", port, root)
+
+
+def buckets_of(folder: Path) -> Path:
+    """Where versitygw keeps its buckets."""
+    return folder / "versitygw"
 
 
 @contextmanager
