@@ -72,6 +72,10 @@ RACE_SECONDS := 120
 demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
 	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
+.PHONY: test-race-s3
+test-race-s3: setup  ## the same race on S3 (versitygw) behind a REST catalog (RACE_SECONDS=120 each)
+	$(PY) -m iceberg_maint_tests.chaos.race --data $(DATA)-race-s3 --seconds $(RACE_SECONDS)
+
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
 
@@ -132,8 +136,8 @@ SECONDS    := 3600
 CHAOS_SEED := 1
 
 .PHONY: test-chaos
-test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1)
-	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --results build/chaos.jsonl
+test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1, STORE=s3)
+	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --store $(STORE) --results build/chaos.jsonl
 
 # One list, or of one list some numbers: MUTANTS="gate 3 7".
 MUTANTS :=
@@ -154,7 +158,8 @@ test-random-mutants: setup  ## changes operators and constants drawn by a seed, 
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
 	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
 
-# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100" or "--only K8 JVM".
+# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100", "--only K8 JVM" or
+# "--store s3 --each-point".
 KILL :=
 
 .PHONY: test-kill

@@ -28,7 +28,7 @@ def moto_application() -> Application:
         raise ConfigurationError(
             "ICM-100",
             f"The demo on S3 needs the package moto with its extra 'server' ({why}).",
-            "run 'make setup' in a checkout, or 'pip install moto[server]==5.2.5'.",
+            "run 'make setup' in a checkout, or pip install 'moto[server]==5.2.5'.",
         ) from why
     application: Application = DomainDispatcherApplication(create_backend_app)
     return application

@@ -41,6 +41,7 @@ class LakeStore:
     `warehouse` is the warehouse's location for the folder of a lake. `properties` are those of the catalog, as YAML
     values. `jars` are those of Spark's client. `add_orphans` adds the files of a killed job to a table.
     `file_system` is an fsspec file system, None for this machine's. `ends`: the objects end with this process.
+    `rest_uri` is the address of a REST catalog, None for a catalog in the folder of the lake.
     """
 
     warehouse: Callable[[Path], str]
@@ -49,6 +50,18 @@ class LakeStore:
     jars: Sequence[Path] = ()
     file_system: Any = None
     ends: bool = False
+    rest_uri: str | None = None
+
+    def catalog_yaml(self, root: Path) -> str:
+        """The section of the lake's catalog in its configuration."""
+        lines = (
+            ["type: jdbc", f"uri: sqlite:///{root}/catalog.db", f"warehouse: {self.warehouse(root)}"]
+            if self.rest_uri is None
+            else ["type: rest", f"uri: {self.rest_uri}"]
+        )
+        if self.properties:
+            lines += ["properties:", *(f"  {key}: {value}" for key, value in self.properties.items())]
+        return "".join(f"    {line}\n" for line in lines)
 
 
 def add_local_orphans(table: Table) -> None:

@@ -20,10 +20,7 @@ _LAKE = """\
 ledger: sqlite:///{root}/ledger.db
 catalogs:
   lake:
-    type: jdbc
-    uri: sqlite:///{root}/catalog.db
-    warehouse: {warehouse}
-{properties}spark:
+{catalog}spark:
   master: local[2]
 {jars}  conf:
     spark.driver.memory: 1g
@@ -122,11 +119,9 @@ def make_folder(folder: Path) -> None:
 def write_config(config: Path, command: str, policy: str, store: LakeStore = LOCAL) -> None:
     """Writes the configuration of the lake whose ledger is in the file's folder."""
     text = f"# Written by `{command}`; the lake is maintained with it like any other lake.\n"
-    properties = "".join(f"      {key}: {value}\n" for key, value in store.properties.items())
     lake = _LAKE.format(
         root=config.parent,
-        warehouse=store.warehouse(config.parent),
-        properties=f"    properties:\n{properties}" if properties else "",
+        catalog=store.catalog_yaml(config.parent),
         jars=f"  jars: [{', '.join(map(str, store.jars))}]\n" if store.jars else "",
     )
     config.write_text(f"{text}{lake}{policy}", encoding="utf-8")

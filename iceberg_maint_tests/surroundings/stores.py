@@ -48,9 +48,11 @@ class Store:
 
     def properties_yaml(self) -> str:
         """The properties as a mapping in a configuration file, in one line."""
-        return (
-            f"{{{', '.join(f'{k}: {v if _variable(v) else repr(v)}' for k, v in self.properties.items())}}}"
-        )
+        return f"{{{', '.join(f'{key}: {value}' for key, value in self.yaml_values().items())}}}"
+
+    def yaml_values(self) -> dict[str, str]:
+        """The properties as values of a configuration file."""
+        return {key: value if _variable(value) else repr(value) for key, value in self.properties.items()}
 
     def file(self, location: str) -> Path:
         """The file with the content of this location, of a store that keeps its objects as files."""
