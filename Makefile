@@ -69,12 +69,8 @@ $(FLINK)/.complete: requirements/flink.txt $(STAMP)
 RACE_SECONDS := 120
 
 .PHONY: demo-race
-demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
-	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
-
-.PHONY: test-race-s3
-test-race-s3: setup  ## the same race on S3 (versitygw) behind a REST catalog (RACE_SECONDS=120 each)
-	$(PY) -m iceberg_maint_tests.chaos.race --data $(DATA)-race-s3 --seconds $(RACE_SECONDS)
+demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each, STORE=s3)
+	$(PY) -m $(if $(filter s3,$(STORE)),iceberg_maint_tests.chaos,iceberg_maint.demo).race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
