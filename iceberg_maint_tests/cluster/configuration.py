@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.defs.home import INSTANCE
-from iceberg_maint.demo import s3_server
 from iceberg_maint.demo.workspace import place
+from iceberg_maint_tests.cluster.store import KEY, REGION, SECRET
 
 _CONFIG = """\
 ledger: {database}/ledger
@@ -55,7 +55,7 @@ spark:
   conf: {{spark.driver.memory: 512m}}
 """
 _SECRETS = {"s3.access-key-id": {"env": "CLUSTER_KEY"}, "s3.secret-access-key": {"env": "CLUSTER_SECRET"}}
-ENVIRONMENT = {"CLUSTER_KEY": s3_server.KEY_ID, "CLUSTER_SECRET": s3_server.SECRET}
+ENVIRONMENT = {"CLUSTER_KEY": KEY, "CLUSTER_SECRET": SECRET}
 """The configuration names these variables."""
 _STORAGE = """
 storage:
@@ -77,9 +77,13 @@ class Addresses:
 def catalog_properties(addresses: Addresses) -> Mapping[str, str]:
     """The properties of a catalog whose tables are in the store."""
     return {
-        **s3_server.catalog_properties(addresses.store),
-        "s3.access-key-id": s3_server.KEY_ID,
-        "s3.secret-access-key": s3_server.SECRET,
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        "s3.endpoint": addresses.store,
+        "s3.path-style-access": "true",
+        "s3.access-key-id": KEY,
+        "s3.secret-access-key": SECRET,
+        "s3.region": REGION,
+        "client.region": REGION,
     }
 
 

@@ -18,10 +18,9 @@ import psycopg2
 
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.demo.s3_server import BUCKET, add_old_copies, serving
-from iceberg_maint.demo.store import ORPHAN_AGE_SECONDS, ORPHAN_NAME, ORPHANS
+from iceberg_maint.demo.store import ORPHAN_AGE_SECONDS, ORPHANS
 from iceberg_maint.demo.tables import CONTROL
-from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve_jars
+from iceberg_maint.spark.session.jars import environment_fetch, parse_jars, resolve_jars
 from iceberg_maint.spark.session.java import find_java
 from iceberg_maint_tests.cluster import store as s3
 from iceberg_maint_tests.cluster.configuration import (
@@ -37,6 +36,7 @@ from iceberg_maint_tests.cluster.rows import Rows
 from iceberg_maint_tests.cluster.spark_cluster import Cluster, spark_cluster
 from iceberg_maint_tests.support.servers.postgres import free_port, postgres
 from iceberg_maint_tests.support.servers.programs import process
+from iceberg_maint_tests.vended.runs import BUNDLE
 
 EXECUTOR, WORKER, PYTHON_WORKER = "CoarseGrainedExecutorBackend", "deploy.worker.Worker", "pyspark.daemon"
 START_SECONDS = 300.0
@@ -79,12 +79,12 @@ def _document(program: subprocess.Popen[str]) -> tuple[int, Any]:
 def run(folder: Path, cache: Path) -> int:
     """Runs the demo in a folder. Returns 1 if a check failed."""
     java = find_java(os.environ, shim_dir=cache / "java")
-    (bundle,) = resolve_jars(load_lock().s3_jars, cache / "jars", environment_fetch(java, os.environ))
+    (bundle,) = resolve_jars(parse_jars([BUNDLE]), cache / "jars", environment_fetch(java, os.environ))
     os.environ.update(ENVIRONMENT)
     with ExitStack() as stack:
         store = s3.Store()
         addresses = Addresses(
-            store=stack.enter_context(serving(store)),
+            store=stack.enter_context(s3.serving(store)),
             database=stack.enter_context(postgres()).rpartition("/")[0],
             catalog=f"http://127.0.0.1:{(port := free_port())}",
             bundle=bundle.resolve(),
@@ -102,7 +102,7 @@ def run(folder: Path, cache: Path) -> int:
             str(folder / "backend.yaml"),
             str(port),
         ]
-        rest += [f"{addresses.database}/catalog", f"s3://{BUCKET}/wh", *properties]
+        rest += [f"{addresses.database}/catalog", f"s3://{s3.BUCKET}/wh", *properties]
         stack.enter_context(process(rest, folder / "rest.log"))
         s3.wait_for(lambda: _listens(port), 300, "the REST catalog does not listen")
         demo = Demo(folder, store, cluster)
@@ -113,7 +113,7 @@ def run(folder: Path, cache: Path) -> int:
 
 def _steps(demo: Demo) -> None:
     _step(demo, "build", "the demo lake is built by writers on the cluster")
-    orphans = add_old_copies(_folder_of(HOUSEKEPT), ORPHANS, ORPHAN_AGE_SECONDS, ORPHAN_NAME)
+    orphans = s3.add_old_copies(_folder_of(HOUSEKEPT), ORPHANS, ORPHAN_AGE_SECONDS)
     rows = Rows(demo.folder)
     rows.copy()
     demo.say(f"{orphans} old orphans added, rows of {len(LAKE)} tables copied by DuckDB")
@@ -129,7 +129,7 @@ def _steps(demo: Demo) -> None:
     for name, state in document["tables"].items():
         healthy = state["decision"] == Verdict.SKIP.value and not state["housekeeping"]
         demo.check(healthy or name == CONTROL, f"{name} is healthy ({state['data_files']} data files)")
-    killed = [k for k in s3.keys(_folder_of(HOUSEKEPT)) if ORPHAN_NAME.partition("-")[2] in k]
+    killed = [k for k in s3.keys(_folder_of(HOUSEKEPT)) if s3.COPY in k]
     demo.check(
         len(killed) == orphans and all(f"/{TRASH}/" in k for k in killed),
         f"{orphans} orphans are in the trash",

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
 
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.s3_server import BUCKET
 from iceberg_maint_tests.cluster import store as s3
 from iceberg_maint_tests.cluster.lake import LAKE
-from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
+
+
+class Mirror(DirFileSystem):  # type: ignore[misc]
+    """The copy of the bucket, for the addresses of the bucket."""
+
+    protocol = "s3"
+
+    def _join(self, path: Any) -> Any:
+        prefix = f"s3://{s3.BUCKET}/"
+        return super()._join(path.removeprefix(prefix) if isinstance(path, str) else path)
 
 
 class Rows:
@@ -17,8 +29,8 @@ class Rows:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._bucket = folder / "buckets" / BUCKET
-        self._reader = DuckDBReader(BucketFiles(self._bucket.parent))
+        self._bucket = folder / "bucket"
+        self._reader = DuckDBReader(Mirror(str(self._bucket), LocalFileSystem()))
 
     def copy(self) -> None:
         """Copies the present rows of every table."""

@@ -16,12 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from iceberg_maint_tests.vended.runs import Runs
+from iceberg_maint_tests.vended.runs import BUNDLE, Runs
 
 
 def main() -> int:
     """Prints what each run did."""
-    from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve_jars
+    from iceberg_maint.spark.session.jars import environment_fetch, parse_jars, resolve_jars
     from iceberg_maint.spark.session.java import find_java
 
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.vended")
@@ -30,7 +30,7 @@ def main() -> int:
     given = parser.parse_args()
     java = find_java(os.environ, shim_dir=given.cache / "java")
     fetch = environment_fetch(java, os.environ)
-    jars = resolve_jars(load_lock().s3_jars, given.cache / "jars", fetch)
+    jars = resolve_jars(parse_jars([BUNDLE]), given.cache / "jars", fetch)
     with (
         tempfile.TemporaryDirectory(prefix="vended-") as scratch,
         Runs(Path(scratch), jars, given.master) as runs,

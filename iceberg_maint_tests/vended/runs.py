@@ -25,6 +25,10 @@ from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Handlers, Server
 
+BUNDLE = {
+    "coordinate": "org.apache.iceberg:iceberg-aws-bundle:1.12.0",
+    "sha256": "dd7e49ffa4ac9b215bed846581991259e3aec9bb2fa08d6cec029c46cd66d957",
+}
 LIFE_SECONDS = 8.0
 WRITE_SECONDS = 2.0
 PARTITIONS, FILES = 8, 3
