@@ -20,6 +20,7 @@ from iceberg_maint.demo.store import LOCAL, LakeStore, StoreName, open_store
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import Place, place, table_id
+from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.json_documents import outcome_document
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.wiring import build
@@ -69,8 +70,8 @@ def run(
 
     A lake on S3 is always built. Its server ends with this function, and the tables with it.
 
-    Raises ConfigurationError ICM-100 for a folder with other content or without the demo's packages,
-    RefusedError ICM-103 without a Java.
+    Raises ConfigurationError ICM-100 for a folder with other content, for a lake on S3 also with another lake, or without
+    the demo's packages, RefusedError ICM-103 without a Java.
     """
     with open_store(store, os.environ) as opened:
         return _run(root, console, fresh, scale or Scale(), opened)
@@ -107,11 +108,20 @@ def open_lake(
     scale: Scale | None = None,
     store: LakeStore = LOCAL,
 ) -> tuple[Runtime, Place]:
-    """Opens the lake in this folder. Builds it if it is missing or incomplete, with `fresh`, and if its store ends
-    with this process."""
+    """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`.
+
+    A lake whose store ends with this process is always built. Raises ConfigurationError ICM-100 if the folder holds
+    another lake.
+    """
     sources.check()
     where = place(root)
-    if fresh or store.ends or (where.config.exists() and not where.built.exists()):
+    if store.ends and where.built.exists() and not fresh:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where.root} holds a demo lake on this machine's disk.",
+            "add --fresh, which removes it, or name another folder with --data.",
+        )
+    if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
     config = where.prepare(os.environ, store)
     runtime = build(config)

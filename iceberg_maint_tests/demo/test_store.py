@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.demo import s3_server
+from iceberg_maint.demo import open_lake, s3_server
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.demo.store import (
     LOCAL,
@@ -64,6 +65,16 @@ def test_lake_on_s3_that_would_only_be_built_is_refused(tmp_path: Path) -> None:
     assert refused.exit_code == 2
     assert "ICM-100 --build-only with --store s3 leaves no lake" in refused.output
     assert not (tmp_path / "data").exists()
+
+
+def test_lake_on_s3_takes_no_folder_of_a_lake_that_stays(tmp_path: Path) -> None:
+    where = place(tmp_path / "data")
+    where.prepare({})
+    where.built.touch()
+    with pytest.raises(ConfigurationError, match="holds a demo lake on this machine's disk") as refusal:
+        open_lake(where.root, Console(), store=_s3_store(URL, []))
+    assert refusal.value.code == "ICM-100"
+    assert where.built.exists()
 
 
 def test_duckdb_reads_an_object_by_its_address_and_a_file_by_its_path() -> None:
