@@ -26,7 +26,7 @@ def test_lake_on_s3_has_the_store_in_both_catalogs_and_its_jar(tmp_path: Path) -
     for catalog in config.catalogs.values():
         properties = catalog.pyiceberg_properties()
         assert (properties["s3.region"], properties["s3.access-key-id"]) == ("r", "key")
-    assert [j.path for j in config.spark.jars] == [str(jar)]
+    assert [j.path for j in config.spark.jars] == [jar]
 
 
 def test_local_lake_needs_neither(tmp_path: Path) -> None:
