@@ -18,7 +18,8 @@ import psycopg2
 
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.demo.tables import CONTROL, ORPHAN_AGE_SECONDS, ORPHANS
+from iceberg_maint.demo.store import ORPHAN_AGE_SECONDS, ORPHANS
+from iceberg_maint.demo.tables import CONTROL
 from iceberg_maint.spark.session.jars import environment_fetch, parse_jars, resolve_jars
 from iceberg_maint.spark.session.java import find_java
 from iceberg_maint_tests.cluster import store as s3

@@ -9,6 +9,7 @@ import pytest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
+from iceberg_maint.demo.store import ORPHANS
 from iceberg_maint.demo.tables import SMALL, TABLES
 from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
@@ -57,7 +58,7 @@ def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLak
     assert (health.snapshots, health.manifests) == (SMALL.weather_days, SMALL.weather_days)
     month_ago = time.time() - 29 * 86_400
     left = [p for p in small_lake.place.root.rglob("*killed*.parquet") if p.stat().st_mtime < month_ago]
-    assert len(left) == tables.ORPHANS
+    assert len(left) == ORPHANS
 
 
 def test_lineitem_is_unhealthy_in_both_of_its_specs(small_lake: SmallLake) -> None:
