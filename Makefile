@@ -292,6 +292,10 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-orphans
+bench-orphans: setup  ## scans for orphans among 10,000, 100,000 and 1,000,000 S3 objects: memory, requests; fails over target
+	$(PY) -m bench.orphan_scan
+
 .PHONY: bench-conflicts
 bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
 	$(PY) -m bench.conflicts

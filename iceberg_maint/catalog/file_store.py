@@ -14,7 +14,8 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 
 _CHUNK_BYTES = 1 << 20
@@ -298,16 +299,20 @@ def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], No
 
 @contextmanager
 def _permitted(location: str) -> Iterator[None]:
-    """Turns access denied into a refusal."""
+    """Turns access denied into a refusal, and a store that does not serve now into ICM-133."""
     try:
         yield
     except PermissionError as error:
         raise denied(location, error) from error
     except OSError as error:
         # Arrow returns the store's answer as text.
-        if isinstance(error, (FileNotFoundError, FileExistsError)) or "ACCESS_DENIED" not in str(error):
+        if isinstance(error, (FileNotFoundError, FileExistsError)):
             raise
-        raise denied(location, error) from error
+        if "ACCESS_DENIED" in str(error):
+            raise denied(location, error) from error
+        if is_environment(python_causes(error)):
+            raise unavailable(location, error) from error
+        raise
 
 
 def denied(location: str, error: Exception) -> RefusedError:
@@ -316,6 +321,16 @@ def denied(location: str, error: Exception) -> RefusedError:
         "ICM-125",
         f"access to {location} is denied: {str(error).splitlines()[0]}.",
         "grant permission to list, read, write and delete below this location.",
+    )
+
+
+def unavailable(location: str, error: Exception) -> IcebergMaintError:
+    """Returns the error for a location whose store cannot be reached, asks to slow down, or fails."""
+    return IcebergMaintError(
+        "ICM-133",
+        f"the store of {location} does not serve now: {' '.join(str(error).split())}.",
+        "run again later; if it stays so, check the store's address (s3.endpoint), its region and its limits of "
+        "requests.",
     )
 
 

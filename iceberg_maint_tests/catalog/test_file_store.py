@@ -26,7 +26,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.file_store import ArrowStore, LocalStore
 from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
@@ -199,9 +199,18 @@ def test_denied_access_is_refused(error: OSError) -> None:
         list(store.list("s3://b/t"))
 
 
-def test_other_failure_of_a_store_is_not_taken_for_denied_access() -> None:
-    store = ArrowStore(lambda path: (_Denied(OSError("AWS Error SLOW_DOWN")), path))  # type: ignore[arg-type, return-value]
-    with pytest.raises(OSError, match="SLOW_DOWN"):
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (OSError("AWS Error SLOW_DOWN"), IcebergMaintError, r"ICM-133 the store of s3://b/t/1 .*SLOW_DOWN"),
+        (OSError("AWS Error UNKNOWN"), OSError, "UNKNOWN"),
+    ],
+)
+def test_other_failure_of_a_store_is_not_taken_for_denied_access(
+    error: OSError, kind: type[Exception], text: str
+) -> None:
+    store = ArrowStore(lambda path: (_Denied(error), path))  # type: ignore[arg-type, return-value]
+    with pytest.raises(kind, match=text):
         store.stat("s3://b/t/1")
 
 
