@@ -15,6 +15,7 @@ from typing import Any
 from pyarrow.fs import FileSystem, S3FileSystem
 
 from iceberg_maint.catalog.file_store import ArrowStore, denied, unavailable
+from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import StoredFile
 
@@ -32,7 +33,6 @@ _ARROW_ONLY = (
     "client.role-arn",
     "s3.anonymous",
     "s3.signer",
-    "s3.retry-strategy-impl",
     "s3.proxy-uri",
 )
 """Properties that decide with whose permissions or by which way Arrow asks. boto3 might ask with other permissions."""
@@ -49,6 +49,7 @@ def s3_store(
         not location.startswith(_SCHEMES)
         or set("?#") & set(location)
         or any(properties().get(key) for key in _ARROW_ONLY)
+        or properties().get(RETRIES_PROPERTY) not in (None, "", RETRIES_CLASS)
     ):
         return None
     bucket = location.partition("://")[2].partition("/")[0]

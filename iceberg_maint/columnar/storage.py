@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
 
+Contents = TypeVar("Contents", bytes, pa.Buffer)
+
 _CHUNK_BYTES = 1 << 20
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-_TRIES = 10
+_TRIES = 8
 _OPTIONS = {
     "endpoint_override": ("s3.endpoint",),
     "access_key": ("s3.access-key-id",),
@@ -37,7 +39,7 @@ class Storage:
             return pa.py_buffer(path.read_bytes())
         system, key = self._place(location)
         with system.open_input_file(key) as stream:
-            return stream.read_buffer()
+            return _whole(stream.read_buffer(), stream.size(), location)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Returns a part of a file."""
@@ -47,7 +49,8 @@ class Storage:
                 return local.read(length)
         system, key = self._place(location)
         with system.open_input_file(key) as stream:
-            return bytes(stream.read_at(length, offset))
+            wanted = max(0, min(length, stream.size() - offset))
+            return bytes(_whole(stream.read_at(length, offset), wanted, location))
 
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""
@@ -84,6 +87,17 @@ class Storage:
         if scheme not in _S3_SCHEMES:
             raise OSError(f"{location} is neither on a local file system nor on S3")
         return _client(path.partition("/")[0], self._properties), path
+
+
+def _whole(contents: Contents, size_bytes: int, location: str) -> Contents:
+    """Returns contents that have this size. A store or a proxy may end an answer early and state the shorter length:
+    then nothing else shows that it is not the whole one."""
+    if len(contents) != size_bytes:
+        # The words of Arrow for a connection that ends early.
+        raise OSError(
+            f"AWS Error NETWORK_CONNECTION: the store answered with {len(contents)} of {size_bytes} bytes of {location}"
+        )
+    return contents
 
 
 @lru_cache(maxsize=8)

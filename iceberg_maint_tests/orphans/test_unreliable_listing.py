@@ -74,9 +74,9 @@ def test_live_file_that_is_not_listed_yet_refuses_the_pass(world: World) -> None
     world.bucket.objects[lagging] = (world.bucket.objects[lagging][0], time.time() - 60)
     present = {key: value for key, value in world.bucket.objects.items() if key != lagging}
     world.bucket.listed = lambda bucket, query: (200, listing(bucket, query, present))
-    with pytest.raises(IcebergMaintError, match="^ICM-122 .*not in the listing"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-122 .*not in the listing"):
         scanned(world)
-    with pytest.raises(IcebergMaintError, match="^ICM-122 .*not in the listing"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-122 .*not in the listing"):
         world.run()
     assert (live_stay(world), world.has(world.lake.orphans)) == (True, ALL)
 
@@ -115,7 +115,7 @@ def test_trash_that_is_listed_after_its_deletion_ends_the_sweep_with_a_code(worl
     before = dict(world.bucket.objects)
     Later.ahead_ms += 4 * DAY_MS
     world.bucket.listed = lambda bucket, query: (200, listing(bucket, query, {**before, **bucket.objects}))
-    with pytest.raises(IcebergMaintError, match="^ICM-153 .*still lists it"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-153 .*still lists it"):
         raise world.run().stopped or AssertionError
     world.bucket.listed = None
     assert world.run().left_files == 0
@@ -147,7 +147,7 @@ def test_page_that_names_itself_as_the_next_one_ends_with_a_code(world: World) -
         return 200, re.sub(r"<NextContinuationToken>[^<]*", "<NextContinuationToken>same", text)
 
     world.bucket.listed = standing
-    with pytest.raises(IcebergMaintError, match="^ICM-153 .*does not end"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-153 .*does not end"):
         world.run()
     assert (live_stay(world), world.has(world.lake.orphans)) == (True, ALL)
 
@@ -163,7 +163,7 @@ def test_two_pages_that_follow_one_another_for_ever_end_with_a_code(world: World
         return 200, re.sub(r"<NextContinuationToken>[^<]*", f"<NextContinuationToken>{count}", text)
 
     world.bucket.listed = circle
-    with pytest.raises(IcebergMaintError, match="^ICM-153 .*does not end"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-153 .*does not end"):
         world.run()
     assert (live_stay(world), world.has(world.lake.orphans)) == (True, ALL)
 
@@ -198,7 +198,7 @@ def test_listing_that_ends_early_without_a_sign_refuses_the_pass(world: World) -
     for key, (content, at) in world.bucket.objects.items():
         world.bucket.objects[key] = content, at - 60
     world.bucket.listed = early
-    with pytest.raises(IcebergMaintError, match="^ICM-122 .*not in the listing"):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-122 .*not in the listing"):
         world.run()
     assert (live_stay(world), world.has(world.lake.orphans)) == (True, ALL)
 
@@ -209,6 +209,6 @@ def test_answer_that_is_cut_in_the_middle_of_its_text_ends_with_a_code(world: Wo
         return 200, text[: len(text) // 2] if is_of_the_table(query) else text
 
     world.bucket.listed = cut
-    with pytest.raises(IcebergMaintError, match="^ICM-133 "):
+    with pytest.raises(IcebergMaintError, match=r"^ICM-133 "):
         world.run()
     assert (live_stay(world), world.has(world.lake.orphans)) == (True, ALL)
