@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 from iceberg_maint.core.outcomes.environment import is_environment, python_causes
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
@@ -174,15 +175,16 @@ class ArrowStore:
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
-        with _permitted(path), system.open_input_stream(place) as stream:
-            return bytes(stream.read(most_bytes))
+        with _permitted(path), system.open_input_file(place) as stream:
+            return read_whole(stream, path, length=most_bytes).to_pybytes()
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         partial_line = b""
-        with _permitted(path), system.open_input_stream(place) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
+        with _permitted(path), system.open_input_file(place) as stream:
+            for offset in range(0, stream.size(), _CHUNK_BYTES):
+                chunk = read_whole(stream, path, offset, _CHUNK_BYTES).to_pybytes()
                 *lines, partial_line = (partial_line + chunk).split(b"\n")
                 yield from (line + b"\n" for line in lines)
         if partial_line:
@@ -246,9 +248,9 @@ def _copy_by_parts(system: FileSystem, source: str, target: str, size_bytes: int
     """Copies a file that is too large for one request, through this process: Arrow uploads it in parts. Raises
     OSError if the copy has not the size of the file; then there is no copy."""
     try:
-        with system.open_input_stream(source) as data, system.open_output_stream(target) as out:
-            while chunk := data.read(_COPY_CHUNK_BYTES):
-                out.write(chunk)
+        with system.open_input_file(source) as data, system.open_output_stream(target) as out:
+            for offset in range(0, data.size(), _COPY_CHUNK_BYTES):
+                out.write(read_whole(data, source, offset, _COPY_CHUNK_BYTES))
         copied_bytes = system.get_file_info(target).size
         if copied_bytes != size_bytes:
             raise OSError(f"the copy of {source} has {copied_bytes} bytes, the file {size_bytes}")
@@ -274,7 +276,27 @@ def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
         return any_io.fs_by_scheme(scheme, netloc), path
     scheme, _, address = location.partition("://")
     system = any_io.get_fs(scheme, address.partition("/")[0].rpartition("@")[2] or None)
-    return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
+    return PyFileSystem(_FsspecHandler(system)), system._strip_protocol(location)
+
+
+class _FsspecHandler(FSSpecHandler):  # type: ignore[misc]
+    """A file system of fsspec, for Arrow. That of Azure has the time of a file under another name than Arrow reads, and
+    keeps listings."""
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        self.fs.invalidate_cache()
+        found: list[FileInfo] = super().get_file_info(paths)
+        return found
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        self.fs.invalidate_cache()
+        found: list[FileInfo] = super().get_file_info_selector(selector)
+        return found
+
+    @staticmethod
+    def _create_file_info(path: str, info: Mapping[str, Any]) -> FileInfo:
+        time = info.get("mtime") or info.get("last_modified") or info.get("LastModified")
+        return FSSpecHandler._create_file_info(path, {**info, "mtime": time})
 
 
 def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:

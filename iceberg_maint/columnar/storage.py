@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
 
-Contents = TypeVar("Contents", bytes, pa.Buffer)
+from iceberg_maint.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -39,7 +39,7 @@ class Storage:
             return pa.py_buffer(path.read_bytes())
         system, key = self._place(location)
         with system.open_input_file(key) as stream:
-            return _whole(stream.read_buffer(), stream.size(), location)
+            return read_whole(stream, location)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Returns a part of a file."""
@@ -49,8 +49,7 @@ class Storage:
                 return local.read(length)
         system, key = self._place(location)
         with system.open_input_file(key) as stream:
-            wanted = max(0, min(length, stream.size() - offset))
-            return bytes(_whole(stream.read_at(length, offset), wanted, location))
+            return read_whole(stream, location, offset, length).to_pybytes()
 
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""
@@ -87,17 +86,6 @@ class Storage:
         if scheme not in _S3_SCHEMES:
             raise OSError(f"{location} is neither on a local file system nor on S3")
         return _client(path.partition("/")[0], self._properties), path
-
-
-def _whole(contents: Contents, size_bytes: int, location: str) -> Contents:
-    """Returns contents that have this size. A store or a proxy may end an answer early and state the shorter length:
-    then nothing else shows that it is not the whole one."""
-    if len(contents) != size_bytes:
-        # The words of Arrow for a connection that ends early.
-        raise OSError(
-            f"AWS Error NETWORK_CONNECTION: the store answered with {len(contents)} of {size_bytes} bytes of {location}"
-        )
-    return contents
 
 
 @lru_cache(maxsize=8)

@@ -24,7 +24,8 @@ _KEYED = re.compile(
 )
 # Settings about a secret that are not secrets themselves.
 _ABOUT_SECRET = re.compile(
-    r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|seconds|duration)$", re.IGNORECASE
+    r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|expires-at(-ms)?|seconds|duration)$",
+    re.IGNORECASE,
 )
 _NO_SECRET_VALUE = re.compile(r"true|false|[0-9]{1,6}|", re.IGNORECASE)
 

@@ -35,7 +35,9 @@ def test_table_without_credentials_is_refused_before_a_file_is_read(database: Pa
     server.vends = lambda: {**SIGNS, "s3.remote-signing-enabled": value}
     with serving(server) as url:
         catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": url})
-        with pytest.raises(UnreadableTableError, match=r"^ICM-154 lake\.db\.events: the catalog signs requests"):
+        with pytest.raises(
+            UnreadableTableError, match=r"^ICM-154 lake\.db\.events: the catalog signs requests"
+        ):
             catalog.pin(TABLE)
         with pytest.raises(UnreadableTableError, match=r"^ICM-154 "):
             catalog.io_of(TABLE)

@@ -37,6 +37,8 @@ def test_secret_in_the_file_is_refused(path: str, text: str) -> None:
         ("catalogs.l.properties.token-refresh-enabled", "true"),
         ("catalogs.l.properties.oauth2-server-uri", "https://x/token"),
         ("catalogs.l.properties.token-expires-in-ms", "3600000"),
+        ("catalogs.l.properties.gcs.oauth2.token-expires-at", "1795460060434"),
+        ("catalogs.l.properties.s3.session-token-expires-at-ms", "1795460060434"),
         ("catalogs.l.properties.client.credentials-provider", "com.example.Provider"),
         ("catalogs.l.properties.s3.endpoint", "http://minio:9000"),
         ("catalogs.secret_lake.properties.s3.region", "eu-west-1"),

@@ -34,7 +34,13 @@ from iceberg_maint_tests.surroundings.catalogs import sqlite
 from iceberg_maint_tests.surroundings.cell import ahead, later
 from iceberg_maint_tests.surroundings.parts import Parts
 from iceberg_maint_tests.surroundings.stores import BUCKET, moto
-from iceberg_maint_tests.surroundings.unreliable_store import FAULTS, TIMEOUT_SECONDS, Rule, unreliable_store
+from iceberg_maint_tests.surroundings.unreliable_store import (
+    CUTS,
+    FAULTS,
+    TIMEOUT_SECONDS,
+    Rule,
+    unreliable_store,
+)
 
 OK = "ok"
 NOW_AND_THEN, ALWAYS = 3, 1
@@ -200,8 +206,7 @@ def _cases(
         for kind in kinds or CASES
         for call in CASES[kind]
         # A body that is cut needs a body.
-        if (fault not in ("cut", "short") or kind in ("metadata", "data", "list"))
-        and (not calls or call in calls)
+        if (fault not in CUTS or kind in ("metadata", "data", "list")) and (not calls or call in calls)
     ]
 
 

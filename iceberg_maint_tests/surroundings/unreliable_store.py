@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 KINDS = ("metadata", "data", "list", "write", "delete")
 FAULTS = ("slow_down", "error", "timeout", "reset", "cut", "short")
+CUTS = ("cut", "short")
 TIMEOUT_SECONDS = 2
 """The time that clients wait, by configuration."""
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "expect", "keep-alive"})
@@ -31,7 +32,7 @@ class Rule:
 
     `slow_down`: status 503. `error`: status 500. `timeout`: no answer within the time that a client waits. `reset`: the
     connection is reset. `cut`: half of the body that the header states. `short`: half of the body, and the header agrees.
-    Requests without a body to cut are reset.
+    An answer of less than two bytes is reset instead.
     """
 
     kind: str = ""
@@ -46,10 +47,11 @@ class Rule:
         with self.lock:
             self.kind, self.fault, self.every, self.asked, self.failed = kind, fault, every, 0, 0
 
-    def fault_of(self, kind: str) -> str:
+    def fault_of(self, kind: str, method: str) -> str:
         """The fault of the next request of this kind, "" if it is served."""
         with self.lock:
-            if not self.every or kind != self.kind:
+            # The answer to a HEAD request has no body to cut.
+            if not self.every or kind != self.kind or (self.fault in CUTS and method != "GET"):
                 return ""
             self.asked += 1
             if self.asked % self.every:
@@ -109,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self._body()
-        fault = self.rule.fault_of(kind_of(self.command, self.path))
+        fault = self.rule.fault_of(kind_of(self.command, self.path), self.command)
         if fault in _CODES:
             status, code, message = _CODES[fault]
             text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
@@ -133,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
         kept = [(k, v) for k, v in answer.getheaders() if k.lower() not in _HOP]
         if self.command == "HEAD":
             kept.append(("Content-Length", answer.getheader("Content-Length", "0")))
-        if fault in ("cut", "short") and len(content) < 2:
+        if fault in CUTS and len(content) < 2:
             self._reset()
         elif fault == "cut":
             self._answer(answer.status, kept, content[: len(content) // 2], len(content))
