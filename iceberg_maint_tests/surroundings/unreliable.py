@@ -162,7 +162,10 @@ def outcome_of(stdout: str, stderr: str) -> str:
     document = json.loads(stdout)
     if "error" in document:
         return str(document["error"]["code"])
-    (done,) = (o for t in document["tables"] for o in t["operations"])
+    operations = [o for t in document["tables"] for o in t.get("operations", ())]
+    if not operations:
+        return ", ".join(sorted(set(re.findall(r"ICM-[0-9]{3}", stdout)))) or stdout[:300]
+    (done,) = operations
     if done["outcome"] == "IMPROVED":
         return OK
     texts = {done["message"], *(b["message"] for b in done.get("batches", ()))} - {""}
