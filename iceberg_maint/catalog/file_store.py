@@ -176,7 +176,7 @@ class ArrowStore:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         with _permitted(path), system.open_input_file(place) as stream:
-            return read_whole(stream, path, length=most_bytes).to_pybytes()
+            return bytes(read_whole(stream, path, length=most_bytes))
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
@@ -184,7 +184,7 @@ class ArrowStore:
         partial_line = b""
         with _permitted(path), system.open_input_file(place) as stream:
             for offset in range(0, stream.size(), _CHUNK_BYTES):
-                chunk = read_whole(stream, path, offset, _CHUNK_BYTES).to_pybytes()
+                chunk = bytes(read_whole(stream, path, offset, _CHUNK_BYTES))
                 *lines, partial_line = (partial_line + chunk).split(b"\n")
                 yield from (line + b"\n" for line in lines)
         if partial_line:

@@ -49,7 +49,7 @@ class Storage:
                 return local.read(length)
         system, key = self._place(location)
         with system.open_input_file(key) as stream:
-            return read_whole(stream, location, offset, length).to_pybytes()
+            return bytes(read_whole(stream, location, offset, length))
 
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""
