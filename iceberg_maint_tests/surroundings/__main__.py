@@ -25,7 +25,7 @@ from iceberg_maint_tests.surroundings.catalogs import CATALOGS, Surrounding
 from iceberg_maint_tests.surroundings.faults import fault_page, run_faults, wrong_faults
 from iceberg_maint_tests.surroundings.matrix import STORES, expected, is_offered, page
 from iceberg_maint_tests.surroundings.parts import Parts
-from iceberg_maint_tests.surroundings.stores import Store, local, moto, versitygw, versitygw_program
+from iceberg_maint_tests.surroundings.stores import PROGRAMS, Store, gcs, local, moto, program_of, versitygw
 
 CELL_SECONDS = 900
 
@@ -68,7 +68,7 @@ def main() -> int:
 
 def faults_of(folder: Path, parts: Parts) -> dict[str, dict[str, str]]:
     """The words of all faults. None without versitygw."""
-    program = versitygw_program(parts.cache)
+    program = program_of("versitygw", parts.cache)
     return {} if program is None else run_faults(folder, program)
 
 
@@ -100,11 +100,13 @@ def run_cell(folder: Path, catalog: str, store: str, parts: Parts) -> dict[str, 
 
 
 def _store(name: str, folder: Path, parts: Parts) -> ExitStack | Store:
-    if name == "versitygw":
-        program = versitygw_program(parts.cache)
+    served = {"versitygw": (versitygw, "versitygw"), "gcs": (gcs, "fake-gcs-server")}
+    if name in served:
+        start, program_name = served[name]
+        program = program_of(program_name, parts.cache)
         if program is None:
-            raise FileNotFoundError("versitygw needs Go")
-        return versitygw(folder, program)
+            raise FileNotFoundError(f"{PROGRAMS[program_name]} needs Go")
+        return start(folder, program)
     return {"local": local, "moto": moto}[name](folder)
 
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 from iceberg_maint_tests.surroundings.cell import NAMES, OK
 
-STORES = ("local", "moto", "versitygw")
+STORES = ("local", "moto", "versitygw", "gcs")
 Words = Mapping[tuple[str, str], Mapping[str, str]]
 
 
 def is_offered(catalog: str, store: str) -> bool:
     """Whether the catalog takes tables on this store."""
+    if store == "gcs":
+        return catalog in ("sqlite", "postgresql", "rest")
     # Nessie's server writes to object stores only. Glue's is moto.
     return {"nessie": store != "local", "glue": store == "moto"}.get(catalog, True)
 
@@ -32,6 +34,8 @@ def expected(catalog: str, store: str, step: str) -> str:
     """The word that a step must have."""
     if catalog == "nessie" and step in NESSIE:
         return NESSIE[step]
+    if store == "gcs" and step == "columnar":
+        return "native: files are on gs"
     return OK
 
 

@@ -78,6 +78,10 @@ _TEXTS = (
     # another region by 400 or 301.
     "(HTTP status 400) during HeadObject",
     "(HTTP status 301) during HeadObject",
+    # The client of S3FileIO: an answer ends early, or does not come. S3FileIO repeats some of these reads.
+    "Premature end of Content-Length delimited message body",
+    "SocketTimeoutException: Read timed out",
+    "SocketException: Connection reset",
     # A store that does not serve now, in an answer without a text.
     "(HTTP status 500) during",
     "(HTTP status 502) during",
