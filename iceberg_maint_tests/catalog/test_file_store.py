@@ -231,7 +231,6 @@ class AzureLike(FsspecLocal):  # type: ignore[misc]
     """Has the time of a file where adlfs has it, and keeps the first listing of a folder until it is told otherwise."""
 
     protocol = ("abfss",)
-    cachable = False
     kept: dict[str, Any] | None = None
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:

@@ -33,7 +33,10 @@ def azure(folder: Path, program: Path) -> Iterator[Store]:
         str(port),
         "--skipApiVersionCheck",
     ]
-    with process([*command, "--location", str(folder / "azurite"), "--silent"], folder / "azurite.log"):
+    with process(
+        [*command, "--location", str(folder / "azurite"), "--silent", "--disableTelemetry"],
+        folder / "azurite.log",
+    ):
         wait_for(f"http://{address}/")
         AzureFileSystem(
             account_name=_ACCOUNT,

@@ -93,13 +93,6 @@ SOURCES: Mapping[str, Source] = {
         {},
         {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": "{url}"},
     ),
-    "web identity": Source(
-        "web-key",
-        "web-token",
-        {},
-        {"AWS_WEB_IDENTITY_TOKEN_FILE": "{folder}/token", "AWS_ROLE_ARN": _ROLE, **_STS},
-        {"token": "a token of the cluster"},
-    ),
     "role": Source(
         "role-key",
         "role-token",
