@@ -296,6 +296,10 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-orphans
+bench-orphans: setup  ## scans for orphans among 10,000, 100,000 and 1,000,000 S3 objects: memory, requests; fails over target
+	$(PY) -m bench.orphan_scan
+
 .PHONY: bench-conflicts
 bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
 	$(PY) -m bench.conflicts
@@ -319,6 +323,17 @@ test-surroundings: setup $(AROUND)/.complete  ## one behaviour suite over catalo
 $(AROUND)/.complete: requirements/surroundings.txt $(STAMP)
 	@echo "==> Fetching the client of Hive and a Java for Nessie into $(AROUND) (about 40 MB)" >&2
 	$(installed_apart)
+
+# Some faults, kinds of requests, calls: UNRELIABLE="--fault cut --kind data".
+UNRELIABLE :=
+
+.PHONY: test-unreliable
+test-unreliable: setup  ## calls on an S3 that throttles, fails, hangs, resets and cuts answers, by rule (UNRELIABLE="--fault cut")
+	$(PY) -m iceberg_maint_tests.surroundings.unreliable --cache $(CACHE) $(UNRELIABLE)
+
+.PHONY: test-credentials
+test-credentials: setup  ## every source of S3 credentials, each with executors of their own (CREDENTIALS="--source instance")
+	$(PY) -m iceberg_maint_tests.surroundings.credentials --cache $(CACHE) $(CREDENTIALS)
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target

@@ -17,6 +17,8 @@ from pyiceberg.io import FileIO, load_file_io
 
 from iceberg_maint.catalog.manifests.unreadable import unreadable
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
+from iceberg_maint.catalog.remote_signing import check_signing
+from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
     ConfigurationError,
@@ -55,7 +57,7 @@ class Listing(Protocol):
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
         UnreadableTableError ICM-101 if the catalog answers but cannot load the table, GovernedTableError ICM-169
-        if it answers with read restrictions."""
+        if it answers with read restrictions, ICM-154 for remote signing without credentials."""
         ...
 
     def probe_commit(self, table: TableId) -> bool:
@@ -64,7 +66,9 @@ class Listing(Protocol):
 
 
 def make_listing(name: str, properties: Mapping[str, str]) -> Listing:
-    """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others."""
+    """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Requests to S3 are
+    repeated as `S3Retries` says, unless a property names another strategy."""
+    properties = {RETRIES_PROPERTY: RETRIES_CLASS, **properties}
     if properties["type"] == "sql":
         return SqlListing(name, properties)
     return ServiceListing(name, properties)
@@ -173,6 +177,7 @@ class ServiceListing:
                 catalog.list_namespaces()  # Raises if the catalog itself does not answer.
                 fix = "restore the file, or register the table again in its catalog."
                 raise unreadable(f"cannot load {table}: {_first_line(error)}.", error, fix) from error
+            check_signing(table, loaded.io.properties)
             return loaded.metadata_location, loaded.io
 
         return self._call(load)

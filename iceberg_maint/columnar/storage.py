@@ -13,10 +13,11 @@ import pyarrow as pa
 from pyarrow import fs
 
 from iceberg_maint.columnar.task import WrongInputError
+from iceberg_maint.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-_TRIES = 10
+_TRIES = 8
 _OPTIONS = {
     "endpoint_override": ("s3.endpoint",),
     "access_key": ("s3.access-key-id",),
@@ -57,7 +58,7 @@ class Storage:
                 return pa.py_buffer(path.read_bytes())
             system, key = self._place(location)
             with system.open_input_file(key) as stream:
-                return stream.read_buffer()
+                return read_whole(stream, location)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Returns a part of a file. Raises MissingFileError."""
@@ -68,7 +69,7 @@ class Storage:
                     return local.read(length)
             system, key = self._place(location)
             with system.open_input_file(key) as stream:
-                return bytes(stream.read_at(length, offset))
+                return bytes(read_whole(stream, location, offset, length))
 
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""

@@ -18,9 +18,7 @@ from iceberg_maint.spark.session.driver import check_driver
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 
-REDACTED_KEYS = (
-    "(?i)secret|password|passwd|pwd|token|credential|authorization|access[._-]?key|sas|jdbc.*url|conn"
-)
+REDACTED_KEYS = "(?i)secret|password|passwd|pwd|token|credential|authorization|(access|account)[._-]?key|sas|jdbc.*url|conn"
 """Spark's default does not redact credentials, authorization headers and `*.pwd`."""
 
 PINNED: Mapping[str, str] = {
