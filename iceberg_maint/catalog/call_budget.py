@@ -15,7 +15,6 @@ from pathlib import Path
 
 _LIMIT_SECONDS = 3600.0
 """A stored time further ahead than this is not ours: the machine has started again since."""
-LARGEST = 10_000
 
 
 class CallBudget:

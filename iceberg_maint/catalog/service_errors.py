@@ -23,7 +23,9 @@ _CREDENTIALS_FIX = (
     "correct token, credential, scope or oauth2-server-uri in the properties of the catalog, and grant the right to read. "
     "An expired token needs a new one; with credential the program gets tokens by itself."
 )
-_NOT_SERVED_FIX = "wait until the catalog serves again; lower calls_per_second of the catalog if it answers 429."
+_NOT_SERVED_FIX = (
+    "wait until the catalog serves again; lower calls_per_second of the catalog if it answers 429."
+)
 _CAUSES = 10
 """Errors that are followed to the first one."""
 

@@ -47,7 +47,9 @@ class Request:
         return self.method == "GET" and "/tables/" in self.target
 
 
-def refusal(code: int, kind: str, message: str = "by the test", headers: Mapping[str, str] | None = None) -> Answer:
+def refusal(
+    code: int, kind: str, message: str = "by the test", headers: Mapping[str, str] | None = None
+) -> Answer:
     """An error as the specification has it."""
     return code, json.dumps({"error": {"message": message, "type": kind, "code": code}}), dict(headers or {})
 
@@ -59,7 +61,7 @@ class Tokens:
     good: dict[str, float] = field(default_factory=dict)
     given: int = 0
     refused: int = 0
-    _names: "itertools.count[int]" = field(default_factory=itertools.count)
+    _names: itertools.count[int] = field(default_factory=itertools.count)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def new(self, life: float) -> str:

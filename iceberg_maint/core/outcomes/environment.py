@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ENVIRONMENT_CODES = frozenset(
-    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-160", "ICM-161"}
-)
+ENVIRONMENT_CODES = frozenset({"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-160", "ICM-161"})
 """Codes of errors of the environment."""
 
 _CLASSES = frozenset(
