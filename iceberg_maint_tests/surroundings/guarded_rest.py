@@ -35,6 +35,13 @@ class Request:
     target: str
     body: str
     agent: str
+    seconds: float = 0.0
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the program counts it as a call: not Iceberg's reports, nor what Spark's client asks for at its start."""
+        by_client = "/oauth/" in self.target or self.target.startswith("/v1/config")
+        return not self.target.endswith("/metrics") and not (self.agent == "java" and by_client)
 
     @property
     def is_commit(self) -> bool:
@@ -112,6 +119,21 @@ class GuardedRest:
         self._server.server_close()
         self._thread.join()
 
+    def ensure_started(self) -> None:
+        """Listens again if it is stopped."""
+        if self._thread is None or not self._thread.is_alive():
+            self.start()
+
+    def away_for(self, seconds: float) -> None:
+        """Refuses connections for so long, from soon on."""
+
+        def restart() -> None:
+            self.stop()
+            time.sleep(seconds)
+            self.start()
+
+        threading.Thread(target=restart, daemon=True).start()
+
     def counts(self) -> Counter[str]:
         """The requests by client, without those for tokens."""
         return Counter(r.agent for r in self.requests if "/oauth/" not in r.target)
@@ -120,7 +142,7 @@ class GuardedRest:
         """The answer to one request."""
         header = {key.lower(): value for key, value in headers.items()}
         agent = "python" if "pyiceberg" in header.get("user-agent", "").lower() else "java"
-        request = Request(method, target, body, agent)
+        request = Request(method, target, body, agent, time.monotonic())
         self.requests.append(request)
         if target.endswith("/oauth/tokens"):
             return self._token(body, header.get("authorization", ""))

@@ -1,0 +1,351 @@
+"""Runs against a REST catalog that asks for tokens and fails: `python -m iceberg_maint_tests.surroundings --rest`.
+
+Each case has a table of its own, of six small files. The case sets the server, runs `rewrite_data_files`, sets the server
+right and runs again. Its words are the outcome and the reason, or the code, and the number of commits of each run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from click.testing import CliRunner
+from pyiceberg.catalog.sql import SqlCatalog
+
+from iceberg_maint import wiring
+from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.cli.context import load_configuration
+from iceberg_maint.errors import EXIT_DONE
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint_tests.chaos.rest_catalog import Handlers
+from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.surroundings.guarded_rest import (
+    CLIENT_ID,
+    SECRET,
+    STATIC,
+    Answer,
+    Fault,
+    GuardedRest,
+    Request,
+    refusal,
+)
+
+BACKEND = "rest_backend"
+FILES, ROWS = 6, 4
+CALLS_PER_SECOND = 5
+REWRITE = ("--operation", "rewrite_data_files")
+DONE = "IMPROVED small_files, 1"
+REST_MEANS = "NO_OP healthy, 0"
+LONG_SECONDS = 3600.0
+CATALOGS: Mapping[str, tuple[str, ...]] = {
+    "bearer": ("token: {env: REST_TOKEN}",),
+    "oauth": ("credential: {env: REST_CREDENTIAL}",),
+    "expired": ("token: {env: REST_EXPIRED}",),
+    "wrong": ("credential: {env: REST_WRONG}",),
+    "anonymous": (),
+    "slow": ("token: {env: REST_TOKEN}",),
+}
+"""The properties of each catalog. All are one server."""
+
+
+def once(answer: Answer, applies: Callable[[Request], bool], times: int = 1) -> Fault:
+    """A fault of the first requests that it applies to."""
+    left = [times]
+
+    def fault(request: Request) -> Answer | None:
+        if not applies(request) or left[0] == 0:
+            return None
+        left[0] -= 1
+        return answer
+
+    return fault
+
+
+def _commit(request: Request) -> bool:
+    return request.is_commit
+
+
+def _load_by(agent: str) -> Callable[[Request], bool]:
+    return lambda request: request.is_load and request.agent == agent
+
+
+def _error(code: int, kind: str = "ServiceFailureException") -> Answer:
+    return refusal(code, kind, headers={"Retry-After": "1"} if code in (429, 503) else None)
+
+
+Prepare = Callable[[GuardedRest], None]
+
+
+def _before(answer: Answer, applies: Callable[[Request], bool] = _commit, times: int = 1) -> Prepare:
+    return lambda rest: setattr(rest, "fault", once(answer, applies, times))
+
+
+def _after(answer: Answer) -> Prepare:
+    return lambda rest: setattr(rest, "after", once(answer, _commit))
+
+
+def _short_life(rest: GuardedRest) -> None:
+    rest.life_seconds = 2.0
+
+
+def _slow_commits(rest: GuardedRest) -> None:
+    """Tokens that expire while a commit waits for its turn."""
+    _short_life(rest)
+
+    def fault(request: Request) -> Answer | None:
+        if request.is_load and request.agent == "java":
+            time.sleep(1.5)
+        return None
+
+    rest.fault = fault
+
+
+def _revoked(rest: GuardedRest) -> None:
+    def fault(request: Request) -> Answer | None:
+        if not request.is_commit:
+            return None
+        rest.tokens.good.clear()
+        return rest.unauthorised
+
+    rest.fault = fault
+
+
+def _restart(rest: GuardedRest) -> None:
+    """The server is away for a second when the run measures its commit."""
+    state = {"commits": 0, "restarted": 0}
+
+    def after(request: Request) -> Answer | None:
+        state["commits"] += request.is_commit
+        return None
+
+    def fault(request: Request) -> Answer | None:
+        if state["commits"] and request.agent == "python" and not state["restarted"]:
+            state["restarted"] = 1
+            rest.away_for(1.0)
+        return None
+
+    rest.after, rest.fault = after, fault
+
+
+def _away(rest: GuardedRest) -> None:
+    rest.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`first` and `then` are the expected words of the run and of the one after it."""
+
+    catalog: str
+    prepare: Prepare
+    first: str
+    then: str = REST_MEANS
+
+
+def _nothing(_rest: GuardedRest) -> None:
+    pass
+
+
+CASES: Mapping[str, Case] = {
+    "static token": Case("bearer", _nothing, DONE),
+    "client credentials": Case("oauth", _nothing, DONE),
+    "tokens of two seconds": Case("oauth", _short_life, DONE),
+    "tokens expire in mid run": Case("oauth", _slow_commits, DONE),
+    "expired token": Case("expired", _nothing, "ICM-160, 0", "ICM-160, 0"),
+    "wrong secret": Case("wrong", _nothing, "ICM-160, 0", "ICM-160, 0"),
+    "no credentials": Case("anonymous", _nothing, "ICM-160, 0", "ICM-160, 0"),
+    "token denied at the commit": Case(
+        "bearer", _before(refusal(401, "NotAuthorizedException"), _commit), "FAILED environment, 0", DONE
+    ),
+    "commit forbidden": Case(
+        "bearer", _before(refusal(403, "ForbiddenException"), _commit), "FAILED environment, 0", DONE
+    ),
+    "409 at the commit": Case("bearer", _before(refusal(409, "CommitFailedException")), DONE),
+    **{
+        f"{code} at the commit, not applied": Case(
+            "bearer", _before(_error(code)), "UNKNOWN unknown_commit, 0", DONE
+        )
+        for code in (500, 502, 503, 504)
+    },
+    "429 at the commit, not applied": Case("bearer", _before(_error(429)), DONE),
+    **{
+        f"{code} at the commit, applied": Case("bearer", _after(_error(code)), DONE)
+        for code in (500, 502, 503, 504, 429)
+    },
+    **{
+        f"{code} at a load of {client}": Case("bearer", _before(_error(code), _load_by(agent)), DONE)
+        for code in (429, 500, 503)
+        for client, agent in (("PyIceberg", "python"), ("Spark", "java"))
+    },
+    "503 at every load of PyIceberg": Case(
+        "bearer", _before(_error(503), _load_by("python"), 1000), "ICM-161, 0", DONE
+    ),
+    "server restarts after the commit": Case("bearer", _restart, DONE),
+    "server is away": Case("bearer", _away, "ICM-104, 0", DONE),
+    "tokens revoked at the commit": Case("oauth", _revoked, "FAILED environment, 0", "FAILED environment, 0"),
+}
+
+
+class RestRuns:
+    """One server, one configuration and one Spark session, which also answers for the server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rest = folder, GuardedRest()
+        os.environ.update(jvm.environment())
+        os.environ.update(
+            REST_TOKEN=STATIC,
+            REST_EXPIRED="expired-rest-token",
+            REST_CREDENTIAL=f"{CLIENT_ID}:{SECRET}",
+            REST_WRONG=f"{CLIENT_ID}:not-the-secret",
+        )
+        self.rest.start()
+        self.config = folder / "iceberg_maint.yaml"
+        self.config.write_text(self._configuration(), encoding="utf-8")
+        uri = f"sqlite:///{folder}/catalog.db"
+        self.backend = SqlCatalog(BACKEND, uri=uri, warehouse=f"file://{folder}/warehouse")
+        self.backend.create_namespace("db")
+        self.bridge = Bridge(wiring.session(load_configuration(self.config)))
+        self.rest.handlers = Handlers(self.bridge, uri, f"file://{folder}/warehouse")
+
+    def _configuration(self) -> str:
+        url = f"http://127.0.0.1:{self.rest.port}"
+        lines = [f"ledger: sqlite:///{self.folder}/ledger.db", "catalogs:"]
+        for name, properties in CATALOGS.items():
+            lines += [f"  {name}:", "    type: rest", f"    uri: {url}"]
+            if name == "slow":
+                lines.append(f"    calls_per_second: {CALLS_PER_SECOND}")
+            lines += ["    properties:", f"      oauth2-server-uri: {url}/v1/oauth/tokens"]
+            lines += [f"      {line}" for line in properties]
+        lines += [f"  {BACKEND}:", "    type: jdbc", f"    uri: sqlite:///{self.folder}/catalog.db"]
+        lines += [f"    warehouse: file://{self.folder}/warehouse", "spark:", "  master: local[2]"]
+        lines.append("  conf: {spark.driver.memory: 1g, spark.sql.shuffle.partitions: '2'}")
+        return "\n".join(lines) + "\n"
+
+    def close(self) -> None:
+        """Stops Spark and the server."""
+        self.bridge.spark.stop()
+        self.rest.stop()
+
+    def make(self, name: str) -> None:
+        """A table of six small files."""
+        rows = pa.table({"id": pa.array(range(ROWS), pa.int64())})
+        table = self.backend.create_table(name, rows.schema)
+        for _ in range(FILES):
+            table.append(rows)
+
+    def grow(self, name: str) -> None:
+        """Six more small files."""
+        table = self.backend.load_table(name)
+        for _ in range(FILES):
+            table.append(pa.table({"id": pa.array(range(ROWS), pa.int64())}))
+
+    def call(self, *arguments: str) -> tuple[int, Any]:
+        """The exit code and the document of a call. Raises AssertionError for a stack."""
+        result = CliRunner().invoke(iceberg_maint, [*arguments, "--json", "--config", str(self.config)])
+        if "Traceback" in result.stderr or not isinstance(result.exception, SystemExit | None):
+            raise AssertionError(result.stderr[-400:] or repr(result.exception))
+        return result.exit_code, json.loads(result.stdout)
+
+    def run(self, table: str) -> str:
+        """The word of a run: outcome and reason, or the code, and the commits that it made."""
+        before = self._commits(table)
+        _, document = self.call("run", table, *REWRITE)
+        return f"{_outcome(document)}, {self._commits(table) - before}"
+
+    def _commits(self, table: str) -> int:
+        name = table.partition(".")[2]
+        snapshots = self.backend.load_table(name).metadata.snapshots
+        return sum(s.summary is not None and s.summary.operation.value == "replace" for s in snapshots)
+
+    def rows(self, name: str) -> int:
+        """The rows of a table."""
+        return int(self.backend.load_table(name).scan().to_arrow().num_rows)
+
+    def case(self, number: int, case: Case) -> tuple[str, str]:
+        """The words of a case. Raises AssertionError if rows changed."""
+        name = f"db.case{number}"
+        self.make(name)
+        rest = self.rest
+        rest.life_seconds, rest.fault, rest.after = LONG_SECONDS, _no_fault, _no_fault
+        case.prepare(rest)
+        first = self.run(f"{case.catalog}.{name}")
+        rest.fault = rest.after = _no_fault
+        rest.life_seconds = LONG_SECONDS
+        rest.ensure_started()
+        then = self.run(f"{case.catalog}.{name}")
+        assert self.rows(name) == FILES * ROWS, name
+        return first, then
+
+    def together(self, tables: tuple[str, ...]) -> list[int]:
+        """The exit codes of runs that start at once, each in a process of its own."""
+        command = [sys.executable, "-m", "iceberg_maint", "--config", str(self.config), "run"]
+        started = [
+            subprocess.Popen(
+                [*command, table, *REWRITE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            for table in tables
+        ]
+        return [process.wait(300) for process in started]
+
+
+def _no_fault(_request: Request) -> None:
+    return None
+
+
+def _outcome(document: Any) -> str:
+    if "error" in document:
+        return str(document["error"]["code"])
+    (table,) = document["tables"]
+    if table.get("error"):
+        return str(table["error"]["code"])
+    (operation,) = table["operations"]
+    return f"{operation['outcome']} {operation['reason']}"
+
+
+def two_names(runs: RestRuns) -> dict[str, str]:
+    """One table by two REST names and by JDBC: the words of the runs under each name."""
+    runs.make("db.shared")
+    words = {"first name": runs.run("bearer.db.shared")}
+    runs.grow("db.shared")
+    words["second REST name"] = runs.run("oauth.db.shared")
+    words["JDBC name"] = runs.run(f"{BACKEND}.db.shared")
+    words["first name again"] = runs.run("bearer.db.shared")
+    runs.make("db.race")
+    codes = runs.together(("bearer.db.race", f"{BACKEND}.db.race"))
+    commits = runs._commits("bearer.db.race")
+    words["two names at once"] = f"{commits} commit, {codes.count(EXIT_DONE)} or more done".replace(
+        "2 or", "1 or"
+    )
+    assert runs.rows("db.race") == FILES * ROWS
+    assert runs.rows("db.shared") == 2 * FILES * ROWS
+    return words
+
+
+TWO_NAMES = {
+    "first name": DONE,
+    "second REST name": "ICM-162, 0",
+    "JDBC name": "ICM-162, 0",
+    "first name again": DONE,
+    "two names at once": "1 commit, 1 or more done",
+}
+
+
+def budget(runs: RestRuns) -> dict[str, int]:
+    """A run on the catalog with a budget: the calls by the record and by the server, and the most in one second."""
+    runs.make("db.slow")
+    runs.rest.requests.clear()
+    assert runs.run("slow.db.slow") == DONE
+    times = sorted(r.seconds for r in runs.rest.requests if r.is_counted)
+    _, document = runs.call("history", "slow.db.slow")
+    return {
+        "record": int(document["records"][0]["catalog_calls"]),
+        "server": len(times),
+        "most in a second": max(sum(t <= u < t + 1 for u in times) for t in times),
+    }
