@@ -15,7 +15,7 @@ from pyiceberg.exceptions import (
 
 from iceberg_maint.catalog.manifests.unreadable import unreadable
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, UnreadableTableError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
 
 _REFUSED = (UnauthorizedError, AuthorizationExpiredError, OAuthError, ForbiddenError)
 _NOT_SERVED = (TooManyRequestsError, ServiceUnavailableError, ServerError)
@@ -26,14 +26,23 @@ _CREDENTIALS_FIX = (
 _NOT_SERVED_FIX = (
     "wait until the catalog serves again; lower calls_per_second of the catalog if it answers 429."
 )
+_UNKNOWN_METHOD = 1
+"""Type of a `TApplicationException` of Thrift: the server lacks the method that the client calls."""
 _CAUSES = 10
 """Errors that are followed to the first one."""
 
 
-def catalog_error(name: str, where: str, error: Exception) -> ConfigurationError:
+def catalog_error(name: str, where: str, error: Exception) -> IcebergMaintError:
     """Returns the error of a catalog as a whole: ICM-160 if it refuses the credentials, ICM-161 if it does not serve
-    requests now, else ICM-104."""
+    requests now, ICM-163 if it is a Hive Metastore that lacks a call of the clients, else ICM-104."""
     line = first_line(error)
+    if _is_unknown_method(error):
+        return RefusedError(
+            "ICM-163",
+            f"catalog '{name}' at {where} is a Hive Metastore that lacks a call of PyIceberg: {line}. Hive Metastore 4 has "
+            "removed it, and calls that Spark's client makes.",
+            "use Hive Metastore 3.1, or a REST catalog.",
+        )
     if isinstance(error, _REFUSED):
         return ConfigurationError(
             "ICM-160", f"catalog '{name}' at {where} refuses the credentials: {line}.", _CREDENTIALS_FIX
@@ -61,6 +70,11 @@ def table_error(table: TableId, error: Exception) -> UnreadableTableError:
         )
     fix = "restore the file, or register the table again in its catalog."
     return unreadable(f"cannot load {table}: {line}.", error, fix)
+
+
+def _is_unknown_method(error: Exception) -> bool:
+    # Thrift is installed for Hive catalogs only.
+    return type(error).__name__ == "TApplicationException" and getattr(error, "type", 0) == _UNKNOWN_METHOD
 
 
 def first_line(error: Exception) -> str:
