@@ -56,7 +56,7 @@ CODES: dict[str, str] = {
     "ICM-160": "the catalog refuses the credentials",
     "ICM-161": "the catalog does not serve requests now",
     "ICM-162": "a table that is maintained under another name",
-    "ICM-163": "a Hive Metastore of a version that is not supported",
+    "ICM-163": "a Hive Metastore that lacks a call of the clients",
     "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
