@@ -102,7 +102,10 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
 
         if name not in self._budgets:
             per_second = self._config.catalogs[name].calls_per_second
-            budget = CallBudget(per_second, self._config.home / "calls" / name)
+            # The clock of the calls begins again with the machine, and is another one on each machine.
+            uptime = SystemClock().uptime()
+            file = f"{name}-{uptime.boot[:8] if uptime else 'boot'}"
+            budget = CallBudget(per_second, self._config.home / "calls" / file)
             self._budgets.setdefault(name, budget)
         return self._budgets[name]
 

@@ -1,6 +1,6 @@
 """The calls that this program makes to one catalog: counted, and spaced where the catalog has a budget.
 
-`catalogs.NAME.calls_per_second` is kept by all processes that share a home folder. They reserve their calls in one file,
+`catalogs.NAME.calls_per_second` is kept by all processes of a machine that share a home folder. They reserve their calls in one file,
 under a lock of the operating system. A call waits until its time has come.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _LIMIT_SECONDS = 3600.0
-"""A stored time further ahead than this is not ours: the machine has started again since."""
+"""A stored time further ahead than this is damaged."""
 
 
 class CallBudget:

@@ -66,7 +66,6 @@ def test_two_budgets_of_one_file_share_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "no number", "1e300", "nan", "inf"])
 def test_file_that_holds_another_time_delays_nothing(tmp_path: Path, content: str) -> None:
-    """After a restart of the machine its clock begins again, and the stored time is far ahead."""
     (tmp_path / "lake").write_text(content)
     clock = Time()
     clock.budget(1, tmp_path / "lake").take()
