@@ -10,9 +10,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +26,13 @@ from iceberg_maint.spark.commit.retry import OPERATION_CALLS
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Handlers
 from iceberg_maint_tests.support import jvm
-from iceberg_maint_tests.surroundings.guarded_rest import (
-    CLIENT_ID,
-    SECRET,
-    STATIC,
-    Answer,
-    Fault,
-    GuardedRest,
-    Request,
-    refusal,
-)
+from iceberg_maint_tests.surroundings.guarded_rest import CLIENT_ID, SECRET, STATIC, GuardedRest, Request
+from iceberg_maint_tests.surroundings.rest_cases import CASES, DONE, Case
 
 BACKEND = "rest_backend"
 FILES, ROWS = 6, 4
 CALLS_PER_SECOND = 5
 REWRITE = ("--operation", "rewrite_data_files")
-DONE = "IMPROVED small_files, 1"
-REST_MEANS = "NO_OP healthy, 0"
 LONG_SECONDS = 3600.0
 CATALOGS: Mapping[str, tuple[str, ...]] = {
     "bearer": ("token: {env: REST_TOKEN}",),
@@ -55,143 +43,6 @@ CATALOGS: Mapping[str, tuple[str, ...]] = {
     "slow": ("token: {env: REST_TOKEN}",),
 }
 """The properties of each catalog. All are one server."""
-
-
-def once(answer: Answer, applies: Callable[[Request], bool], times: int = 1) -> Fault:
-    """A fault of the first requests that it applies to."""
-    left = [times]
-
-    def fault(request: Request) -> Answer | None:
-        if not applies(request) or left[0] == 0:
-            return None
-        left[0] -= 1
-        return answer
-
-    return fault
-
-
-def _commit(request: Request) -> bool:
-    return request.is_commit
-
-
-def _load_by(agent: str) -> Callable[[Request], bool]:
-    return lambda request: request.is_load and request.agent == agent
-
-
-def _error(code: int, kind: str = "ServiceFailureException") -> Answer:
-    return refusal(code, kind, headers={"Retry-After": "1"} if code in (429, 503) else None)
-
-
-Prepare = Callable[[GuardedRest], None]
-
-
-def _before(answer: Answer, applies: Callable[[Request], bool] = _commit, times: int = 1) -> Prepare:
-    return lambda rest: setattr(rest, "fault", once(answer, applies, times))
-
-
-def _after(answer: Answer) -> Prepare:
-    return lambda rest: setattr(rest, "after", once(answer, _commit))
-
-
-def _short_life(rest: GuardedRest) -> None:
-    rest.life_seconds = 2.0
-
-
-def _slow_commits(rest: GuardedRest) -> None:
-    """Tokens that expire while a commit waits for its turn."""
-    _short_life(rest)
-
-    def fault(request: Request) -> Answer | None:
-        if request.is_load and request.agent == "java":
-            time.sleep(1.5)
-        return None
-
-    rest.fault = fault
-
-
-def _revoked(rest: GuardedRest) -> None:
-    def fault(request: Request) -> Answer | None:
-        if not request.is_commit:
-            return None
-        rest.tokens.good.clear()
-        return rest.unauthorised
-
-    rest.fault = fault
-
-
-def _restart(rest: GuardedRest) -> None:
-    """The server is away for a second when the run measures its commit."""
-    state = {"commits": 0, "restarted": 0}
-
-    def after(request: Request) -> Answer | None:
-        state["commits"] += request.is_commit
-        return None
-
-    def fault(request: Request) -> Answer | None:
-        if state["commits"] and request.agent == "python" and not state["restarted"]:
-            state["restarted"] = 1
-            rest.away_for(1.0)
-        return None
-
-    rest.after, rest.fault = after, fault
-
-
-def _away(rest: GuardedRest) -> None:
-    rest.stop()
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """`first` and `then` are the expected words of the run and of the one after it."""
-
-    catalog: str
-    prepare: Prepare
-    first: str
-    then: str = REST_MEANS
-
-
-def _nothing(_rest: GuardedRest) -> None:
-    pass
-
-
-CASES: Mapping[str, Case] = {
-    "static token": Case("bearer", _nothing, DONE),
-    "client credentials": Case("oauth", _nothing, DONE),
-    "tokens of two seconds": Case("oauth", _short_life, DONE),
-    "tokens expire in mid run": Case("oauth", _slow_commits, DONE),
-    "expired token": Case("expired", _nothing, "ICM-160, 0", "ICM-160, 0"),
-    "wrong secret": Case("wrong", _nothing, "ICM-160, 0", "ICM-160, 0"),
-    "no credentials": Case("anonymous", _nothing, "ICM-160, 0", "ICM-160, 0"),
-    "token denied at the commit": Case(
-        "bearer", _before(refusal(401, "NotAuthorizedException"), _commit), "FAILED environment, 0", DONE
-    ),
-    "commit forbidden": Case(
-        "bearer", _before(refusal(403, "ForbiddenException"), _commit), "FAILED environment, 0", DONE
-    ),
-    "409 at the commit": Case("bearer", _before(refusal(409, "CommitFailedException")), DONE),
-    **{
-        f"{code} at the commit, not applied": Case(
-            "bearer", _before(_error(code)), "UNKNOWN unknown_commit, 0", DONE
-        )
-        for code in (500, 502, 503, 504)
-    },
-    "429 at the commit, not applied": Case("bearer", _before(_error(429)), DONE),
-    **{
-        f"{code} at the commit, applied": Case("bearer", _after(_error(code)), DONE)
-        for code in (500, 502, 503, 504, 429)
-    },
-    **{
-        f"{code} at a load of {client}": Case("bearer", _before(_error(code), _load_by(agent)), DONE)
-        for code in (429, 500, 503)
-        for client, agent in (("PyIceberg", "python"), ("Spark", "java"))
-    },
-    "503 at every load of PyIceberg": Case(
-        "bearer", _before(_error(503), _load_by("python"), 1000), "ICM-161, 0", DONE
-    ),
-    "server restarts after the commit": Case("bearer", _restart, DONE),
-    "server is away": Case("bearer", _away, "ICM-104, 0", DONE),
-    "tokens revoked at the commit": Case("oauth", _revoked, "FAILED environment, 0", "FAILED environment, 0"),
-}
 
 
 class RestRuns:

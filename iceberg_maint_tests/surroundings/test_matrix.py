@@ -13,7 +13,8 @@ from iceberg_maint_tests.surroundings.cell import NAMES, OK
 from iceberg_maint_tests.surroundings.faults import COMMANDS, EXPECTED, SAME, wrong_faults
 from iceberg_maint_tests.surroundings.matrix import STORES, expected, is_offered, page
 from iceberg_maint_tests.surroundings.parts import Parts
-from iceberg_maint_tests.surroundings.rest_runs import BUDGET, CASES, TWO_NAMES, wrong_answers
+from iceberg_maint_tests.surroundings.rest_cases import CASES
+from iceberg_maint_tests.surroundings.rest_runs import BUDGET, TWO_NAMES, wrong_answers
 from iceberg_maint_tests.surroundings.stores import Store
 
 
