@@ -8,8 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
 from iceberg_maint.catalog.call_budget import CallBudget
+from iceberg_maint.wiring import load
+from iceberg_maint_tests.support.catalog.table_files import TableFiles
 
 
 class Time:
@@ -88,3 +93,19 @@ def test_processes_share_the_budget(tmp_path: Path) -> None:
     assert begin < times[0]
     # The first call is free; each of the others has a time of its own, a fiftieth of a second later.
     assert times[-1] - times[0] >= 19 / 50 - 0.02
+
+
+def test_catalogs_of_a_configuration_keep_their_budgets_in_the_home_folder(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    TableFiles(tmp_path / "t", schema, [PartitionSpec()]).register(tmp_path / "catalog.db", "db.events")
+    connection = f"type: jdbc, uri: 'sqlite:///{tmp_path}/catalog.db', warehouse: 'file://{tmp_path}'"
+    file = tmp_path / "maint.yaml"
+    lake, other = f"lake: {{{connection}, calls_per_second: 1000}}", f"other: {{{connection}}}"
+    file.write_text(f"ledger: 'sqlite:///{tmp_path}/ledger.db'\ncatalogs:\n  {lake}\n  {other}\n")
+    runtime = load(file)
+    for name in ("lake", "other"):
+        runtime.catalogs[name].tables()
+    events = runtime.find("lake.db.events")
+    runtime.catalogs["lake"].pointers([events])
+    assert runtime.catalog_calls() == 4
+    assert [f.name.partition("-")[0] for f in (tmp_path / ".iceberg_maint" / "calls").iterdir()] == ["lake"]
