@@ -102,6 +102,8 @@ class GuardedRest:
         self.requests: list[Request] = []
         self._server: Server | None = None
         self._thread: threading.Thread | None = None
+        self._restart: threading.Thread | None = None
+        self._closes = False
         self.port = 0
 
     def start(self) -> None:
@@ -120,19 +122,24 @@ class GuardedRest:
         self._thread.join()
 
     def ensure_started(self) -> None:
-        """Listens again if it is stopped."""
+        """Listens again if it is stopped or about to be."""
+        if self._restart is not None:
+            self._restart.join()
         if self._thread is None or not self._thread.is_alive():
             self.start()
 
     def away_for(self, seconds: float) -> None:
-        """Refuses connections for so long, from soon on."""
+        """Closes the connections and refuses others for so long, from now on."""
 
         def restart() -> None:
             self.stop()
             time.sleep(seconds)
             self.start()
+            self._closes = False
 
-        threading.Thread(target=restart, daemon=True).start()
+        self._closes = True
+        self._restart = threading.Thread(target=restart, daemon=True)
+        self._restart.start()
 
     def counts(self) -> Counter[str]:
         """The requests by client, without those for tokens."""
@@ -140,6 +147,10 @@ class GuardedRest:
 
     def respond(self, method: str, target: str, body: str, headers: Mapping[str, str]) -> Answer:
         """The answer to one request."""
+        code, text, more = self._respond(method, target, body, headers)
+        return code, text, {**more, "Connection": "close"} if self._closes else more
+
+    def _respond(self, method: str, target: str, body: str, headers: Mapping[str, str]) -> Answer:
         header = {key.lower(): value for key, value in headers.items()}
         agent = "python" if "pyiceberg" in header.get("user-agent", "").lower() else "java"
         request = Request(method, target, body, agent, time.monotonic())

@@ -75,20 +75,18 @@ def _revoked(rest: GuardedRest) -> None:
 
 
 def _restart(rest: GuardedRest) -> None:
-    """The server is away for a second when the run measures its commit."""
-    state = {"commits": 0, "restarted": 0}
-
-    def after(request: Request) -> Answer | None:
-        state["commits"] += request.is_commit
-        return None
+    """The server is away for a second when PyIceberg looks at what Spark has committed."""
+    seen = {"commit": False, "away": False}
 
     def fault(request: Request) -> Answer | None:
-        if state["commits"] and request.agent == "python" and not state["restarted"]:
-            state["restarted"] = 1
+        seen["commit"] |= request.is_commit
+        if seen["commit"] and request.agent == "python" and not seen["away"]:
+            seen["away"] = True
             rest.away_for(1.0)
+            time.sleep(0.7)  # until the server has closed its port
         return None
 
-    rest.after, rest.fault = after, fault
+    rest.fault = fault
 
 
 def _away(rest: GuardedRest) -> None:
