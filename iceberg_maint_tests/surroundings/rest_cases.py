@@ -124,11 +124,14 @@ CASES: Mapping[str, Case] = {
     "409 at the commit": Case("bearer", _before(refusal(409, "CommitFailedException")), DONE),
     **{
         f"{code} at the commit, not applied": Case(
-            "bearer", _before(_error(code)), "UNKNOWN unknown_commit, 0", DONE
+            "bearer", _before(refusal(code, "ServiceFailureException")), "UNKNOWN unknown_commit, 0", DONE
         )
         for code in (500, 502, 503, 504)
     },
-    "429 at the commit, not applied": Case("bearer", _before(_error(429)), DONE),
+    **{
+        f"{code} and Retry-After at the commit, not applied": Case("bearer", _before(_error(code)), DONE)
+        for code in (429, 503)
+    },
     **{
         f"{code} at the commit, applied": Case("bearer", _after(_error(code)), DONE)
         for code in (500, 502, 503, 504, 429)
