@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from iceberg_maint.audit.folder import Folder
     from iceberg_maint.audit.log import AuditLog
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.call_budget import CallBudget
     from iceberg_maint.catalog.location_claims import FleetClaims
     from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope
     from iceberg_maint.spark.session.settings import SparkSettings
@@ -75,6 +76,7 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
         self._config = config
         self._ledger = ledger
         self._adapters: dict[str, PyIcebergCatalog] = {}
+        self._budgets: dict[str, CallBudget] = {}
 
     def __getitem__(self, name: str) -> PyIcebergCatalog:
         if name not in self._adapters:
@@ -88,9 +90,34 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
             if approved is not None:
                 properties = guarded_properties(properties, ApprovedLocations(approved))
             memo = ManifestMemo(self._config.home / "manifests.db")
-            adapter = PyIcebergCatalog(name, properties, memo, on_governed=self._mark_governed)
+            adapter = PyIcebergCatalog(
+                name, properties, memo, on_governed=self._mark_governed, calls=self.budget(name)
+            )
             self._adapters.setdefault(name, adapter)
         return self._adapters[name]
+
+    def budget(self, name: str) -> CallBudget:
+        """The budget of calls of a catalog, which all its clients in this process share."""
+        from iceberg_maint.catalog.call_budget import CallBudget
+
+        if name not in self._budgets:
+            per_second = self._config.catalogs[name].calls_per_second
+            # The clock of the calls begins again with the machine, and is another one on each machine.
+            uptime = SystemClock().uptime()
+            file = f"{name}-{uptime.boot[:8] if uptime else 'boot'}"
+            budget = CallBudget(per_second, self._config.home / "calls" / file)
+            self._budgets.setdefault(name, budget)
+        return self._budgets[name]
+
+    def take_calls(self, table: str, calls: int) -> None:
+        """Takes calls that another client is about to make on a table: see `CallBudget.take`."""
+        name = table.partition(".")[0]
+        if name in self._config.catalogs:
+            self.budget(name).take(calls)
+
+    def calls(self) -> int:
+        """The calls of this process so far, to all catalogs."""
+        return sum(budget.calls for budget in list(self._budgets.values()))
 
     def _mark_governed(self, table: TableId) -> None:
         if self._ledger is not None:
@@ -126,6 +153,7 @@ def build(config: Config) -> Runtime:
         telemetry=telemetry(config),
         audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
         fleet_budget=config.fleet_budget,
+        catalog_calls=catalogs.calls,
     )
 
 
@@ -394,7 +422,8 @@ def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> En
     """An engine on the session of `session`, which starts at its first use."""
     from iceberg_maint.spark.engine import SparkEngine
 
-    return SparkEngine(session, lambda table: metadata_reader(catalogs, table))
+    take_calls = catalogs.take_calls if isinstance(catalogs, ConfiguredCatalogs) else None
+    return SparkEngine(session, lambda table: metadata_reader(catalogs, table), take_calls=take_calls)
 
 
 def checked(session: SessionFactory) -> SessionFactory:

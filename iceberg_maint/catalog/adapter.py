@@ -11,6 +11,7 @@ from typing import Any
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state
+from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
@@ -56,7 +57,7 @@ class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
     opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
     `memo`: a manifest never changes. `now_ms` is the clock of vended credentials. `on_governed` is called with a
-    table that is refused for its read restrictions."""
+    table that is refused for its read restrictions. Every call of the catalog is taken from `calls`."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class PyIcebergCatalog:
         memo: ManifestMemo | None = None,
         now_ms: Callable[[], int] = _now_ms,
         on_governed: Callable[[TableId], None] = lambda _table: None,
+        calls: CallBudget | None = None,
     ) -> None:
         self.name = name
         self._on_governed = on_governed
@@ -73,7 +75,7 @@ class PyIcebergCatalog:
         self._properties = dict(properties)
         self._memo = memo
         self._approved = approved_of(properties)
-        self._listing = make_listing(name, properties)
+        self._listing = make_listing(name, properties, calls or CallBudget())
         # A service may issue credentials per table.
         self._io_by_table: dict[TableId, FileIO] = {}
 

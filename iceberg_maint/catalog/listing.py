@@ -8,17 +8,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 import sqlalchemy as sa
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NotInstalledError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 
-from iceberg_maint.catalog.manifests.unreadable import unreadable
+from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
 from iceberg_maint.catalog.remote_signing import check_signing
 from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
+from iceberg_maint.catalog.service_errors import catalog_error, first_line, table_error
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
     ConfigurationError,
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from requests import Response
 
-T = TypeVar("T")
-_CAUSES = 10
-"""Errors that are followed to the first one."""
+    from iceberg_maint.catalog.rest_client import PatientRestCatalog
 
+T = TypeVar("T")
 _BUSY_TIMEOUT_SECONDS = 30
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
 _UNPARSED_TYPES = re.compile(
@@ -65,20 +65,21 @@ class Listing(Protocol):
         ...
 
 
-def make_listing(name: str, properties: Mapping[str, str]) -> Listing:
-    """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Requests to S3 are
-    repeated as `S3Retries` says, unless a property names another strategy."""
+def make_listing(name: str, properties: Mapping[str, str], calls: CallBudget) -> Listing:
+    """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Every call of
+    the catalog is taken from `calls`. Requests to S3 are repeated as `S3Retries` says, unless a property names another
+    strategy."""
     properties = {RETRIES_PROPERTY: RETRIES_CLASS, **properties}
     if properties["type"] == "sql":
-        return SqlListing(name, properties)
-    return ServiceListing(name, properties)
+        return SqlListing(name, properties, calls)
+    return ServiceListing(name, properties, calls)
 
 
 class SqlListing:
     """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`). It only reads."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self._name, self._properties = name, dict(properties)
+    def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
+        self._name, self._properties, self._calls = name, dict(properties), calls
         self._file_io: FileIO | None = None
 
     def tables(self) -> list[TableId]:
@@ -97,6 +98,7 @@ class SqlListing:
 
     def probe_commit(self, table: TableId) -> bool:
         statement = sa.text("UPDATE iceberg_tables SET metadata_location = metadata_location WHERE 1 = 0")
+        self._calls.take()
         try:
             with self._engine.begin() as connection:
                 connection.execute(statement)
@@ -115,6 +117,7 @@ class SqlListing:
         # Every column: a catalog created before views has no iceberg_type.
         statement = sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
         where = self._engine.url.render_as_string(hide_password=True)
+        self._calls.take()
         with _reaching(self._name, where), self._engine.connect() as connection:
             rows = connection.execute(statement, parameters).mappings().all()
         return {
@@ -148,8 +151,8 @@ def _open_sqlite(name: str, file: Path) -> sqlite3.Connection:
 class ServiceListing:
     """The tables of a REST, Hive or Glue catalog, through PyIceberg's client."""
 
-    def __init__(self, name: str, properties: Mapping[str, str]) -> None:
-        self._name, self._properties = name, dict(properties)
+    def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
+        self._name, self._properties, self._calls = name, dict(properties), calls
 
     def tables(self) -> list[TableId]:
         return self._call(
@@ -161,29 +164,46 @@ class ServiceListing:
         for table in tables:
             # A broken or governed table must not hide the others. Opening it reports the error.
             with suppress(UnreadableTableError, GovernedTableError):
-                if opened := self.open(table):
-                    locations[table] = opened[0]
+                if location := self._load(table, self._location):
+                    locations[table] = location
         return locations
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        def load(catalog: Catalog) -> tuple[str, FileIO] | None:
+        def load(catalog: Catalog) -> tuple[str, FileIO]:
+            self._take()
+            loaded = catalog.load_table(table.in_catalog)
+            return loaded.metadata_location, loaded.io
+
+        opened = self._load(table, lambda catalog, _table: load(catalog))
+        if opened is not None:
+            check_signing(table, opened[1].properties)
+        return opened
+
+    def _location(self, catalog: Catalog, table: TableId) -> str:
+        if self._is_rest:
+            return cast("PatientRestCatalog", catalog).location_of(table.in_catalog)
+        self._take()
+        return catalog.load_table(table.in_catalog).metadata_location
+
+    def _load(self, table: TableId, work: Callable[[Catalog, TableId], T]) -> T | None:
+        """Returns what `work` returns; None if the table does not exist."""
+
+        def load(catalog: Catalog) -> T | None:
             try:
-                loaded = catalog.load_table(table.in_catalog)
+                return work(catalog, table)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
             except GovernedTableError as error:
                 raise GovernedTableError(f"{table}: {error.message}", error.metadata) from error
             except Exception as error:
+                self._take()
                 catalog.list_namespaces()  # Raises if the catalog itself does not answer.
-                fix = "restore the file, or register the table again in its catalog."
-                raise unreadable(f"cannot load {table}: {_first_line(error)}.", error, fix) from error
-            check_signing(table, loaded.io.properties)
-            return loaded.metadata_location, loaded.io
+                raise table_error(table, error) from error
 
         return self._call(load)
 
     def probe_commit(self, table: TableId) -> bool:
-        if self._properties["type"] != "rest":
+        if not self._is_rest:
             return False
         from pyiceberg.exceptions import CommitFailedException, ForbiddenError, UnauthorizedError
         from pyiceberg.table.update import AssertTableUUID
@@ -202,6 +222,7 @@ class ServiceListing:
         return self._call(commit)
 
     def _namespaces(self, catalog: Catalog, parent: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+        self._take()
         for namespace in catalog.list_namespaces(parent):
             # Catalogs differ in whether a child includes its parents' names. None lists itself.
             if len(namespace) > len(parent) and namespace[: len(parent)] == parent:
@@ -209,6 +230,7 @@ class ServiceListing:
                 yield from self._namespaces(catalog, namespace)
 
     def _in(self, catalog: Catalog, namespace: tuple[str, ...]) -> list[TableId]:
+        self._take()
         try:
             names = catalog.list_tables(namespace)
         except NoSuchNamespaceError:
@@ -220,22 +242,34 @@ class ServiceListing:
         with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)):  # without user and password
             return work(self._catalog)
 
+    @property
+    def _is_rest(self) -> bool:
+        return self._properties["type"] == "rest"
+
+    def _take(self) -> None:
+        # The client of a REST catalog takes one for each of its requests.
+        if not self._is_rest:
+            self._calls.take()
+
     @cached_property
     def _catalog(self) -> Catalog:
-        # A start without this import saves 0.3 CPU seconds: SQL catalogs do not need it.
+        # A start without these imports saves 0.3 CPU seconds: SQL catalogs do not need them.
+        if self._is_rest:
+            from iceberg_maint.catalog.rest_client import load_rest_catalog
+
+            rest = load_rest_catalog(self._name, self._properties, self._calls)
+            rest._session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))
+            return rest
         from pyiceberg.catalog import load_catalog
 
-        catalog = load_catalog(self._name, **self._properties)
-        if self._properties["type"] == "rest":
-            hooks = catalog._session.hooks["response"]  # type: ignore[attr-defined]
-            hooks.extend((refuse_restricted, _without_unparsed_types))
-        return catalog
+        self._calls.take()
+        return load_catalog(self._name, **self._properties)
 
 
 def _no_commit(table: TableId, error: Exception) -> RefusedError:
     return RefusedError(
         "ICM-170",
-        f"the right to commit is missing for {table}: {_first_line(error)}",
+        f"the right to commit is missing for {table}: {first_line(error)}",
         "grant this principal the right to commit; 'iceberg-maint rights' prints policies.",
     )
 
@@ -254,27 +288,4 @@ def _reaching(name: str, where: str) -> Iterator[None]:
     except IcebergMaintError:
         raise
     except Exception as error:
-        # Drivers, HTTP and Thrift clients each raise their own errors. The first line says what happened.
-        fix = "check the address and the credentials, and start the service if it does not run."
-        if isinstance(error, NotInstalledError):
-            fix = "install the package."
-        message = f"catalog '{name}' at {where} cannot be reached: {_first_line(error)}."
-        raise ConfigurationError("ICM-104", message, fix) from error
-
-
-def _first_line(error: Exception) -> str:
-    cause = getattr(error, "orig", None) or error
-    return _system_error(error) or (str(cause).strip() or type(cause).__name__).splitlines()[0]
-
-
-def _system_error(error: BaseException) -> str | None:
-    """Returns the text of the operating system's error behind those of an HTTP client, as "Connection refused"."""
-    chain: BaseException | None = error
-    for _ in range(_CAUSES):
-        if chain is None:
-            break
-        if isinstance(chain, OSError) and chain.strerror:
-            return f"{chain.strerror}: {chain.filename}" if chain.filename else chain.strerror
-        inner = (getattr(chain, "reason", None), *chain.args, chain.__cause__)
-        chain = next((e for e in inner if isinstance(e, BaseException)), None)
-    return None
+        raise catalog_error(name, where, error) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ TYPES = ("jdbc", "rest", "hive", "glue")
 # These settings would silently replace the configured catalog.
 _RESERVED = ("type", "uri", "warehouse", "catalog-impl", "py-catalog-impl")
 _HIVE_LOCK = "engine.hive.lock-enabled"
+LARGEST_CALL_BUDGET = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class CatalogConfig:
     """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc.
 
     `approved_locations` are the prefixes under which its tables may have files, None for every location.
+    `calls_per_second` is its budget of calls, None for no budget.
     """
 
     name: str
@@ -31,6 +34,7 @@ class CatalogConfig:
     warehouse: str | None
     properties: Mapping[str, str] = field(repr=False)
     approved_locations: tuple[str, ...] | None = None
+    calls_per_second: float | None = None
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """Returns the properties for PyIceberg's `load_catalog`."""
@@ -86,7 +90,18 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         warehouse = check_warehouse(warehouse, f"{path}.warehouse")
         check_store(warehouse, properties.get("io-impl", ""), path)
     approved = _approved_locations(f"{path}.approved_locations", section.approved_locations)
-    return CatalogConfig(name, section.type, uri, warehouse, properties, approved)
+    budget = _call_budget(f"{path}.calls_per_second", section.calls_per_second)
+    return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget)
+
+
+def _call_budget(where: str, value: float | None) -> float | None:
+    if value is None or (math.isfinite(value) and 0 < value <= LARGEST_CALL_BUDGET):
+        return value
+    raise ConfigurationError(
+        "ICM-100",
+        f"{where} is {value:g}. It must be a number above 0 and at most {LARGEST_CALL_BUDGET:,}.",
+        f"set {where} to the calls that the catalog may get in a second, or remove it for no budget.",
+    )
 
 
 def _approved_locations(where: str, values: list[str] | None) -> tuple[str, ...] | None:

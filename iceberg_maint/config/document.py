@@ -28,6 +28,7 @@ class CatalogSection(_Section):
     warehouse: Reference | None = None
     properties: dict[str, Reference] = Field(default_factory=dict)
     approved_locations: list[str] | None = None
+    calls_per_second: float | None = None
     policy: dict[str, Any] | None = None
 
 

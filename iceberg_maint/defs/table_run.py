@@ -45,7 +45,7 @@ _ORIGINS = {
 }
 _LOG_SECONDS = 6
 """Seconds between two lines of progress in Dagster's log, at least. Reports come more often."""
-_TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128"})
+_TRANSIENT_CODES = frozenset({"ICM-104", "ICM-109", "ICM-128", "ICM-161"})
 
 
 class TableRun(ABC):

@@ -70,6 +70,11 @@ def require(conn: Connection, required: Lease) -> None:
     raise FenceLostError(f"the {mine} is over: {owner} holds fence {row.fence}.")
 
 
+def last_name(conn: Connection, table_uuid: str) -> str | None:
+    """Returns the name under which the table was last leased, also after the lease has ended."""
+    return conn.scalar(select(lease.c.table_name).where(lease.c.table_uuid == table_uuid))
+
+
 def owner_of(conn: Connection, table_uuid: str) -> str | None:
     """Returns the owner of the table's unexpired lease."""
     return conn.scalar(

@@ -112,6 +112,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return leases.holds(conn, lease)
 
+    def last_leased_name(self, table_uuid: str) -> str | None:
+        with self._database.read() as conn:
+            return leases.last_name(conn, table_uuid)
+
     def release_lease(self, lease: Lease) -> None:
         with self._database.write(lease.table_uuid) as conn:
             leases.release(conn, lease)

@@ -213,6 +213,10 @@ class Ledger(Protocol):
         """Whether the lease still has this owner and fence and has not expired."""
         ...
 
+    def last_leased_name(self, table_uuid: str) -> str | None:
+        """Returns the name under which the table was last leased; None if it never was."""
+        ...
+
     def release_lease(self, lease: Lease) -> None:
         """Ends the lease if it still has this owner and fence."""
         ...

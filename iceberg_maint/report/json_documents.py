@@ -167,6 +167,7 @@ def record_document(record: Record) -> Document:
         "policy_digest": record.policy_digest,
         "versions": dict(sorted(record.versions.items())),
         "started_by": record.started_by,
+        "catalog_calls": record.catalog_calls,
         **outcome_document(record.outcome),
     }
 

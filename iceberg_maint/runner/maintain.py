@@ -27,6 +27,7 @@ from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.fleet_pass import fleet_stop
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+from iceberg_maint.runner.other_name import refuse_other_name
 from iceberg_maint.runner.outlook import Outlook, assess_requested
 from iceberg_maint.runner.progress import progress_reports
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
@@ -110,6 +111,7 @@ def maintain(
             started_seconds,
             runtime.clock.now_ms(),
             stopped_by=stopped_by,
+            calls_before=runtime.catalog_calls(),
         )
         run.enter("measuring")
         with progress_reports(run, str(table)) if observed else nullcontext():
@@ -129,6 +131,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
     idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run, outlook)
     if run.stopped_by is not None or idle:
         return finish_operation(assessment, decision, run)
+    refuse_other_name(assessment.state, runtime)
     outlook.forget()
     run.enter("waiting for the lease of the table")
     with leased(

@@ -104,6 +104,7 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
             versions=dict(versions),
             outcome=outcome,
             started_by=run.request.started_by,
+            catalog_calls=(run.runtime.catalog_calls() - run.calls_before) or None,
         ),
         run.runtime,
     )

@@ -95,6 +95,7 @@ class Run:
     step: str = "measuring"
     batch: Batch | None = None
     step_started_seconds: float = 0.0
+    calls_before: int = 0
 
     def enter(self, step: str, batch: Batch | None = None) -> None:
         """Notes what the operation does from now on, for its progress."""

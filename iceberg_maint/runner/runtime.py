@@ -66,6 +66,11 @@ def no_store_clock(_state: TableState) -> int | None:
     return None
 
 
+def no_catalog_calls() -> int:
+    """Stands in where no catalog counts its calls."""
+    return 0
+
+
 def no_secrets(error: Exception) -> Exception:
     """Stands in where a process has no secrets. Returns the error itself."""
     return error
@@ -88,7 +93,7 @@ class Runtime:
 
     `engine` creates the engine at its first call. `orphan_files` creates the orphan pass of a table.
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
-    which the engine reads rows. `masked` and `redacted_error` remove
+    which the engine reads rows. `catalog_calls` counts the calls of this process to all catalogs. `masked` and `redacted_error` remove
     secrets from what is logged, raised and stored.
     """
 
@@ -106,6 +111,7 @@ class Runtime:
     telemetry: Telemetry = NO_TELEMETRY
     audit: Audit = NO_AUDIT
     fleet_budget: FleetBudget | None = None
+    catalog_calls: Callable[[], int] = no_catalog_calls
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""

@@ -80,7 +80,7 @@ class SparkEngine:
     """`ports.Engine` on one Spark session, which starts with the first batch.
 
     `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
-    through which the gate reads its manifests.
+    through which the gate reads its manifests. `take_calls` takes calls on a table from its catalog's budget.
     """
 
     def __init__(
@@ -88,10 +88,12 @@ class SparkEngine:
         session: Callable[[], SparkSession],
         reader_of: Callable[[str], MetadataReader],
         backoff: Backoff = COMMIT_BACKOFF,
+        take_calls: Callable[[str, int], None] | None = None,
     ) -> None:
         self._session = session
         self._reader_of = reader_of
         self._backoff = backoff
+        self._take_calls = take_calls
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
         self._versions: Mapping[str, str] = {}
@@ -267,6 +269,8 @@ class SparkEngine:
             if self._bridge is None:
                 with keeping_sigint():
                     bridge = Bridge(self._session())
+                if self._take_calls is not None:
+                    bridge.take_calls = self._take_calls
                 self._versions = versions(bridge.spark)
                 self._bridge = bridge
             return self._bridge

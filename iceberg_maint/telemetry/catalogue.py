@@ -112,6 +112,11 @@ DELETE_FILES_REMOVED = _counter(
     "BatchOutcome.delete_files_removed",
     alias="iceberg.commit.delete_files.removed (Iceberg)",
 )
+CATALOG_CALLS = _counter(
+    "iceberg_maint.catalog.calls",
+    "calls of the process to all catalogs in the time of the operation",
+    "Record.catalog_calls",
+)
 COMMIT_ATTEMPTS = _counter(
     "iceberg.commit.attempts",
     "compare-and-swaps that maintenance tried or prepared",
@@ -327,6 +332,7 @@ CATALOGUE: tuple[Series, ...] = (
     SKIPPED_FILES,
     SKIPPED_BYTES,
     DELETE_FILES_REMOVED,
+    CATALOG_CALLS,
     COMMIT_ATTEMPTS,
     COMMIT_CONFLICTS,
     WASTED_BYTES,

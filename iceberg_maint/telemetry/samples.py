@@ -68,6 +68,7 @@ def _operation(record: Record, labels: tuple[str, ...]) -> Iterator[Sample]:
     committed = [b for b in outcome.batches if b.snapshot_after is not None]
     skipped = [b for b in outcome.batches if b.snapshot_after is None]
     sums: list[tuple[Series, float]] = [
+        (catalogue.CATALOG_CALLS, record.catalog_calls or 0),
         (catalogue.INPUT_FILES, sum(b.input_files for b in committed)),
         (catalogue.INPUT_BYTES, sum(b.input_bytes for b in committed)),
         (catalogue.OUTPUT_FILES, sum(b.output_files for b in committed)),

@@ -72,6 +72,12 @@ class Handlers:
         except LookupError:
             return _error(404, "NotFoundException", f"{method} {url.path}")
 
+    def respond(
+        self, method: str, target: str, body: str, _headers: Mapping[str, str]
+    ) -> tuple[int, str, dict[str, str]]:
+        """Status, text and headers of the answer to one request with these headers."""
+        return *self.answer(method, target, body), {}
+
     def _route(self, method: str, parts: list[str], query: dict[str, list[str]], body: str) -> str:
         handlers, catalog = self._rest.CatalogHandlers, self._catalog
         match (method, *parts):
@@ -126,11 +132,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
-        code, text = self.server.handlers.answer(self.command, self.path, body)
+        respond = self.server.handlers.respond
+        code, text, headers = respond(self.command, self.path, body, dict(self.headers))
         data = text.encode()
-        self.send_response(code if data else 204)
+        self.send_response(204 if code == 200 and not data else code)
+        for key, value in headers.items():
+            self.send_header(key, value)
         if data:
             self.send_header("Content-Type", "application/json")
+        if data or code not in (200, 304):
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         if self.command != "HEAD":

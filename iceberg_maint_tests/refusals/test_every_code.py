@@ -66,6 +66,10 @@ MADE_REAL = {
     "ICM-156": "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
     "ICM-157": "audit/test_publish.py::test_table_with_other_columns_is_refused",
     "ICM-158": "audit/test_publish.py::test_catalog_that_cannot_be_used_is_named",
+    "ICM-160": "catalog/test_rest_client.py::test_wrong_secret_is_refused_without_being_shown",
+    "ICM-161": "catalog/test_rest_client.py::test_catalog_that_serves_nothing_is_refused_with_its_code",
+    "ICM-162": "runner/test_other_name.py::test_second_name_of_a_maintained_table_is_refused",
+    "ICM-163": "catalog/test_service_errors.py::test_metastore_that_lacks_a_call_is_refused_by_its_name",
     "ICM-164": "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
     "ICM-169": "security/test_read_restrictions.py::"
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",

@@ -1,11 +1,12 @@
 """One behaviour suite over catalogs and stores: `make test-surroundings`.
 
     python -m iceberg_maint_tests.surroundings [--catalog sqlite]... [--store local]... [--cache .cache]
-        [--results FILE] [--faults]
+        [--results FILE] [--faults] [--rest]
 
-Prints a table of catalog, store and operation, then one of the faults of a store and the code of each command, and exits
-with 1 if a cell differs from what is expected. `--store azure` needs npm, and `adlfs` on PYTHONPATH. With `--results` the cells are added to those in the file, and the
-table has all of them. With `--faults` only the second table is made.
+Prints a table of catalog, store and operation, one of the answers of a REST catalog and the outcome of each run, then one of
+the faults of a store and the code of each command, and exits with 1 if a cell differs from what is expected. `--store azure`
+needs npm, and `adlfs` on PYTHONPATH. With `--results` the cells are added to those in the file, and the table has all of
+them. With `--faults` only the last table is made, with `--rest` only the second.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from iceberg_maint_tests.surroundings.catalogs import CATALOGS, Surrounding
 from iceberg_maint_tests.surroundings.faults import fault_page, run_faults, wrong_faults
 from iceberg_maint_tests.surroundings.matrix import ON_REQUEST, STORES, expected, is_offered, page
 from iceberg_maint_tests.surroundings.parts import Parts
+from iceberg_maint_tests.surroundings.rest_runs import rest_answers, rest_page, wrong_answers
 from iceberg_maint_tests.surroundings.stores import PROGRAMS, Store, gcs, local, moto, program_of, versitygw
 
 CELL_SECONDS = 900
@@ -40,12 +42,13 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the logs in this folder")
     parser.add_argument("--results", type=Path)
     parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--rest", action="store_true")
     given = parser.parse_args()
     parts = Parts(given.cache.absolute())
     words = stored(given.results)
     with tempfile.TemporaryDirectory(prefix="surroundings-") as scratch:
         root = (given.keep or Path(scratch)).absolute()
-        for catalog in () if given.faults else given.catalog or CATALOGS:
+        for catalog in () if given.faults or given.rest else given.catalog or CATALOGS:
             for store in given.store or STORES:
                 if not is_offered(catalog, store):
                     continue
@@ -53,11 +56,16 @@ def main() -> int:
                 words[catalog, store] = run_cell(root / f"{catalog}-{store}", catalog, store, parts)
                 print(f"{catalog} x {store}: {time.monotonic() - begin:.0f} s", flush=True)
                 keep(given.results, words)
-        refusals = {} if given.catalog or given.store else faults_of(root / "faults", parts)
+        some = given.catalog or given.store
+        refusals = {} if some or given.rest else faults_of(root / "faults", parts)
+        answers = {} if some or given.faults else rest_answers(root / "rest")
     print(page(words))
+    if answers:
+        print(f"\n{rest_page(answers)}")
     if refusals:
         print(f"\n{fault_page(refusals)}")
-    wrong = wrong_faults(refusals) + [
+    wrong = wrong_answers(answers) if answers else []
+    wrong += wrong_faults(refusals) + [
         f"WRONG: {c} x {s}, {step}: {word}; expected {expected(c, s, step)}"
         for (c, s), steps in words.items()
         for step, word in steps.items()

@@ -28,7 +28,7 @@ from iceberg_maint.config import Config
 from iceberg_maint.errors import EXIT_REFUSED
 from iceberg_maint.ports.storage import Store
 from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint_tests.support.runner.loop import AtClock
 from iceberg_maint_tests.support.spark.writers import Writers
 from iceberg_maint_tests.surroundings import tables
@@ -38,6 +38,7 @@ OK = "ok"
 DAY_MS = 86_400_000
 PLANTED, AGAIN = ("orphan-1.parquet", "weird %20+&ü.parquet"), "orphan-2.parquet"
 SMALL = 2 * tables.FILES
+NO_DOTS = "ICM-156"
 FEW = "rewrite_data_files.min_input_files=2"
 
 
@@ -200,6 +201,30 @@ class Cell:
         assert document["status"] == "PROVED", document
         return OK
 
+    def names(self) -> str:
+        """Tables with spaces, other letters and quotes in their names are observed, planned, rewritten and verified. One
+        with a dot is refused. The word has the names that the catalog does not take."""
+        writers, words = Writers(self.bridge), []
+        for kind, (namespace, name) in tables.NAMED.items():
+            try:
+                tables.make_named(writers, namespace, name)
+            except JVM_ERRORS as error:
+                words.append(f"{kind}: the catalog raises {cause_classes(error)[0].rpartition('.')[2]}")
+                continue
+            if (word := self._named(f"{namespace}.{name}")) != (NO_DOTS if kind == "dots" else OK):
+                words.append(f"{kind}: {word}")
+        return "; ".join(words) or OK
+
+    def _named(self, name: str) -> str:
+        observed = {t["table"]: t for t in self("observe", f"lake.{name}")["tables"]}
+        if error := observed[f"lake.{name}"].get("error"):
+            return str(error["code"])
+        assert observed[f"lake.{name}"]["health"]["small_files"] == 6
+        assert self("plan", f"lake.{name}")["after"]["data_files"] == 1
+        self.operation(f"lake.{name}", "rewrite_data_files")
+        assert self("verify", f"lake.{name}")["status"] == "PROVED"
+        return OK
+
     def expiry(self) -> str:
         """All snapshots but the newest go, and their files into the trash."""
         short = ("--set", "expire_snapshots.max_snapshot_age_seconds=0")
@@ -294,6 +319,7 @@ STEPS: tuple[Callable[[Cell], str], ...] = (
     Cell.equality,
     Cell.manifests,
     Cell.verify,
+    Cell.names,
     Cell.expiry,
     Cell.fleet,
     Cell.orphans,

@@ -15,6 +15,14 @@ DELETED = 6
 VECTORS = 12
 """Files of `v3`, each with a deletion vector."""
 
+NAMED = {
+    "spaces": ("name space", "my table"),
+    "unicode": ("räume", "tabelle ü 表"),
+    "quotes": ("it's", 'say "hi" `now`'),
+    "dots": ("dotted", "a.b"),
+}
+"""Namespaces and names of tables that some catalogs have."""
+
 Rows = Counter[tuple[Any, ...]]
 
 
@@ -49,6 +57,22 @@ def _make_equality(writers: Writers) -> None:
     for n in range(3):
         writers.append(table, [{"id": n * ROWS + i, "v": f"{n}-{i}"} for i in range(ROWS)])
         writers.delete_where(table, [{"id": n * ROWS + 2}])
+
+
+def make_named(writers: Writers, namespace: str, name: str) -> None:
+    """A table with this name, with six small files. Raises what the catalog raises if it has no such names."""
+    bridge = writers.bridge
+    catalog = bridge.iceberg.spark.Spark3Util.loadIcebergCatalog(bridge.session, "lake")
+    levels = bridge.array(bridge.jvm.java.lang.String, [namespace])
+    parent = bridge.iceberg.catalog.Namespace.of(levels)
+    catalog.createNamespace(parent)
+    identifier = bridge.iceberg.catalog.TableIdentifier.of(parent, name)
+    schema = bridge.iceberg.SchemaParser.fromJson(
+        '{"type": "struct", "fields": [{"id": 1, "name": "id", "type": "long", "required": false}]}'
+    )
+    table = catalog.createTable(identifier, schema)
+    for n in range(6):
+        writers.append(table, [{"id": n}])
 
 
 def rows_by_spark(spark: Any, name: str) -> Rows:

@@ -13,6 +13,8 @@ from iceberg_maint_tests.surroundings.cell import NAMES, OK
 from iceberg_maint_tests.surroundings.faults import COMMANDS, EXPECTED, SAME, wrong_faults
 from iceberg_maint_tests.surroundings.matrix import STORES, expected, is_offered, page
 from iceberg_maint_tests.surroundings.parts import Parts
+from iceberg_maint_tests.surroundings.rest_cases import CASES
+from iceberg_maint_tests.surroundings.rest_runs import BUDGET, TWO_NAMES, wrong_answers
 from iceberg_maint_tests.surroundings.stores import Store
 
 
@@ -50,6 +52,17 @@ def test_fault_with_another_code_is_reported() -> None:
     assert wrong_faults(words) == []
     words["secret"]["run"] = "exit 0: "
     assert wrong_faults(words) == ["WRONG: secret, run: exit 0: ; expected ICM-125"]
+
+
+def test_answer_with_another_outcome_is_reported() -> None:
+    words: dict[str, tuple[str, ...]] = {name: (case.first, case.then) for name, case in CASES.items()}
+    words |= {f"one table, {name}": (word,) for name, word in TWO_NAMES.items()} | {
+        "budget of calls": (BUDGET,)
+    }
+    assert wrong_answers(words) == []
+    words["server is away"] = ("IMPROVED, 1", "NO_OP, 0")
+    (line,) = wrong_answers(words)
+    assert line.startswith("WRONG: server is away: ('IMPROVED, 1', 'NO_OP, 0'); expected ('ICM-104, 0',")
 
 
 def test_configuration_refers_to_secrets_by_the_environment() -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,10 +132,12 @@ class _Late:
 
     handlers: Handlers | None = None
 
-    def answer(self, method: str, target: str, body: str) -> tuple[int, str]:
+    def respond(
+        self, method: str, target: str, body: str, headers: Mapping[str, str]
+    ) -> tuple[int, str, dict[str, str]]:
         if self.handlers is None:
-            return 200, json.dumps({"defaults": {}, "overrides": {}})
-        return self.handlers.answer(method, target, body)
+            return 200, json.dumps({"defaults": {}, "overrides": {}}), {}
+        return self.handlers.respond(method, target, body, headers)
 
 
 class Runs:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ENVIRONMENT_CODES = frozenset({"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153"})
+ENVIRONMENT_CODES = frozenset(
+    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161"}
+)
 """Codes of errors of the environment."""
 
 _CLASSES = frozenset(
@@ -47,6 +49,7 @@ _CLASSES = frozenset(
         # Services that answer that they do not serve now.
         "ServiceUnavailableException",
         "ServiceUnavailableError",
+        "TooManyRequestsError",
         # Missing packages and jars.
         "ClassNotFoundException",
         "NoClassDefFoundError",

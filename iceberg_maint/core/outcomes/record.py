@@ -13,7 +13,8 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 @dataclass(frozen=True, slots=True)
 class Record:
     """The plan, the outcome, the policy digest, the versions and the owner of one run. A written record
-    never changes. `started_by` is the user or the automation that started the run; None if not known."""
+    never changes. `started_by` is the user or the automation that started the run; None if not known.
+    `catalog_calls` are the calls of the process to all catalogs in the time of the operation; None if not counted."""
 
     record_id: str
     run_id: str
@@ -27,6 +28,7 @@ class Record:
     versions: Mapping[str, str]
     outcome: OperationOutcome
     started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    catalog_calls: int | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 REDACTED = PartitionKey("redacted")

@@ -67,6 +67,7 @@ def commit_expiry(
         return check(batch.table_uuid, work, checked[-1][1], _document(bridge, metadata), retention)
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
+        bridge.take_calls(batch.table, 1)
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         operations = table.operations()

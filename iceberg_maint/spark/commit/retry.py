@@ -5,7 +5,8 @@ whose gate raises an exception. A try that ends before the compare-and-swap is R
 
 After the swap, the loop loads the table again. If the table shows the commit, the result is COMMITTED, even if the
 catalog raised an exception. If the table does not show the commit and the catalog reports a lost swap, the result is
-REJECTED. Otherwise the result is UNKNOWN. This module rolls nothing back and deletes no file.
+REJECTED. The same holds if the catalog denies the swap, also where it then denies the load. Otherwise the result is
+UNKNOWN. This module rolls nothing back and deletes no file.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, causes, one_li
 LoadTable = Callable[[str], Any]
 """(table name) → the Java `Table`. Every call reads the table from the catalog again."""
 
+OPERATION_CALLS = 3
+"""Calls of the catalog by one try of an Iceberg operation: it loads its base, swaps, and loads the table again."""
 _EXCEPTIONS = "org.apache.iceberg.exceptions."
 _LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
 _STATE_UNKNOWN = _EXCEPTIONS + "CommitStateUnknownException"
+_DENIED = frozenset({(_EXCEPTIONS + "NotAuthorizedException",), (_EXCEPTIONS + "ForbiddenException",)})
+"""Answers of a catalog that has not looked at the request: Iceberg's `CleanableFailure`."""
 _STALE = frozenset(
     {
         _EXCEPTIONS + "ValidationException",
@@ -140,12 +145,15 @@ def _result_after_swap(
     if error is not None and not isinstance(error, Exception):
         raise error
     base = gate.base_snapshot_id
-    message, lost = "", False
+    message, lost, denied = "", False, False
     try:
         if error is not None:
             message, lost = one_line(error), _lost_swap(error)
+            denied = gate.error is not None and cause_classes(gate.error)[:1] in _DENIED
         snapshot_id = find_commit(load(name), base)
     except Exception as why:  # noqa: BLE001 - a table that cannot be read makes the result unknown
+        if denied:
+            return CommitResult(CommitStatus.REJECTED, Rejection.ENVIRONMENT, None, base, tries, message)
         message = (
             f"{message or 'the catalog reported success'}; the table could not be loaded after the swap: "
             f"{one_line(why)}"
@@ -155,6 +163,8 @@ def _result_after_swap(
         return CommitResult(CommitStatus.COMMITTED, None, snapshot_id, base, tries, message)
     if gate.error is not None and lost:
         return CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, None, base, tries, message)
+    if denied:
+        return CommitResult(CommitStatus.REJECTED, Rejection.ENVIRONMENT, None, base, tries, message)
     message = message or "the catalog reported success, but the table does not show the commit"
     return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
 

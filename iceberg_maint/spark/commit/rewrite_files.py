@@ -36,6 +36,7 @@ from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Check, CommitGate
 from iceberg_maint.spark.commit.retry import (
+    OPERATION_CALLS,
     Backoff,
     LoadTable,
     commit_with_retry,
@@ -83,6 +84,7 @@ def commit_batch(
     reader = remembering(reader)
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
+        bridge.take_calls(batch.table, OPERATION_CALLS)
         has_lost = next(tries) > 0
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:

@@ -32,6 +32,7 @@ from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.spark.commit.gate import Gate, pending_publishes, table_version
 from iceberg_maint.spark.commit.retry import (
+    OPERATION_CALLS,
     Backoff,
     LoadTable,
     commit_with_retry,
@@ -93,6 +94,7 @@ def commit_regrouping(
         return check(batch, work, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
+        bridge.take_calls(batch.table, OPERATION_CALLS)
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         gate = Gate(bridge, table.operations(), inspect, context.lease_is_held, context.record_try)

@@ -64,6 +64,7 @@ class Bridge:
         self.gateway: Any = spark.sparkContext._gateway
         self.session: Any = spark._jsparkSession
         self.iceberg: Any = self.jvm.org.apache.iceberg
+        self.take_calls: Callable[[str, int], None] = lambda _table, _calls: None
         self._classes: dict[str, Any] = {}
         self._singletons: dict[Callable[[Bridge], Any], Any] = {}
 
@@ -96,8 +97,9 @@ class Bridge:
         """Loads the Java `Table` of `catalog.namespace.table` from the session's catalog, whose cache is off.
 
         It does not use Spark's parser, which replaces `${…}` in a name by settings. Raises what the catalog
-        raises, as one of `JVM_ERRORS`.
+        raises, as one of `JVM_ERRORS`. The call is taken from the catalog's budget by `take_calls`.
         """
+        self.take_calls(identifier, 1)
         catalog_name, *names = identifier.split(".")
         catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         parts = self.array(self.jvm.java.lang.String, names)

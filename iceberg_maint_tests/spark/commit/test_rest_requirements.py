@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
+from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
 from iceberg_maint.spark.commit.rest_requirements import commit_with_requirements, refusal
@@ -146,6 +146,33 @@ def test_catalog_that_refuses_requirements_gets_those_of_iceberg(
         refusal(workshop.bridge, load(name).operations())
         == "BadRequestException: Malformed request: unknown requirement"
     )
+
+
+def answering(server: RestCatalog, code: int, kind: str) -> None:
+    """The catalog answers the next commits with an error, and changes nothing."""
+    body = json.dumps({"error": {"message": "by the test", "type": kind, "code": code}})
+    server.before_update = lambda _body: (code, body)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(401, "NotAuthorizedException"), (403, "ForbiddenException")])
+def test_commit_that_the_catalog_denies_is_rejected_as_a_failure_of_the_environment(
+    workshop: Workshop, server: RestCatalog, load: Load, code: int, kind: str
+) -> None:
+    name, _ = grown(workshop, 2)
+    answering(server, code, kind)
+    result = expire(workshop, load, name, lambda: None)
+    assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.ENVIRONMENT)
+    assert kind in result.message
+    assert len(ids(Keeper(workshop), name)) == 2
+
+
+@pytest.mark.parametrize("code", [500, 502, 503, 504])
+def test_commit_that_the_catalog_may_have_made_is_unknown(
+    workshop: Workshop, server: RestCatalog, load: Load, code: int
+) -> None:
+    name, _ = grown(workshop, 2)
+    answering(server, code, "ServiceFailureException")
+    assert expire(workshop, load, name, lambda: None).status is CommitStatus.UNKNOWN
 
 
 def test_question_for_requirements_changes_nothing(

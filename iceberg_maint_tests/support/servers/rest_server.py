@@ -21,7 +21,9 @@ _SEPARATOR = "\x1f"
 class RestServer(ThreadingHTTPServer):
     """Answers from `database`; with `denies` every request is unauthorised. `vends` is the configuration
     that comes with each table, `restricts` its read restrictions. Every commit
-    is a conflict; with `denies_commits` it is forbidden."""
+    is a conflict; with `denies_commits` it is forbidden. With `secret` a request needs a token of `tokens`, which the
+    token endpoint gives for this secret. With `has_etags` a table has an ETag. `faults` are the answers to the next
+    requests, None for the true one; each is a status, a type and headers. `asked` are the requests so far."""
 
     def __init__(self, database: Path | None, *, denies: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -29,6 +31,11 @@ class RestServer(ThreadingHTTPServer):
         self.vends: Callable[[], dict[str, str]] = dict
         self.restricts: object = None
         self.denies_commits = False
+        self.secret: str | None = None
+        self.tokens: set[str] = set()
+        self.has_etags = False
+        self.faults: list[tuple[int, str, dict[str, str]] | None] = []
+        self.asked: list[tuple[str, dict[str, str]]] = []
 
     @property
     def url(self) -> str:
@@ -46,7 +53,13 @@ class _Handler(BaseHTTPRequestHandler):
     server: RestServer
 
     def do_GET(self) -> None:
-        if self.server.denies:
+        self.server.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+        if fault := self.server.faults.pop(0) if self.server.faults else None:
+            code, kind, headers = fault
+            self._error(code, kind, "by the test", headers)
+            return
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if self.server.denies or (self.server.secret and token not in self.server.tokens):
             self._error(401, "NotAuthorizedException", "who are you")
             return
         url = urlsplit(self.path)
@@ -68,8 +81,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self._error(404, "NotFoundException", self.path)
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.server.denies_commits:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        self.server.asked.append((self.path, {k.lower(): v for k, v in self.headers.items()}))
+        if self.path == "/v1/oauth/tokens":
+            self._token(parse_qs(body).get("client_secret", [""])[0])
+        elif self.server.denies_commits:
             self._error(403, "ForbiddenException", "not permitted")
         else:
             self._error(409, "CommitFailedException", "requirement failed")
@@ -87,16 +103,31 @@ class _Handler(BaseHTTPRequestHandler):
                 body = {"metadata-location": location, "metadata": metadata, "config": self.server.vends()}
                 if self.server.restricts is not None:
                     body["read-restrictions"] = self.server.restricts
-                self._answer(200, body)
+                tag = {"ETag": f'"{location}"'} if self.server.has_etags else {}
+                if tag and self.headers.get("If-None-Match") == tag["ETag"]:
+                    self.send_response(304)
+                    self.end_headers()
+                    return
+                self._answer(200, body, tag)
                 return
         self._error(404, "NoSuchTableException", name)
 
-    def _error(self, code: int, kind: str, message: str) -> None:
-        self._answer(code, {"error": {"message": message, "type": kind, "code": code}})
+    def _token(self, secret: str) -> None:
+        if secret != self.server.secret:
+            self._answer(401, {"error": "invalid_client", "error_description": "wrong secret"})
+            return
+        token = f"token-{len(self.server.asked)}"
+        self.server.tokens = {token}
+        self._answer(200, {"access_token": token, "token_type": "bearer", "expires_in": 3600})
 
-    def _answer(self, code: int, body: dict[str, Any]) -> None:
+    def _error(self, code: int, kind: str, message: str, headers: dict[str, str] | None = None) -> None:
+        self._answer(code, {"error": {"message": message, "type": kind, "code": code}}, headers)
+
+    def _answer(self, code: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
         data = json.dumps(body).encode()
         self.send_response(code)
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -1,0 +1,155 @@
+"""PyIceberg's client of a REST catalog, whose requests wait, are repeated and end.
+
+PyIceberg repeats a request only with a new token. Here a request that the server does not serve now (429, 503) is repeated,
+and a read also after 500, 502, 504 and a connection that broke. A server that has not answered yet gets no second chance.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyiceberg.catalog import _ENV_CONFIG
+from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.exceptions import AuthorizationExpiredError, NoSuchTableError, UnauthorizedError
+from pyiceberg.utils.config import merge_config
+from requests import PreparedRequest, Response, Session
+from requests.adapters import BaseAdapter
+from requests.exceptions import ConnectionError as BrokenConnectionError
+from requests.exceptions import HTTPError
+
+from iceberg_maint.catalog.call_budget import CallBudget
+
+WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0)
+"""The waits before the second request and those after it."""
+LONGEST_WAIT_SECONDS = 30.0
+"""A server that asks for a longer wait (`Retry-After`) is not waited for."""
+TIMEOUT_SECONDS = (10.0, 180.0)
+"""For a connection, and between two parts of an answer. PyIceberg waits without end."""
+TAG_SECONDS = 3600.0
+"""How long an ETag is used."""
+
+_ANY_METHOD = frozenset({429, 503})
+_READS = _ANY_METHOD | {500, 502, 504}
+_NOT_MODIFIED = 304
+
+
+class PatientAdapter(BaseAdapter):
+    """Sends requests through another adapter. Every try counts against the catalog's budget. `has_answered` says
+    whether the server has answered this catalog before."""
+
+    def __init__(
+        self,
+        inner: BaseAdapter,
+        calls: CallBudget,
+        has_answered: list[bool],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__()
+        self._inner, self._calls, self._has_answered, self._sleep = inner, calls, has_answered, sleep
+
+    def send(self, request: PreparedRequest, **settings: Any) -> Response:  # type: ignore[override]
+        """Returns the answer to the last try."""
+        if settings.get("timeout") is None:
+            settings["timeout"] = TIMEOUT_SECONDS
+        reads = request.method in ("GET", "HEAD")
+        for pause in WAITS_SECONDS:
+            wait = pause
+            self._calls.take()
+            try:
+                response = self._inner.send(request, **settings)
+            except BrokenConnectionError:
+                if not (reads and self._has_answered):
+                    raise
+            else:
+                self._has_answered[:] = [True]
+                asked = _retry_after(response)
+                if response.status_code not in (_READS if reads else _ANY_METHOD):
+                    return response
+                if asked > LONGEST_WAIT_SECONDS:
+                    return response
+                response.close()
+                wait = max(wait, asked)
+            self._sleep(wait)
+        self._calls.take()
+        return self._inner.send(request, **settings)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._inner.close()
+
+
+def _retry_after(response: Response) -> float:
+    value = response.headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Tagged:
+    tag: str
+    location: str
+    until_seconds: float
+
+
+class PatientRestCatalog(RestCatalog):
+    """PyIceberg's REST catalog over `PatientAdapter`s. Requests for tokens go through them too."""
+
+    def __init__(self, name: str, calls: CallBudget, properties: Mapping[str, str]) -> None:
+        self._calls, self._has_answered = calls, list[bool]()
+        self._tags: dict[tuple[str, ...], _Tagged] = {}
+        super().__init__(name, **properties)
+
+    def location_of(self, identifier: tuple[str, ...]) -> str:
+        """Returns the metadata location of a table, without its metadata. A server that gave an ETag with the last
+        answer is asked whether that has changed (REST specification: loadTable). Raises what `load_table` raises."""
+        try:
+            return self._location_of(identifier)
+        except (UnauthorizedError, AuthorizationExpiredError):
+            self._refresh_token()
+            return self._location_of(identifier)
+
+    def _location_of(self, identifier: tuple[str, ...]) -> str:
+        known = self._tags.get(identifier)
+        if known is not None and time.monotonic() > known.until_seconds:
+            known = None
+        response = self._session.get(
+            self.url(Endpoints.load_table, **self._split_identifier_for_path(identifier)),
+            params={"snapshots": "refs"},
+            headers={} if known is None else {"If-None-Match": known.tag},
+        )
+        if known is not None and response.status_code == _NOT_MODIFIED:
+            return known.location
+        try:
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {404: NoSuchTableError})
+        location = str(json.loads(response.content)["metadata-location"])
+        self._tags.pop(identifier, None)
+        if tag := response.headers.get("ETag"):
+            self._tags[identifier] = _Tagged(tag, location, time.monotonic() + TAG_SECONDS)
+        return location
+
+    def _create_session(self) -> Session:
+        return self._patient(super()._create_session())
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
+        # It asks for a token at once, before the session is returned.
+        return super()._create_legacy_oauth2_auth_manager(self._patient(session))
+
+    def _patient(self, session: Session) -> Session:
+        for prefix, adapter in list(session.adapters.items()):
+            if not isinstance(adapter, PatientAdapter):
+                session.mount(prefix, PatientAdapter(adapter, self._calls, self._has_answered))
+        return session
+
+
+def load_rest_catalog(name: str, properties: Mapping[str, Any], calls: CallBudget) -> PatientRestCatalog:
+    """Returns PyIceberg's REST catalog, with the settings that PyIceberg finds in its own files and variables, as its
+    `load_catalog`. Raises what that raises."""
+    settings = merge_config(_ENV_CONFIG.get_catalog_config(name) or {}, dict(properties))
+    return PatientRestCatalog(name, calls, cast("Mapping[str, str]", settings))
