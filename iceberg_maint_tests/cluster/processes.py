@@ -76,16 +76,21 @@ def adopt_orphans() -> None:
 
 def cpu_seconds() -> float:
     """The CPU time of this process and of everything that it started, ended programs included."""
-    parents, ticks = {}, {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            # Fields 4, and 14 to 17 of proc(5): the parent, and the times of the process and of its ended children.
-            parents[int(entry.name)] = int(fields[1])
-            ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    own = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in own} - own:
-        own |= more
-    return sum(ticks[pid] for pid in own) / os.sysconf("SC_CLK_TCK")
+    ticks = 0
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        # Fields 14 to 17 of proc(5): the times of the process and of its ended children.
+        ticks += sum(map(int, _stat(pid)[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that this process started, and those that they started."""
+    numbers = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+    parents = {number: _parent(number) for number in numbers}
+    known = {pid}
+    while more := {child for child, parent in parents.items() if parent in known} - known:
+        known |= more
+    return sorted(known - {pid})
 
 
 def _stat(pid: int) -> list[str]:
