@@ -54,6 +54,7 @@ CODES: dict[str, str] = {
     "ICM-157": "the audit table has other columns than the audit log",
     "ICM-158": "the audit table cannot be used",
     "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
+    "ICM-165": "the settings of Spark declare less memory than the equality deletes of a plan need",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
 }

@@ -24,7 +24,9 @@ def check_event_logs(suite: Suite, folder: Path, killed: int) -> None:
         suite.java, "deploy.history.HistoryServer", (), suite.folder / "history-server.log", options
     )
     try:
-        s3.wait_for(lambda: len(_get(port, "applications")) == len(logs), 120, "the history server shows no logs")
+        s3.wait_for(
+            lambda: len(_get(port, "applications")) == len(logs), 120, "the history server shows no logs"
+        )
         applications = _get(port, "applications")
         ended = [a for a in applications if a["attempts"][-1]["completed"]]
         suite.check(

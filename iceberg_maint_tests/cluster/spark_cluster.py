@@ -48,7 +48,15 @@ def spark_class(
         "JAVA_HOME": str(java.parent.parent),
     }
     opens = [f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPENS]
-    command = [str(java), *_JVM, *options, *opens, "--add-modules=jdk.incubator.vector", "-cp", f"{SPARK}/jars/*"]
+    command = [
+        str(java),
+        *_JVM,
+        *options,
+        *opens,
+        "--add-modules=jdk.incubator.vector",
+        "-cp",
+        f"{SPARK}/jars/*",
+    ]
     with log.open("wb") as out:
         return subprocess.Popen(
             [*command, f"org.apache.spark.{main}", *arguments], stdout=out, stderr=out, env=environment

@@ -83,7 +83,9 @@ def _metadata(table: str, beginning: str, end: str) -> Callable[[str], bool]:
 
 DEATHS = (
     Death("killed_writing", "an executor writes a file", data_file_of("killed_writing"), kills_jvm=False),
-    Death("jvm_killed_writing", "an executor writes a file", data_file_of("jvm_killed_writing"), kills_jvm=True),
+    Death(
+        "jvm_killed_writing", "an executor writes a file", data_file_of("jvm_killed_writing"), kills_jvm=True
+    ),
     Death(
         "killed_committing",
         "the driver writes a manifest list",
@@ -168,13 +170,16 @@ def _run_without_packages(suite: Suite) -> None:
     )
     writers = suite.store.writers[WITHOUT_PACKAGES]
     suite.check(
-        not any(PYTHON_WORKER in w.command for w in writers), "without the archive no Python worker writes a file"
+        not any(PYTHON_WORKER in w.command for w in writers),
+        "without the archive no Python worker writes a file",
     )
 
 
 def _imports(module: str) -> bool:
     python = Path(sys.executable).resolve()
-    done = subprocess.run([python, "-c", f"import {module}"], env={}, cwd="/", capture_output=True, check=False)
+    done = subprocess.run(
+        [python, "-c", f"import {module}"], env={}, cwd="/", capture_output=True, check=False
+    )
     return done.returncode == 0
 
 
@@ -204,7 +209,9 @@ def _kill_driver(suite: Suite, death: Death, table: TrialTable) -> None:
             s3.wait_for(lambda: not command_of(jvm), 60, "the JVM of a dead driver runs")
     code, _ = document_of(program)
     suite.say(f"     the killed run ended with {code}")
-    s3.wait_for(lambda: not any(EXECUTOR in command_of(p) for p in executors), 120, "executors of a dead driver")
+    s3.wait_for(
+        lambda: not any(EXECUTOR in command_of(p) for p in executors), 120, "executors of a dead driver"
+    )
     at_death = table.batches()
     code, document = suite.document("run", f"lake.demo.{death.table}", "--operation", "rewrite_data_files")
     batches = table.batches()
@@ -218,7 +225,9 @@ def _kill_driver(suite: Suite, death: Death, table: TrialTable) -> None:
 def _check_packages(suite: Suite, writer: int) -> None:
     maps = Path(f"/proc/{writer}/maps").read_text()
     loaded = {line.split()[-1] for line in maps.splitlines() if "libarrow.so" in line}
-    unpacked = [p for p in loaded if p.startswith(f"{suite.folder}/worker-") and "/dependencies/pyarrow/" in p]
+    unpacked = [
+        p for p in loaded if p.startswith(f"{suite.folder}/worker-") and "/dependencies/pyarrow/" in p
+    ]
     suite.check(
         bool(loaded) and len(unpacked) == len(loaded),
         f"Python worker {writer} has loaded Arrow from the archive that its executor unpacked",
@@ -252,7 +261,8 @@ def _decommission(suite: Suite, table: TrialTable) -> None:
         f"{DECOMMISSIONED}: the run succeeds, {len(_batches(document))} batches, each committed once; the executor ended",
     )
     suite.check(
-        f"s3://{s3.BUCKET}/{watch.key}" in table.paths(), "the file of the decommissioned executor is in the table"
+        f"s3://{s3.BUCKET}/{watch.key}" in table.paths(),
+        "the file of the decommissioned executor is in the table",
     )
     others = {w.nearest(WORKER) for w in suite.store.writers[DECOMMISSIONED]} - {worker}
     suite.check(bool(others), "later files come from the other worker")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iceberg_maint.spark.session.executor_memory import ExecutorMemory, memory_of_heap
+from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
 
 
 def test_memory_of_a_heap_is_a_share_of_what_spark_does_not_reserve() -> None:
