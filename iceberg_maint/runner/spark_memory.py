@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import NeededMemory, needed_memory, setting_text
 from iceberg_maint.core.policy.data import Policy
@@ -39,6 +40,18 @@ def shortage(table: str, needed: NeededMemory | None, runtime: Runtime) -> Icebe
         if enough
         else f"raise equality_deletes.memory, or {less}.",
     )
+
+
+def recorded_shortages(tables: Iterable[TableId], runtime: Runtime) -> Iterator[str]:
+    """One text for each table whose last batch with equality deletes ran out of memory, by the ledger."""
+    for table in tables:
+        measured = runtime.ledger.health(table)
+        uses = () if measured is None else runtime.ledger.memory_uses(measured.table_uuid, 1)
+        if uses and uses[0].exceeded:
+            yield (
+                f"{table}: the last batch with equality deletes ran out of memory at an estimate of "
+                f"{setting_text(uses[0].estimated_bytes)}."
+            )
 
 
 def warn_of_memory(table: str, batches: Iterable[Batch], policy: Policy, runtime: Runtime) -> None:

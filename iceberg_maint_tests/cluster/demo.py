@@ -40,7 +40,7 @@ def run(folder: Path, cache: Path) -> int:
 
 
 def _steps(demo: Suite) -> None:
-    _step(demo, "build", "the demo lake is built by writers on the cluster")
+    _step(demo, "build", "the demo lake is built by its writers")
     orphans = s3.add_old_copies(table_folder(HOUSEKEPT), ORPHANS, ORPHAN_AGE_SECONDS)
     rows = Rows(demo.folder, [t.name for t in LAKE])
     rows.copy()
