@@ -286,8 +286,10 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
         (
             "warning",
             "ICM-165",
-            "lake.db.sick: the last batch with equality deletes ran out of memory at an estimate of 300m. Fix: raise "
-            "spark.executor.memory under spark.conf, or equality_deletes.memory if it is set.",
+            (
+                "lake.db.sick: the last batch with equality deletes ran out of memory at an estimate of 300m. Fix: raise "
+                "spark.executor.memory under spark.conf, or equality_deletes.memory if it is set."
+            ),
         ),
     ]
     lake.runtime = replace(lake.runtime, spark=replace(spark, memory=replace(declared, is_local=True)))
