@@ -35,6 +35,7 @@ class Rows:
     def copy(self) -> None:
         """Copies the present rows of every table."""
         s3.mirror("wh/", self._bucket)
+        (self._folder / "before").mkdir(exist_ok=True)
         for table in self._tables:
             self._reader.copy(self._metadata(table), self._parquet(table))
 

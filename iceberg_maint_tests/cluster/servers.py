@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,8 +99,14 @@ def committed(table: str) -> list[str]:
 
 
 @contextmanager
-def servers(folder: Path, cache: Path, configure: Callable[[Path, Addresses, str], None]) -> Iterator[Suite]:
-    """Starts the servers, each a process of its own but the store, and writes the configuration by `configure`."""
+def servers(
+    folder: Path,
+    cache: Path,
+    configure: Callable[[Path, Addresses, str], None],
+    packages: Path | None = None,
+) -> Iterator[Suite]:
+    """Starts the servers, each a process of its own but the store, and writes the configuration by `configure`.
+    `packages` is an archive for the executors; None: it is made of this environment's packages."""
     started = time.monotonic()
     adopt_orphans()
     java = find_java(os.environ, shim_dir=cache / "java")
@@ -123,7 +130,10 @@ def servers(folder: Path, cache: Path, configure: Callable[[Path, Addresses, str
         rest = [sys.executable, "-m", module, str(folder / "backend.yaml"), str(port)]
         rest += [f"{addresses.database}/catalog", f"s3://{s3.BUCKET}/wh", *properties]
         stack.enter_context(process(rest, folder / "rest.log"))
-        write_archive(folder / "dependencies.tar.gz")
+        if packages is None:
+            write_archive(folder / "dependencies.tar.gz")
+        else:
+            shutil.copy(packages, folder / "dependencies.tar.gz")
         s3.wait_for(lambda: _listens(port), 300, "the REST catalog does not listen")
         yield Suite(folder, java.executable, store, cluster, addresses, started)
 

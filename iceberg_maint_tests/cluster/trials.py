@@ -1,6 +1,6 @@
 """Ends of drivers and workers in the middle of a rewrite, and what a cluster must have: `make test-cluster`.
 
-    python -m iceberg_maint_tests.cluster.trials --cache CACHE [--keep FOLDER]
+    python -m iceberg_maint_tests.cluster.trials --cache CACHE [--keep FOLDER] [--archive FILE]
 
 Every table has three partitions of four files, and every batch is one partition. The columnar engine rewrites them.
 
@@ -23,8 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from iceberg_maint_tests.cluster import store as s3
@@ -106,31 +108,42 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make test-cluster")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="the folder of logs, which stays; default: a temporary one")
+    parser.add_argument(
+        "--archive", type=Path, help="packages for the executors; default: those of this environment"
+    )
     given = parser.parse_args(arguments)
     if given.keep is not None:
         given.keep.mkdir(parents=True)
-        return run(given.keep.absolute(), given.cache)
+        return run(given.keep.absolute(), given.cache, given.archive)
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
-        return run(Path(folder), given.cache)
+        return run(Path(folder), given.cache, given.archive)
 
 
-def run(folder: Path, cache: Path) -> int:
+def run(folder: Path, cache: Path, packages: Path | None) -> int:
     """Runs all trials in a folder. Returns 1 if a check failed."""
     (folder / "events").mkdir()
-    with servers(folder, cache, _configure) as suite:
+    with servers(folder, cache, _configure, packages) as suite:
         tables = make_tables(suite.addresses, TABLES)
         rows = Rows(folder, TABLES)
         rows.copy()
         suite.say(f"{len(TABLES)} tables of {PARTITIONS} partitions with {FILES} files made by PyIceberg")
-        _refuse_cluster_mode(suite)
-        _run_without_packages(suite)
+        _try(suite, "deploy mode cluster", lambda: _refuse_cluster_mode(suite))
         for death in DEATHS:
-            _kill_driver(suite, death, tables[death.table])
-        _decommission(suite, tables[DECOMMISSIONED])
-        check_event_logs(suite, folder / "events", len(DEATHS))
+            _try(suite, death.table, partial(_kill_driver, suite, death, tables[death.table]))
+        _try(suite, DECOMMISSIONED, lambda: _decommission(suite, tables[DECOMMISSIONED]))
+        _try(suite, WITHOUT_PACKAGES, lambda: _run_without_packages(suite))
+        _try(suite, "event logs", lambda: check_event_logs(suite, folder / "events", len(DEATHS)))
         for name, comparison in rows.compare().items():
             suite.check(comparison.equal, f"{name}: {comparison.rows_after} rows, equal before and after")
         return suite.end()
+
+
+def _try(suite: Suite, name: str, trial: Callable[[], None]) -> None:
+    """Runs a trial. One that raises fails, and the next ones run."""
+    try:
+        trial()
+    except Exception:  # noqa: BLE001 - whatever ends a trial must not end the others
+        suite.check(False, f"{name}: {traceback.format_exc()}")
 
 
 def _configure(folder: Path, addresses: Addresses, master: str) -> None:
