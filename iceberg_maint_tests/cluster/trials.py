@@ -59,6 +59,7 @@ _CONF = """\
 _POLICY = """\
 defaults:
   windows: {{max_partitions_per_batch: 1}}
+  retry: {{backoff_seconds: 0}}
 """
 _DRIVER_JVM = "org.apache.spark.deploy.SparkSubmit"
 WITHOUT_ARCHIVE = "without_archive.yaml"
