@@ -25,6 +25,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -112,28 +113,36 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--archive", type=Path, help="packages for the executors; default: those of this environment"
     )
+    parser.add_argument(
+        "--only", nargs="*", default=TABLES, choices=TABLES, help="the trials of these tables"
+    )
     given = parser.parse_args(arguments)
-    if given.keep is not None:
-        given.keep.mkdir(parents=True)
-        return run(given.keep.absolute(), given.cache, given.archive)
-    with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
-        return run(Path(folder), given.cache, given.archive)
+    with ExitStack() as stack:
+        if given.keep is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cluster-")))
+        else:
+            given.keep.mkdir(parents=True)
+            folder = given.keep.absolute()
+        return run(folder, given.cache, given.archive, given.only)
 
 
-def run(folder: Path, cache: Path, packages: Path | None) -> int:
-    """Runs all trials in a folder. Returns 1 if a check failed."""
+def run(folder: Path, cache: Path, packages: Path | None, names: Sequence[str]) -> int:
+    """Runs the trials of these tables in a folder. Returns 1 if a check failed."""
     (folder / "events").mkdir()
+    deaths = [d for d in DEATHS if d.table in names]
     with servers(folder, cache, _configure, packages) as suite:
-        tables = make_tables(suite.addresses, TABLES)
-        rows = Rows(folder, TABLES)
+        tables = make_tables(suite.addresses, names)
+        rows = Rows(folder, names)
         rows.copy()
-        suite.say(f"{len(TABLES)} tables of {PARTITIONS} partitions with {FILES} files made by PyIceberg")
-        _try(suite, "deploy mode cluster", lambda: _refuse_cluster_mode(suite))
-        for death in DEATHS:
+        suite.say(f"{len(tables)} tables of {PARTITIONS} partitions with {FILES} files made by PyIceberg")
+        _try(suite, "deploy mode cluster", lambda: _refuse_cluster_mode(suite, names[0]))
+        for death in deaths:
             _try(suite, death.table, partial(_kill_driver, suite, death, tables[death.table]))
-        _try(suite, DECOMMISSIONED, lambda: _decommission(suite, tables[DECOMMISSIONED]))
-        _try(suite, WITHOUT_PACKAGES, lambda: _run_without_packages(suite))
-        _try(suite, "event logs", lambda: check_event_logs(suite, folder / "events", len(DEATHS)))
+        if DECOMMISSIONED in names:
+            _try(suite, DECOMMISSIONED, lambda: _decommission(suite, tables[DECOMMISSIONED]))
+        if WITHOUT_PACKAGES in names:
+            _try(suite, WITHOUT_PACKAGES, lambda: _run_without_packages(suite))
+        _try(suite, "event logs", lambda: check_event_logs(suite, folder / "events", len(deaths)))
         for name, comparison in rows.compare().items():
             suite.check(comparison.equal, f"{name}: {comparison.rows_after} rows, equal before and after")
         return suite.end()
@@ -158,9 +167,9 @@ def _configure(folder: Path, addresses: Addresses, master: str) -> None:
         (folder / name).write_text(configuration(folder, addresses, master, conf + _POLICY), encoding="utf-8")
 
 
-def _refuse_cluster_mode(suite: Suite) -> None:
+def _refuse_cluster_mode(suite: Suite, table: str) -> None:
     config = suite.folder / CLUSTER_MODE
-    for command in (("doctor", "--no-spark"), ("run", f"lake.demo.{DECOMMISSIONED}")):
+    for command in (("doctor", "--no-spark"), ("run", f"lake.demo.{table}")):
         code, document = suite.document(*command, config=config)
         suite.check(
             code == 3 and "ICM-164" in str(document),
