@@ -18,6 +18,7 @@ from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerpr
 from iceberg_maint.spark.rewrite.columnar.job import (
     SPARK_TASK_BYTES,
     Runner,
+    _import_engine,
     bins,
     package_zip,
     worker_python,
@@ -115,6 +116,21 @@ def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Pa
         "",
         f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",
     )
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy", "pyroaring"])
+def test_worker_without_a_package_of_the_engine_names_it(package: str) -> None:
+    """A task imports it late: a check that imports less lets every batch fail instead of writing it by Spark."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; "
+        "from iceberg_maint.spark.rewrite.columnar.job import _import_engine as check; print(check('', 0))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (run.stderr, run.stdout.strip()) == ("", f"the Python of the executors cannot import {package}")
+
+
+def test_worker_with_all_packages_can_run_tasks() -> None:
+    assert _import_engine("", 0) == ""
 
 
 @pytest.mark.parametrize(
