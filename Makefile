@@ -35,9 +35,12 @@ $(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requ
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 
+# Where the demo lake is: local, or s3 for a local S3 server that ends with the demo.
+STORE := local
+
 .PHONY: run
-run: setup  ## build the demo lake with real writers, heal it, show before and after
-	$(BIN)/iceberg-maint demo --data $(DATA) --fresh
+run: setup  ## build the demo lake with real writers, heal it, show before and after (STORE=s3)
+	$(BIN)/iceberg-maint demo --data $(DATA) --fresh --store $(STORE)
 
 .PHONY: dev
 dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (PORT=3000)
@@ -66,8 +69,8 @@ $(FLINK)/.complete: requirements/flink.txt $(STAMP)
 RACE_SECONDS := 120
 
 .PHONY: demo-race
-demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
-	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
+demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each, STORE=s3)
+	$(PY) -m $(if $(filter s3,$(STORE)),iceberg_maint_tests.chaos,iceberg_maint.demo).race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
@@ -129,8 +132,8 @@ SECONDS    := 3600
 CHAOS_SEED := 1
 
 .PHONY: test-chaos
-test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1)
-	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --results build/chaos.jsonl
+test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1, STORE=s3)
+	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --store $(STORE) --results build/chaos.jsonl
 
 # One list, or of one list some numbers: MUTANTS="gate 3 7".
 MUTANTS :=
@@ -151,7 +154,8 @@ test-random-mutants: setup  ## changes operators and constants drawn by a seed, 
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
 	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
 
-# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100" or "--only K8 JVM".
+# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100", "--only K8 JVM" or
+# "--store s3 --each-point".
 KILL :=
 
 .PHONY: test-kill

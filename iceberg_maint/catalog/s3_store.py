@@ -1,15 +1,16 @@
 """S3 by pages and in bulk: what Arrow's file system cannot do, through boto3 where it is installed.
 
 A listing takes one request per 1,000 objects and holds one page in memory. A deletion takes one request per 1,000
-objects. Everything else stays with Arrow.
+objects. A new object is written on the condition that none exists. Everything else stays with Arrow.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from pyarrow.fs import FileSystem, S3FileSystem
@@ -20,6 +21,11 @@ from iceberg_maint.ports.storage import StoredFile
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 _KEYS_PER_REQUEST = 1_000
 _DENIED = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_LARGEST_PUT_BYTES = 8 * 1024 * 1024
+_EXISTS, _CONFLICT = 412, 409
+_CONDITION_UNKNOWN = (400, 405, 501)
+"""What a store answers that has no conditional writes. If the request is wrong for another reason, Arrow's fails too."""
+_CONFLICTS = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ARROW_ONLY = (
@@ -102,6 +108,42 @@ class S3Store(ArrowStore):
                 raise OSError(f"the listing of {prefix} does not end: the store gives no next page")
             query["ContinuationToken"] = token
 
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. A large object, and
+        a store without this condition, are looked for before instead."""
+        content, rest = bytearray(), iter(lines)
+        for line in rest:
+            content += line
+            if len(content) > _LARGEST_PUT_BYTES:
+                super().create(path, chain((bytes(content),), rest))
+                return
+        if not self._put_new(path, bytes(content)):
+            super().create(path, (bytes(content),))
+
+    def _put_new(self, path: str, content: bytes) -> bool:
+        """Returns False if the store does not know the condition. Raises FileExistsError."""
+        from botocore.exceptions import ClientError
+
+        bucket, key = _bucket_and_key(path)
+        with _answered(path, "writing"):
+            for _ in range(_CONFLICTS):
+                try:
+                    self._client().put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+                except ClientError as error:
+                    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                    if status in _CONDITION_UNKNOWN:
+                        return False
+                    if status == _EXISTS:
+                        break
+                    if status != _CONFLICT:
+                        raise
+                else:
+                    return True
+        # A request whose answer was lost is sent again, and finds its own object.
+        if self.read(path, len(content) + 1) != content:
+            raise FileExistsError(path)
+        return True
+
     def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
         """Deletes up to `bulk` files of one bucket by one request. Returns those that the store may still have."""
         keys = {_bucket_and_key(path)[1]: path for path in paths}
@@ -181,7 +223,7 @@ def _bucket_and_key(location: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _answered(location: str) -> Iterator[None]:
+def _answered(location: str, doing: str = "listing") -> Iterator[None]:
     """Turns boto3's errors into those of the other stores."""
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -190,6 +232,6 @@ def _answered(location: str) -> Iterator[None]:
     except ClientError as error:
         if str(error.response.get("Error", {}).get("Code")) in _DENIED:
             raise denied(location, error) from error
-        raise OSError(f"listing {location} failed: {error}") from error
+        raise OSError(f"{doing} {location} failed: {error}") from error
     except BotoCoreError as error:
-        raise OSError(f"listing {location} failed: {error}") from error
+        raise OSError(f"{doing} {location} failed: {error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +47,9 @@ def tables(session: Session) -> int:
     from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime()
-    listed = runtime.tables()
-    session.warn_of_unlisted(listed)
     rows: list[dict[str, Any]] = []
     codes = {0}
+    listed = session.tables(runtime, codes)
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
         for table, stored in look(listed, runtime, observe=False):
@@ -84,19 +83,27 @@ def tables(session: Session) -> int:
 def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
     """Measure health from metadata, store it and print it.
 
-    A table that has not changed since its last measurement is not read again.
+    A table that has not changed since its last measurement is not read again. Without TABLE, the stored health of
+    tables that their catalog no longer lists is deleted.
     """
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.runner.assess import assess, report_observed, report_unchanged
+    from iceberg_maint.runner.table_listing import list_and_forget
     from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime(overrides)
-    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
+    chosen: Sequence[TableId] = [runtime.find(name) for name in names]
     health: list[Measured] = []
     shown: list[dict[str, Any]] = []
     codes = {0}
+    if not names:
+        listing = list_and_forget(runtime)
+        chosen = listing.tables
+        for why in listing.errors.values():
+            codes.add(why.exit_code)
+            session.say(str(why))
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
         for table, unchanged in look(chosen, runtime, observe=True):

@@ -206,7 +206,7 @@ def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as why:
-        raise WrongInputError(f"{path} cannot be read as Parquet: {why}") from why
+        raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
 
 
 def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:

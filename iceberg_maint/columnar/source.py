@@ -53,7 +53,7 @@ def _of_file(contents: pa.Buffer, file: InputFile, name_mapping: str | None) -> 
     try:
         parquet = pq.ParquetFile(pa.BufferReader(contents))
     except (pa.ArrowException, OSError) as why:
-        raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
+        raise WrongInputError(f"{file.path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
     ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
     found: dict[int, bool] = {}
     for number in range(parquet.metadata.num_row_groups):

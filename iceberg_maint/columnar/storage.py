@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
+
+from iceberg_maint.columnar.task import WrongInputError
 
 _CHUNK_BYTES = 1 << 20
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -25,6 +28,22 @@ _OPTIONS = {
 """Options of Arrow's S3 client, and the properties of Iceberg's FileIO (Java, then Python) that have their values."""
 
 
+class MissingFileError(WrongInputError):
+    """No file exists at `location`."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(f"{location} does not exist.")
+        self.location = location
+
+
+@contextmanager
+def _existing(location: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as why:
+        raise MissingFileError(location) from why
+
+
 class Storage:
     """Opens files by their locations. `properties` are those of the table's FileIO."""
 
@@ -32,22 +51,24 @@ class Storage:
         self._properties = tuple(sorted(properties.items()))
 
     def read(self, location: str) -> pa.Buffer:
-        """Returns the contents of a file, read once."""
-        if (path := local_path(location)) is not None:
-            return pa.py_buffer(path.read_bytes())
-        system, key = self._place(location)
-        with system.open_input_file(key) as stream:
-            return stream.read_buffer()
+        """Returns the contents of a file, read once. Raises MissingFileError."""
+        with _existing(location):
+            if (path := local_path(location)) is not None:
+                return pa.py_buffer(path.read_bytes())
+            system, key = self._place(location)
+            with system.open_input_file(key) as stream:
+                return stream.read_buffer()
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """Returns a part of a file."""
-        if (path := local_path(location)) is not None:
-            with path.open("rb") as local:
-                local.seek(offset)
-                return local.read(length)
-        system, key = self._place(location)
-        with system.open_input_file(key) as stream:
-            return bytes(stream.read_at(length, offset))
+        """Returns a part of a file. Raises MissingFileError."""
+        with _existing(location):
+            if (path := local_path(location)) is not None:
+                with path.open("rb") as local:
+                    local.seek(offset)
+                    return local.read(length)
+            system, key = self._place(location)
+            with system.open_input_file(key) as stream:
+                return bytes(stream.read_at(length, offset))
 
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""

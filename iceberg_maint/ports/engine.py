@@ -77,6 +77,10 @@ class MemoryExceededError(IcebergMaintError):
         return (MemoryExceededError, (self.message, self.use))
 
 
+class EngineFailedError(Exception):
+    """The engine failed to write a batch. The text is the first cause, on one line. The table is unchanged."""
+
+
 class EnvironmentFailedError(IcebergMaintError):
     """Credentials, a connection or a class are missing. This says nothing about the batch. The table is unchanged."""
 

@@ -45,7 +45,13 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import CommitContext, EnvironmentFailedError, MemoryExceededError, Written
+from iceberg_maint.ports.engine import (
+    CommitContext,
+    EngineFailedError,
+    EnvironmentFailedError,
+    MemoryExceededError,
+    Written,
+)
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,
@@ -222,6 +228,8 @@ def _write_and_commit(
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+    except EngineFailedError as why:
+        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, str(why))
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException:

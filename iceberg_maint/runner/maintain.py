@@ -165,8 +165,9 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
-        audited = runtime.audit.settle(str(table), assessment.state.uuid)
-        if audited and run.stopped_by is not Reason.LEASE_HELD:
+        # Without the lease another run appends to the audit log. It also appends this record.
+        holds = run.stopped_by is not Reason.LEASE_HELD
+        if holds and runtime.audit.settle(str(table), assessment.state.uuid):
             _prune(assessment, runtime)
         return outcome
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.demo.tables import CONTROL, ORPHAN_AGE_SECONDS, ORPHANS
+from iceberg_maint.demo.store import ORPHAN_AGE_SECONDS, ORPHANS
+from iceberg_maint.demo.tables import CONTROL
 from iceberg_maint_tests.cluster import store as s3
 from iceberg_maint_tests.cluster.configuration import write_configuration
 from iceberg_maint_tests.cluster.lake import COLUMNAR, HOUSEKEPT, LAKE, NATIVE

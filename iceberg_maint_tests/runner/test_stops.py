@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
+from iceberg_maint.ports.audit import NoAudit
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.lease import leased
+from iceberg_maint.runner.maintain import maintain
+from iceberg_maint.runner.request import Request
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
 
 
@@ -71,6 +75,33 @@ def test_lost_fence_stops_before_the_table_is_touched() -> None:
     world.expire_leases()
     world.run()
     assert world.our_commits() == 2
+
+
+class SettledTables(NoAudit):
+    """An audit log that counts how often a run appends what it lacks."""
+
+    def __init__(self) -> None:
+        self.settled = 0
+
+    def settle(self, table: str, table_uuid: str) -> bool:
+        self.settled += 1
+        return super().settle(table, table_uuid)
+
+
+@pytest.mark.parametrize("is_stolen", [False, True])
+def test_run_appends_to_the_audit_log_only_while_it_has_the_lease(is_stolen: bool) -> None:
+    """The owner of the lease appends at the same time."""
+    world, audit = World("a"), SettledTables()
+
+    def steal(_batch: Batch) -> None:
+        world.expire_leases()
+        world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "thief", 60, 0)
+
+    if is_stolen:
+        world.before_commit = steal
+    runtime = replace(world.runtime(Process()), audit=audit)
+    maintain(TABLE, Request("run-1", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
+    assert audit.settled == (0 if is_stolen else 1)
 
 
 def test_lease_of_another_run_is_waited_for_then_left() -> None:

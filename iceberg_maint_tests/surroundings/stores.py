@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from iceberg_maint_tests.support.servers.programs import free_port, process
 
@@ -21,18 +22,21 @@ KEY_ID, SECRET = "surroundings-key", "surroundings-secret"
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
 S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
 WAIT_SECONDS = 60.0
+CACHE = Path(".cache")
+"""Folder of the programs and jars that a store needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
     """A store that runs. `properties` are those of the catalog for both Spark and PyIceberg, `secrets` the
-    environment that they refer to."""
+    environment that they refer to. `buckets` is the folder of a store that keeps its objects as files."""
 
     name: str
     warehouse: str
     endpoint: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
+    buckets: Path | None = None
 
     @property
     def is_s3(self) -> bool:
@@ -41,6 +45,18 @@ class Store:
     def resolved(self) -> dict[str, str]:
         """The properties with the values of their references."""
         return {k: self.secrets.get(_variable(v), v) for k, v in self.properties.items()}
+
+    def properties_yaml(self) -> str:
+        """The properties as a mapping in a configuration file, in one line."""
+        return f"{{{', '.join(f'{key}: {value}' for key, value in self.yaml_values().items())}}}"
+
+    def yaml_values(self) -> dict[str, str]:
+        """The properties as values of a configuration file."""
+        return {key: value if _variable(value) else repr(value) for key, value in self.properties.items()}
+
+    def file(self, location: str) -> Path:
+        """The file with the content of this location, of a store that keeps its objects as files."""
+        return file_of(location, self.buckets)
 
     def client(self, **more: Any) -> Any:
         """boto3's client of the store."""
@@ -56,6 +72,15 @@ class Store:
             config=Config(s3={"addressing_style": "path"}),
             **more,
         )
+
+
+def file_of(location: str, buckets: Path | None) -> Path:
+    """The file of a location: of this machine, or of an object in a folder of buckets."""
+    if not location.startswith("s3://"):
+        return Path(unquote(urlsplit(location).path))
+    assert buckets is not None, location
+    # A key may have a character that divides addresses.
+    return buckets / location.removeprefix("s3://")
 
 
 def _variable(value: str) -> str:
@@ -81,15 +106,33 @@ def moto(folder: Path) -> Iterator[Store]:
 @contextmanager
 def versitygw(folder: Path, program: Path) -> Iterator[Store]:
     """versitygw in front of a folder. It checks signatures."""
-    port, root = free_port(), folder / "versitygw"
+    port, root = free_port(), buckets_of(folder)
     root.mkdir(parents=True)
     command = [str(program), "--access", KEY_ID, "--secret", SECRET, "--region", REGION]
     with process([*command, "--port", f"127.0.0.1:{port}", "posix", str(root)], folder / "versitygw.log"):
         wait_for(f"http://127.0.0.1:{port}/")
-        yield _s3("versitygw", port)
+        yield _s3("versitygw", port, root)
 
 
-def _s3(name: str, port: int) -> Store:
+def buckets_of(folder: Path) -> Path:
+    """Where versitygw keeps its buckets."""
+    return folder / "versitygw"
+
+
+@contextmanager
+def folder_or_s3(name: str, folder: Path, cache: Path) -> Iterator[Store]:
+    """A store that keeps its objects as files: with the name `local` a folder, with `s3` versitygw."""
+    if name == "local":
+        with local(folder) as store:
+            yield store
+        return
+    program = versitygw_program(cache)
+    assert program is not None, "versitygw needs Go"
+    with versitygw(folder, program) as store:
+        yield store
+
+
+def _s3(name: str, port: int, buckets: Path | None = None) -> Store:
     properties = {
         "io-impl": S3_FILE_IO,
         "s3.endpoint": f"http://127.0.0.1:{port}",
@@ -100,7 +143,7 @@ def _s3(name: str, port: int) -> Store:
         "s3.secret-access-key": "{env: SURROUNDINGS_SECRET}",
     }
     secrets = {"SURROUNDINGS_KEY_ID": KEY_ID, "SURROUNDINGS_SECRET": SECRET}
-    store = Store(name, f"s3://{BUCKET}/warehouse", f"http://127.0.0.1:{port}", properties, secrets)
+    store = Store(name, f"s3://{BUCKET}/warehouse", f"http://127.0.0.1:{port}", properties, secrets, buckets)
     store.client().create_bucket(Bucket=BUCKET)
     return store
 

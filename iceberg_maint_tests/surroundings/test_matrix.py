@@ -64,7 +64,7 @@ def test_configuration_refers_to_secrets_by_the_environment() -> None:
 def test_lock_has_the_jars_of_every_group_each_once(tmp_path: Path) -> None:
     lock = Parts(tmp_path)._lock
     names = [jar.file_name for group in lock.values() for jar in parse_jars(group)]
-    assert list(lock) == ["s3", "hive", "nessie"]
+    assert list(lock) == ["hive", "nessie"]
     assert len(names) == len(set(names))
 
 

@@ -237,6 +237,17 @@ def all_lines(error: BaseException) -> str:
     return f"{name.rpartition('.')[2]}: {' '.join(message.split())[:500]}".rstrip(": .")
 
 
+def first_cause(error: BaseException) -> str:
+    """The innermost cause that has a message, on one line of at most 500 characters. The message of an exception of a
+    Python worker is a traceback, of which this is the last line."""
+    for name, message in reversed(causes(error)):
+        if lines := message.strip().splitlines():
+            is_traceback = name.endswith(".PythonException")
+            text = lines[-1] if is_traceback else f"{name.rpartition('.')[2]}: {' '.join(message.split())}"
+            return text[:500].rstrip(": .")
+    return all_lines(error)
+
+
 def one_line(error: BaseException) -> str:
     """The innermost cause as one line: its class and the first line of its message."""
     chain = causes(error)

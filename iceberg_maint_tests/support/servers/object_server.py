@@ -22,7 +22,7 @@ class Bucket:
     """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
-    delete) are denied."""
+    delete) are denied. Unless it `is_conditional`, it knows no conditional writes."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -33,6 +33,7 @@ class Bucket:
     stubborn: frozenset[str] = frozenset()
     bulk_requests: int = 0
     denied: frozenset[str] = frozenset()
+    is_conditional: bool = True
 
 
 @contextmanager
@@ -134,6 +135,12 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.store.objects[key] = (copied[0], time.time())
             self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
+            return
+        if self.headers.get("If-None-Match") == "*" and not self.store.is_conditional:
+            self._answer(501, "<Error><Code>NotImplemented</Code></Error>")
+            return
+        if self.headers.get("If-None-Match") == "*" and key in self.store.objects:
+            self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
         if "uploadId" in query:
             self.store.uploads[query["uploadId"]][int(query["partNumber"])] = content
