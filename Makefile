@@ -194,12 +194,16 @@ test-alerts: setup  ## every kind of alert through a real Alertmanager, sent onc
 	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
 
 .PHONY: demo-cluster
-demo-cluster: setup  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
+demo-cluster: setup $(CLASSES)  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
 	$(PY) -m iceberg_maint_tests.cluster --cache $(CACHE)
 
 DEPLOY := $(CACHE)/deploy
 # A copy of Dagster's Helm chart, which is in no package registry.
 CHART  :=
+
+.PHONY: test-cluster
+test-cluster: setup $(CLASSES)  ## drivers killed and a worker decommissioned on a Spark cluster, packages by archive, event logs
+	$(PY) -m iceberg_maint_tests.cluster.trials --cache $(CACHE)
 
 .PHONY: test-deploy
 test-deploy: setup $(DEPLOY)/.complete  ## the files under deploy/ against their schemas (CHART=folder of Dagster's chart)

@@ -60,6 +60,7 @@ CODES: dict[str, str] = {
     "ICM-162": "a table that is maintained under another name",
     "ICM-163": "a Hive Metastore that lacks a call of the clients",
     "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
+    "ICM-165": "the settings of Spark declare less memory than the equality deletes of a plan need",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
 }

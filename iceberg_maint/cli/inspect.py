@@ -151,8 +151,10 @@ def plan(
     """
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
+    from iceberg_maint.report.spark_memory import draw_spark_memory, spark_memory_document
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
+    from iceberg_maint.runner.spark_memory import memory_of_plans, shortage
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -176,13 +178,24 @@ def plan(
     ]
 
     measured = assessment.measured
+    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, runtime)
+    warning = shortage(str(table), needed, runtime)
+    settings = () if needed is None or runtime.spark.memory is None else needed.settings(runtime.spark.memory)
     document = {
         "table": str(table),
         "executes": not advised,
         **totals_document(*totals_of(measured, plans)),
+        "spark_memory": spark_memory_document(needed, settings),
         "operations": [plan_document(*part) for part in parts],
     }
-    session.emit(document, lambda console: draw_plans(console, str(table), measured, parts, advised=advised))
+
+    def draw(console: Any) -> None:
+        draw_plans(console, str(table), measured, parts, advised=advised)
+        draw_spark_memory(console, needed, settings)
+
+    session.emit(document, draw)
+    if warning is not None:
+        session.say(str(warning))
     return 0
 
 

@@ -51,6 +51,7 @@ from iceberg_maint.runner.select_batches import (
     select_batches,
     with_smaller_batches,
 )
+from iceberg_maint.runner.spark_memory import warn_of_memory
 
 __all__ = [
     "BatchEnded",
@@ -254,6 +255,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
         run.enter("planning")
         batches = select_batches(assessment, run, lease)
+        warn_of_memory(str(assessment.state.table), batches, assessment.policy, run.runtime)
         begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:

@@ -11,6 +11,7 @@ from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.audit import NO_AUDIT, Audit
@@ -79,12 +80,14 @@ def no_secrets(error: Exception) -> Exception:
 @dataclass(frozen=True, slots=True)
 class SparkAccess:
     """The Spark of this process: its session, the settings for a session that another program builds,
-    the engine on a given session, and the verifier of commits. Nothing starts before a call."""
+    the engine on a given session, and the verifier of commits. Nothing starts before a call. `memory` is what the
+    settings declare, None if they are another program's."""
 
     session: SessionFactory = no_spark
     conf: Callable[[], Mapping[str, str]] = no_spark
     engine_of: Callable[[SessionFactory], Engine] = no_spark
     verifier: Callable[[], Verifier] = no_spark
+    memory: DeclaredMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ class Runtime:
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""
-        return replace(self, engine=LazyEngine(lambda: self.spark.engine_of(session)))
+        engine = LazyEngine(lambda: self.spark.engine_of(session))
+        return replace(self, engine=engine, spark=replace(self.spark, memory=None))
 
     def catalog_of(self, table: TableId) -> Catalog:
         """Returns the table's catalog. Raises UnknownTableError for one that the configuration lacks."""

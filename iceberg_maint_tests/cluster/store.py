@@ -1,4 +1,4 @@
-"""moto's S3, which names the process that writes a data file and can hold one write back."""
+"""moto's S3, which names the process that writes an object and can hold one write back."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ HOLD_SECONDS = 120.0
 
 @dataclass
 class Watch:
-    """The first write of a data file of `table`: the process that makes it. It ends after `release`."""
+    """The first write of an object whose path `matches`: the process that makes it. It ends after `release`."""
 
-    table: str
+    matches: Callable[[str], bool]
+    key: str = ""
     writer: Process | None = None
     caught: Event = field(default_factory=Event)
     release: Event = field(default_factory=Event)
@@ -41,29 +42,30 @@ class Store:
         self.writers: dict[str, list[Process]] = {}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = str(environ["PATH_INFO"])
-        if environ["REQUEST_METHOD"] == "PUT" and path.endswith(".parquet"):
-            self._data_file(path, int(environ["REMOTE_PORT"]))
+        if environ["REQUEST_METHOD"] == "PUT":
+            self._write(str(environ["PATH_INFO"]), int(environ["REMOTE_PORT"]))
         answer: Iterable[bytes] = self._app(environ, start_response)
         return answer
 
-    def _data_file(self, path: str, port: int) -> None:
-        table = path.partition("/data/")[0].rpartition("/")[2]
-        writer = owner_of_port(port)
+    def _write(self, path: str, port: int) -> None:
+        watch = self.watch
+        is_watched = watch is not None and not watch.caught.is_set() and watch.matches(path)
+        is_data = path.endswith(".parquet")
+        writer = owner_of_port(port) if is_data or is_watched else None
         with self._lock:
-            if writer is not None:
+            if writer is not None and is_data:
+                table = path.partition("/data/")[0].rpartition("/")[2]
                 self.writers.setdefault(table, []).append(writer)
-            watch = self.watch
-            if watch is None or watch.table != table or watch.caught.is_set() or writer is None:
+            if not is_watched or watch is None or watch.caught.is_set() or writer is None:
                 return
-            watch.writer = writer
+            watch.key, watch.writer = path.lstrip("/").removeprefix(f"{BUCKET}/"), writer
             watch.caught.set()
         watch.release.wait(HOLD_SECONDS)
 
     @contextmanager
-    def held(self, table: str) -> Iterator[Watch]:
-        """Holds back the first write of a data file of this table inside the block."""
-        watch = self.watch = Watch(table)
+    def held(self, matches: Callable[[str], bool]) -> Iterator[Watch]:
+        """Holds back the first write of a matching object inside the block."""
+        watch = self.watch = Watch(matches)
         try:
             yield watch
         finally:

@@ -71,6 +71,7 @@ MADE_REAL = {
     "ICM-162": "runner/test_other_name.py::test_second_name_of_a_maintained_table_is_refused",
     "ICM-163": "catalog/test_service_errors.py::test_metastore_that_lacks_a_call_is_refused_by_its_name",
     "ICM-164": "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
+    "ICM-165": "cli/test_inspect.py::test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts",
     "ICM-169": "security/test_read_restrictions.py::"
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",

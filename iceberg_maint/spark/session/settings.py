@@ -33,7 +33,6 @@ PINNED: Mapping[str, str] = {
     "spark.sql.iceberg.executor-cache.delete-files.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.eventLog.enabled": "false",
     "spark.redaction.regex": REDACTED_KEYS,
     "spark.sql.redaction.options.regex": REDACTED_KEYS,
 }
