@@ -91,6 +91,7 @@ def maintain(
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
     work, releases the lease, and raises the interrupt.
     """
+    runtime = runtime.of_one_run() if runtime.memory is None else runtime
     observed = observer is not None
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
@@ -145,7 +146,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             return finish_operation(assessment, decision, run)
         try:
             run.enter("settling earlier attempts")
-            settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+            settle_open_attempts(runtime.pin(table), runtime, lease)
             run.enter("measuring")
             assessment = _reassess(table, run, lease)
             decision = assessment.decision
@@ -153,7 +154,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             decision = replace(assessment.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # Our own commits may have settled attempts that were unknown before.
-                settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+                settle_open_attempts(runtime.pin(table), runtime, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
@@ -290,7 +291,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         after = before
         run.enter("measuring")
         if outcome.snapshot_after is not None:
-            state = run.runtime.catalog_of(assessment.state.table).pin(assessment.state.table)
+            state = run.runtime.pin(assessment.state.table)
             after = measure(state, assessment.policy, run.runtime).partitions
         run.observer(BatchEnded(outcome, _health_of(before, batch), _health_of(after, batch)))
         before = after

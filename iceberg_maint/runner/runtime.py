@@ -20,6 +20,7 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.table_memory import TableMemory
 
 SessionFactory = Callable[[], Any]
 """Returns the Spark session of this process. The first call starts it."""
@@ -89,7 +90,7 @@ class Runtime:
     `engine` creates the engine at its first call. `orphan_files` creates the orphan pass of a table.
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
     which the engine reads rows. `masked` and `redacted_error` remove
-    secrets from what is logged, raised and stored.
+    secrets from what is logged, raised and stored. `memory` is of the table of one run; None outside of runs.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -106,6 +107,18 @@ class Runtime:
     telemetry: Telemetry = NO_TELEMETRY
     audit: Audit = NO_AUDIT
     fleet_budget: FleetBudget | None = None
+    memory: TableMemory | None = None
+
+    def of_one_run(self) -> Runtime:
+        """Returns the runtime of a run on one table, with a memory of that table."""
+        return replace(self, memory=TableMemory())
+
+    def pin(self, table: TableId) -> TableState:
+        """Returns the current state of the table. Raises what the catalog raises."""
+        catalog = self.catalog_of(table)
+        if self.memory is None:
+            return catalog.pin(table)
+        return self.memory.pin(lambda known: catalog.pin(table, known))
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""
