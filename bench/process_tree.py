@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from time import process_time
 from typing import NamedTuple
@@ -34,17 +35,33 @@ NOTHING = Used(0.0, 0.0, 0.0)
 
 
 def used() -> Used:
-    """Returns what this process, its JVM and the workers have used so far, dead workers included. Other children
-    count as driver. Without /proc raises FileNotFoundError."""
-    jvm = workers = others = 0.0
-    for child in _children(os.getpid()):
-        if _name(child) != "java":
-            others += _tree(child)
-            continue
-        jvm += _seconds(child)[0]
-        # Waited for by the JVM: its launcher's helpers, and daemons that ended.
-        workers += _seconds(child)[1] + sum(map(_tree, _children(child)))
-    return Used(process_time() + others, jvm, workers)
+    """Returns what this process, its JVM and the workers have used so far, dead workers included. Without /proc
+    raises FileNotFoundError."""
+    jvm = workers = 0.0
+    for pid in _jvms():
+        own, waited = _seconds(pid)
+        jvm += own
+        # Waited for by the JVM: daemons that ended. A daemon has waited for its workers.
+        workers += waited + sum(map(_tree, _daemons(pid)))
+    return Used(process_time(), jvm, workers)
+
+
+_known: dict[int, list[int]] = {}
+
+
+def _jvms() -> list[int]:
+    return _once(os.getpid(), lambda pid: [c for c in _children(pid) if _name(c) == "java"])
+
+
+def _daemons(jvm: int) -> list[int]:
+    return _once(jvm, lambda pid: [c for c in _children(pid) if "python" in _name(c)])
+
+
+def _once(pid: int, look: Callable[[int], list[int]]) -> list[int]:
+    """The children that `look` finds. It has hundreds of threads to look at, so it is not called again."""
+    if not _known.get(pid):
+        _known[pid] = look(pid)
+    return _known[pid]
 
 
 def _tree(pid: int) -> float:

@@ -226,9 +226,8 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
     measured = runtime.ledger.health(result.table)
     unknown = 0
     if measured is not None:
-        unknown = sum(
-            runtime.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
-        )
+        histories = runtime.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
+        unknown = sum(history.unknown_commits for history in histories.values())
     if unknown or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
             f"{result.table}: ICM-121 {CODES['ICM-121']}; none of its files is deleted. "

@@ -315,7 +315,7 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
     """
     running = {
         stored.plan_id: stored.batch.snapshot_id
-        for operation in DATA_OPERATIONS
+        for operation in sorted(runtime.ledger.open_operations(state.uuid).intersection(DATA_OPERATIONS))
         for stored in runtime.ledger.open_batches(state.uuid, operation)
         if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }

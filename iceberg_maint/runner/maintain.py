@@ -214,9 +214,7 @@ def _has_work(assessment: Assessment, run: Run, outlook: Outlook) -> bool:
         return True
     if _is_halted(assessment.decision):
         return False
-    return outlook.has_unsettled_work() or bool(
-        run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
-    )
+    return outlook.has_unsettled_work() or outlook.has_open_batches(run.operation)
 
 
 def _is_halted(decision: Decision) -> bool:

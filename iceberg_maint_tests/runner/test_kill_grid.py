@@ -33,6 +33,7 @@ HARMLESS = {
     "now_ms",
     "open_attempts",
     "open_batches",
+    "open_operations",
     "pause_note",
     "put_health",
     "readers",
