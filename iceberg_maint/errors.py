@@ -56,6 +56,7 @@ CODES: dict[str, str] = {
     "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
+    "ICM-171": "the table used up its time",
 }
 
 EXIT_DONE = 0

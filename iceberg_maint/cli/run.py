@@ -25,6 +25,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
+from iceberg_maint.runner.deadline import TableTimeout
 from iceberg_maint.runner.fleet_pass import in_budget_order
 from iceberg_maint.runner.maintain import (
     BatchEnded,
@@ -70,8 +71,12 @@ class _Result:
 
     def terminate(self, signal: str) -> None:
         """Adds the work up to the signal that terminated the run."""
+        self.interrupt(None, f"terminated by {signal}", "run again.")
+
+    def interrupt(self, code: str | None, message: str, fix: str) -> None:
+        """Adds the work up to an interrupt of the table's maintenance."""
         self.codes.add(EXIT_FAILED)
-        self.error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
+        self.error = {"code": code, "message": message, "fix": fix}
         if self.planned is None:
             return
         before = self.planned.plan.snapshot_id
@@ -200,6 +205,9 @@ def _maintain_one(
     try:
         maintain(table, request, runtime, observe)
         _add_exit_codes(runtime, result, session)
+    except TableTimeout as timeout:
+        session.say(str(timeout))
+        result.interrupt(timeout.error.code, timeout.error.message, timeout.error.fix)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}

@@ -24,6 +24,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Assessment, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
+from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.fleet_pass import fleet_stop
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
@@ -89,9 +90,29 @@ def maintain(
 
     Every committed batch is persisted and reported to the observer before the next one starts.
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
-    work, releases the lease, and raises the interrupt.
+    work, releases the lease, and raises the interrupt. Raises TableTimeout in the same way after the policy's
+    `table_timeout_seconds`; the batch that it interrupts counts as failed.
     """
     runtime = runtime.of_one_run() if runtime.memory is None else runtime
+    seconds = runtime.policy_for(table, _stored_properties(table, runtime)).table_timeout_seconds
+    try:
+        with table_deadline(str(table), seconds, runtime.engine.cancel):
+            return _maintain(table, request, runtime, observer)
+    except TableTimeout:
+        # The interrupted call may have left half an answer of the JVM, which the next table must not read.
+        runtime.engine.abandon_calls()
+        raise
+
+
+def _stored_properties(table: TableId, runtime: Runtime) -> Mapping[str, str]:
+    """The table's own settings, as last measured: the catalog may be what does not answer."""
+    stored = runtime.ledger.measurements((table,))
+    return stored[0].maintenance_properties if stored else {}
+
+
+def _maintain(
+    table: TableId, request: Request, runtime: Runtime, observer: Observer | None
+) -> tuple[OperationOutcome, ...]:
     observed = observer is not None
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
@@ -177,6 +198,8 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     done = {p for o in run.outcomes if o.outcome in completed for p in o.partitions}
     total = done | {p.partition for p in decision.due()}
     # Signals and Dagster's interrupts are no Exception.
+    if isinstance(why, TableTimeout):
+        return str(why)
     end = f"ended by {type(why).__name__}" if isinstance(why, Exception) else "stopped in order"
     if not total:
         return end

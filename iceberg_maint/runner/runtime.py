@@ -51,6 +51,11 @@ class LazyEngine:
         if self._engine is not None:
             self._engine.cancel()
 
+    def abandon_calls(self) -> None:
+        """Forgets the interrupted calls of this thread to the engine, if there is one."""
+        if self._engine is not None:
+            self._engine.abandon_calls()
+
 
 def no_spark(*_arguments: object) -> Any:
     """Stands in where a process has no Spark. Raises RuntimeError."""

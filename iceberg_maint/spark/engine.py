@@ -248,6 +248,12 @@ class SparkEngine:
             backoff=self._backoff,
         )
 
+    def abandon_calls(self) -> None:
+        """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""
+        self._batch_files.clear()
+        if self._bridge is not None:
+            self._bridge.abandon_calls()
+
     def cancel(self) -> None:
         """Cancels the running jobs. Safe in a signal handler."""
         if self._bridge is not None:

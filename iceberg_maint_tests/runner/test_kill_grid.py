@@ -29,6 +29,7 @@ HARMLESS = {
     "has_unrecorded_runs",
     "history",
     "holds",
+    "measurements",
     "memory_uses",
     "now_ms",
     "open_attempts",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from py4j.clientserver import JavaClient
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -82,6 +83,14 @@ class Bridge:
         Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes.
         """
         self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
+
+    def abandon_calls(self) -> None:
+        """Closes the connection of this thread. An interrupted call leaves its answer in the connection, and the next
+        call would take that for its own."""
+        client = self.gateway._gateway_client
+        # Without pinned threads a connection is taken out of the pool for its call, and an interrupt drops it.
+        if isinstance(client, JavaClient) and (connection := client.get_thread_connection()) is not None:
+            connection.close()
 
     def once(self, make: Callable[[Bridge], T]) -> T:
         """The object that `make` builds for this bridge. The first call builds it; later calls return the same."""
