@@ -35,7 +35,15 @@ from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes, connection_lost, one_line
+from iceberg_maint.spark.jvm.bridge import (
+    JVM_ERRORS,
+    Bridge,
+    all_lines,
+    bridge_of,
+    causes,
+    connection_lost,
+    one_line,
+)
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
@@ -263,7 +271,7 @@ class SparkEngine:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
-                    bridge = Bridge(self._session())
+                    bridge = bridge_of(self._session())
                 self._versions = versions(bridge.spark)
                 self._bridge = bridge
             return self._bridge

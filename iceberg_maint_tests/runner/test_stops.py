@@ -248,7 +248,9 @@ def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed
     world = World("ab", replace(POLICY, table_timeout_seconds=1))
     before = signal.getsignal(signal.SIGALRM)
     world.before_write = lambda _batch: threading.Event().wait(60)
-    with pytest.raises(TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 1\. Fix: "):
+    with pytest.raises(
+        TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 1\. Fix: "
+    ):
         world.run()
     assert signal.getsignal(signal.SIGALRM) is before
     assert world.abandoned == 1

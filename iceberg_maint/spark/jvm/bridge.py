@@ -201,6 +201,19 @@ class Bridge:
         self.gateway._callback_server = None
 
 
+_shared: list[Bridge] = []
+"""The bridge that `bridge_of` returned last."""
+
+
+def bridge_of(spark: SparkSession) -> Bridge:
+    """Returns the bridge of a session, the same one for all engines of the process: what it has looked up and built in
+    the JVM serves the next table of a run, too."""
+    with _callback_lock:
+        if not (_shared and _shared[0].spark is spark):
+            _shared[:] = [Bridge(spark)]
+        return _shared[0]
+
+
 def sql_name(identifier: str) -> str:
     """`catalog.namespace.table` for Spark's parser: every part in backquotes, backquotes in it doubled."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
