@@ -6,7 +6,8 @@ import os
 import socket
 import traceback
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,7 @@ from iceberg_maint.runner.maintain import (
     Request,
     maintain,
 )
+from iceberg_maint.runner.prepare import PreparedTable
 
 if TYPE_CHECKING:
     from iceberg_maint.report.progress import RunProgress
@@ -157,18 +159,21 @@ def run(
 
     try:
         with terminated_by_signals(runtime.engine.cancel), RunProgress(session.logs()) as progress:
-            for table in chosen:
+            request = Request(
+                run_id,
+                frozenset(map(PartitionKey, partitions)) or None,
+                remaining,
+                force,
+                chosen_operations,
+                f"command line, {operator()}",
+            )
+            prepared = PreparedTable(chosen[0], request, runtime) if len(chosen) > 1 else None
+            for table, following in zip_longest(chosen, chosen[1:]):
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                request = Request(
-                    run_id,
-                    frozenset(map(PartitionKey, partitions)) or None,
-                    remaining,
-                    force,
-                    chosen_operations,
-                    f"command line, {operator()}",
-                )
-                _maintain_one(runtime, result, request, progress, session)
+                own = runtime if prepared is None else prepared.runtime()
+                prepared = None if following is None else PreparedTable(following, request, runtime)
+                _maintain_one(own, result, replace(request, max_batches=remaining), progress, session)
                 if remaining is not None:
                     remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))
     except (Terminated, KeyboardInterrupt) as why:

@@ -290,9 +290,7 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         operation,
         assessment.state,
         decision,
-        runtime.catalog_of(assessment.state.table).live_files(assessment.state, partitions)
-        if partitions
-        else (),
+        runtime.live_files(assessment.state, partitions) if partitions else (),
         assessment.policy,
         assessment.measured.target_file_size_bytes,
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
-from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.audit import NO_AUDIT, Audit
@@ -124,6 +124,13 @@ class Runtime:
         if self.memory is None:
             return catalog.pin(table)
         return self.memory.pin(lambda known: catalog.pin(table, known))
+
+    def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
+        """Returns the live files of these partitions. Raises what the catalog raises."""
+        catalog = self.catalog_of(state.table)
+        if self.memory is None:
+            return catalog.live_files(state, partitions)
+        return self.memory.live_files(state, partitions, lambda: catalog.live_files(state, partitions))
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""
