@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--parts", nargs="+", choices=WORKERS, default=list(WORKERS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
@@ -50,16 +50,40 @@ def _compare(tables: int, rounds: int, parts: list[str]) -> int:
     for _ in range(rounds):
         for part in parts:
             home = lake(tables)
-            results.setdefault(part, []).append(_run(part, home))
+            results.setdefault(part, []).append(_run(part, home, tables))
     missed = [f"{part}: {name}" for part, runs in results.items() for name in _report(part, tables, runs)]
     print(json.dumps({"tables": tables, "results": results, "missed": missed}))
     return int(bool(missed))
 
 
-def _run(part: str, home: Path) -> dict[str, Any]:
+def _run(part: str, home: Path, tables: int) -> dict[str, Any]:
     environ = {**os.environ, "ICEBERG_MAINT_CONFIG": str(home / "iceberg_maint.yaml")}
+    if part == "dagster":
+        (home / "dagster").mkdir()
+        template = PROJECT / "iceberg_maint" / "defs" / "dagster.yaml"
+        shutil.copy(template, home / "dagster" / "dagster.yaml")
+        names = [["lake", "db", f"t{n:04d}"] for n in range(tables)]
+        (home / "tables.json").write_text(json.dumps({"version": 1, "tables": names}), "utf-8")
+        environ |= {
+            "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
+            "DAGSTER_HOME": str(home / "dagster"),
+        }
+        _worker("request", environ)
+    return _worker(part, environ)
+
+
+def _worker(part: str, environ: dict[str, str]) -> dict[str, Any]:
     command = [sys.executable, "-m", "bench.small_tables", "--worker", part]
-    run = subprocess.run(command, cwd=PROJECT, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    run = subprocess.run(
+        command,
+        cwd=PROJECT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        raise SystemExit(run.stderr[-4000:])
     result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
     return result
 
@@ -170,8 +194,10 @@ def _cli() -> dict[str, Any]:
         program.main(["run", "--json"], obj=session, standalone_mode=False)
     phases.end()
     document = json.loads(out.getvalue())
-    done = [t for t in document["tables"] if any(o["outcome"] == "IMPROVED" for o in t["operations"])]
-    return _result(phases, began, len(done))
+    rewrites = [
+        o for t in document["tables"] for o in t["operations"] if o["operation"] == "rewrite_data_files"
+    ]
+    return _result(phases, began, sum(o["outcome"] == "IMPROVED" for o in rewrites))
 
 
 def _result(phases: Phases, began: float, maintained: int) -> dict[str, Any]:
@@ -185,7 +211,60 @@ def _result(phases: Phases, began: float, maintained: int) -> dict[str, Any]:
     }
 
 
-WORKERS = {"cli": _cli}
+def _dagster() -> dict[str, Any]:
+    """One run for the data of all tables, as a run's process executes it."""
+    from iceberg_maint import wiring
+
+    phases, build = Phases(), wiring.build
+    wiring.build = lambda config: noted(build(config), phases)
+    began = time.monotonic()
+    phases.begin()
+    import dagster as dg
+    from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
+    from dagster._grpc.impl import core_execute_run
+
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.defs.translator import IcebergTranslator
+
+    home = Path(os.environ["ICEBERG_MAINT_CONFIG"]).parent
+    listed = json.loads((home / "tables.json").read_text("utf-8"))["tables"]
+    keys = frozenset(IcebergTranslator().get_asset_key(TableId(t[0], (t[1],), t[2])) for t in listed)
+    repository = ReconstructableRepository.for_module("iceberg_maint.definitions", "defs")
+    job = ReconstructableJob(repository, "__ASSET_JOB", asset_selection=keys)
+    with dg.DagsterInstance.get() as instance:
+        [run] = instance.get_runs(dg.RunsFilter(tags={"iceberg_maint/shared_run": "true"}))
+        for _ in core_execute_run(job, run, instance, inject_env_vars=False):
+            pass
+        phases.end()
+        ended = instance.get_run_by_id(run.run_id)
+        assert ended is not None
+        assert ended.status is dg.DagsterRunStatus.SUCCESS, ended.status
+        kinds = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
+    done = {e.dagster_event.asset_key for e in kinds if e.dagster_event is not None}
+    return {**_result(phases, began, len(done)), "materializations": len(kinds)}
+
+
+def _request() -> dict[str, Any]:
+    """Observes all tables, and makes the run that `_dagster` executes: the start of a run is not measured twice."""
+    import dagster as dg
+
+    from iceberg_maint.definitions import defs
+
+    repository = defs.get_repository_def()
+    with dg.DagsterInstance.get() as instance:
+        job = repository.get_job("observe_iceberg")
+        assert job.execute_in_process(instance=instance).success
+        sensor = repository.get_sensor_def("maintenance_0")
+        context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=sensor.name)
+        requests = sensor.evaluate_tick(context).run_requests or ()
+        keys = frozenset(key for request in requests for key in request.asset_selection or ())
+        job = repository.get_job("__ASSET_JOB").get_subset(asset_selection=keys)
+        instance.create_run_for_job(job, asset_selection=keys, tags=requests[0].tags)
+    return {"requests": len(requests)}
+
+
+WORKERS = {"cli": _cli, "dagster": _dagster, "request": _request}
+PARTS = ("cli", "dagster")
 
 if __name__ == "__main__":
     sys.exit(main())

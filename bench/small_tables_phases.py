@@ -15,7 +15,6 @@ from iceberg_maint.runner.runtime import LazyEngine, Runtime
 
 _PHASE_OF_CALL = {
     "pin": "pin",
-    "pin_again": "pin",
     "pointers": "pin",
     "measure": "measure",
     "live_files": "plan",
@@ -109,8 +108,12 @@ class _NotedCatalogs(Mapping[str, Any]):
 
 def noted(runtime: Runtime, phases: Phases) -> Runtime:
     """Returns the runtime with ports that note their calls."""
+    engine_of = runtime.spark.engine_of
     return replace(
         runtime,
+        spark=replace(
+            runtime.spark, engine_of=lambda session: _Noted(engine_of(session), phases, _PHASE_OF_CALL.get)
+        ),
         ledger=_Noted(runtime.ledger, phases, lambda _name: "ledger"),
         catalogs=_NotedCatalogs(runtime.catalogs, phases),
         engine=LazyEngine(lambda: _Noted(runtime.engine(), phases, _PHASE_OF_CALL.get)),
