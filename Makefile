@@ -262,6 +262,10 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 bench-fleet: setup  ## a fleet of 1,000 small tables and one of many files: cold, unchanged, after commits; fails over target
 	$(PY) -m bench.fleet
 
+.PHONY: bench-small-tables
+bench-small-tables: setup  ## 200 small tables in need of work in one run, on the command line and in Dagster; fails over target
+	$(PY) -m bench.small_tables
+
 .PHONY: bench-priorities
 bench-priorities: setup  ## the order of maintenance at equal budget against AutoComp's and Amoro's scoring; fails below target
 	$(PY) -m bench.priorities

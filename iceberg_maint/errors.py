@@ -63,6 +63,7 @@ CODES: dict[str, str] = {
     "ICM-165": "the settings of Spark declare less memory than the equality deletes of a plan need",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
+    "ICM-171": "the table used up its time",
 }
 
 EXIT_DONE = 0

@@ -179,6 +179,10 @@ class Engine(Protocol):
         """Returns the progress of the current batch. Called from another thread."""
         ...
 
+    def abandon_calls(self) -> None:
+        """Forgets the calls of this thread that an interrupt has ended. Their answers must not reach a later call."""
+        ...
+
     def cancel(self) -> None:
         """Stops running jobs of this engine, from another thread or a signal handler."""
         ...

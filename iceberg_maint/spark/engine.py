@@ -40,6 +40,7 @@ from iceberg_maint.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
     all_lines,
+    bridge_of,
     causes,
     connection_lost,
     first_cause,
@@ -259,6 +260,12 @@ class SparkEngine:
             backoff=self._backoff,
         )
 
+    def abandon_calls(self) -> None:
+        """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""
+        self._batch_files.clear()
+        if self._bridge is not None:
+            self._bridge.abandon_calls()
+
     def cancel(self) -> None:
         """Cancels the running jobs. Safe in a signal handler."""
         if self._bridge is not None:
@@ -268,7 +275,7 @@ class SparkEngine:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
-                    bridge = Bridge(self._session())
+                    bridge = bridge_of(self._session())
                 if self._take_calls is not None:
                     bridge.take_calls = self._take_calls
                 self._versions = versions(bridge.spark)

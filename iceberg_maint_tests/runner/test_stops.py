@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
 from iceberg_maint.ports.audit import NoAudit
 from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.lease import leased
 from iceberg_maint.runner.maintain import maintain
 from iceberg_maint.runner.request import Request
@@ -270,3 +273,42 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
         ),
     ):
         raise KeyboardInterrupt
+
+
+def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed() -> None:
+    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    before = signal.getsignal(signal.SIGALRM)
+    world.before_write = lambda _batch: threading.Event().wait(60)
+    with pytest.raises(
+        TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 1\. Fix: "
+    ):
+        world.run()
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert world.abandoned == 1
+    assert (world.history("p=a").ineffective, world.history("p=b").ineffective) == (1, 0)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.outcome.reason is Reason.TERMINATED
+    assert record.outcome.message.startswith("ICM-171 ")
+    world.before_write = lambda _batch: None
+    assert [b.partitions for b in world.run().batches] == [("p=b",)]
+
+
+def test_time_that_is_not_used_up_interrupts_nothing() -> None:
+    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_work_off_the_main_thread_is_cancelled_after_its_time() -> None:
+    """Only the main thread can be interrupted."""
+    cancelled = threading.Event()
+    seen: list[bool] = []
+
+    def body() -> None:
+        with table_deadline("lake.db.t", 1, cancelled.set):
+            seen.append(cancelled.wait(60))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert seen == [True]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from py4j.clientserver import JavaClient
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -83,6 +84,14 @@ class Bridge:
         Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes.
         """
         self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
+
+    def abandon_calls(self) -> None:
+        """Closes the connection of this thread. An interrupted call leaves its answer in the connection, and the next
+        call would take that for its own."""
+        client = self.gateway._gateway_client
+        # Without pinned threads a connection is taken out of the pool for its call, and an interrupt drops it.
+        if isinstance(client, JavaClient) and (connection := client.get_thread_connection()) is not None:
+            connection.close()
 
     def once(self, make: Callable[[Bridge], T]) -> T:
         """The object that `make` builds for this bridge. The first call builds it; later calls return the same."""
@@ -192,6 +201,19 @@ class Bridge:
                     connection.socket.shutdown(socket.SHUT_RDWR)
         self.gateway.shutdown_callback_server()
         self.gateway._callback_server = None
+
+
+_shared: list[Bridge] = []
+"""The bridge that `bridge_of` returned last."""
+
+
+def bridge_of(spark: SparkSession) -> Bridge:
+    """Returns the bridge of a session, the same one for all engines of the process: what it has looked up and built in
+    the JVM serves the next table of a run, too."""
+    with _callback_lock:
+        if not (_shared and _shared[0].spark is spark):
+            _shared[:] = [Bridge(spark)]
+        return _shared[0]
 
 
 def sql_name(identifier: str) -> str:
