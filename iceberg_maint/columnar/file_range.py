@@ -83,5 +83,9 @@ class _Stream(io.RawIOBase):
 def arrow_file(data: Any) -> pa.NativeFile:
     """Returns Arrow's file of a FileRange or of a buffer."""
     if isinstance(data, FileRange):
-        return pa.PythonFile(_Stream(data), mode="r") if data.contents is None else pa.BufferReader(data.contents)
+        return (
+            pa.PythonFile(_Stream(data), mode="r")
+            if data.contents is None
+            else pa.BufferReader(data.contents)
+        )
     return pa.BufferReader(data)

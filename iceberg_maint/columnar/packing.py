@@ -29,7 +29,8 @@ _DATA = re.compile(
     rb"\x15\x00" + _SIZES + _CHECKSUM + rb"\x1c|\x2c)\x15" + _VARINT + rb"(\x15.\x15.\x15.)", re.DOTALL
 )
 _DICTIONARY = re.compile(
-    rb"\x15\x04" + _SIZES + _CHECKSUM + rb"\x3c|\x4c)\x15" + _VARINT + rb"(\x15.)[\x11\x12]?\x00\x00", re.DOTALL
+    rb"\x15\x04" + _SIZES + _CHECKSUM + rb"\x3c|\x4c)\x15" + _VARINT + rb"(\x15.)[\x11\x12]?\x00\x00",
+    re.DOTALL,
 )
 """Headers of pages in Thrift's compact protocol: type, sizes, checksum, number of values, encodings. The statistics of
 a data page follow."""
@@ -92,7 +93,9 @@ class _Packing:
             self._add(file)
         contents = self._decompressed()
         pieces: list[Any] = [MAGIC]
-        for header, start, size in zip(self._headers, accumulate(self._sizes, initial=0), self._sizes, strict=False):
+        for header, start, size in zip(
+            self._headers, accumulate(self._sizes, initial=0), self._sizes, strict=False
+        ):
             pieces += (header, contents[start : start + size])
         footer = self._footer()
         pieces += (footer, len(footer).to_bytes(4, "little"), MAGIC)
@@ -121,7 +124,14 @@ class _Packing:
             self._has_dictionary.append(has_dictionary)
 
     def _page(
-        self, contents: bytes, form: re.Pattern[bytes], kind: bytes, field: bytes, start: int, end: int, rows: int | None
+        self,
+        contents: bytes,
+        form: re.Pattern[bytes],
+        kind: bytes,
+        field: bytes,
+        start: int,
+        end: int,
+        rows: int | None,
     ) -> None:
         found = form.match(contents, start, end)
         if found is None:
@@ -175,7 +185,8 @@ class _Packing:
                 page += 1
                 size = _zigzag(position - start)
                 pieces.append(
-                    b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b%b\x00\x00" % (head, number, size, size, _zigzag(data), more)
+                    b"\x26\x00\x1c%b\x16%b\x16%b\x16%b\x26%b%b\x00\x00"
+                    % (head, number, size, size, _zigzag(data), more)
                 )
             pieces += (b"\x16", _zigzag(position - start_of_group), b"\x16", number, b"\x00")
         # Fields count from the one before: field 5 after field 4 is written as field 1.
@@ -200,34 +211,31 @@ def _list(count: int) -> bytes:
     return bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count)
 
 
-_numbers: dict[bytes, int] = {}
-_MOST_NUMBERS = 100_000
-
-
 def _number(raw: bytes) -> int:
     """The integer that a varint has in zigzag form."""
-    found = _numbers.get(raw)
-    if found is None:
+    if len(raw) == 2:
+        value = raw[0] & 127 | raw[1] << 7
+    elif len(raw) == 5:
+        value = (
+            raw[0] & 127 | (raw[1] & 127) << 7 | (raw[2] & 127) << 14 | (raw[3] & 127) << 21 | raw[4] << 28
+        )
+    else:
         value = 0
         for byte in reversed(raw):
             value = value << 7 | byte & 127
-        found = (value >> 1) ^ -(value & 1)
-        if len(_numbers) < _MOST_NUMBERS and len(raw) < 4:
-            _numbers[raw] = found
-    return found
+    return (value >> 1) ^ -(value & 1)
 
 
 def _zigzag(value: int) -> bytes:
-    return _varint(value << 1)
+    value <<= 1
+    if 1 << 14 <= value < 1 << 21:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    return _varint(value)
 
 
 def _varint(value: int) -> bytes:
     if value < 1 << 7:
         return bytes((value,))
-    if value < 1 << 14:
-        return bytes((value & 127 | 128, value >> 7))
-    if value < 1 << 21:
-        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
     return bytes((value & 127 | 128,)) + _varint(value >> 7)
 
 

@@ -179,7 +179,7 @@ class _Splice:
         for index, size in enumerate(sizes):
             if not size:
                 continue
-            if taken >= share:
+            if taken >= share or (not self._holds and taken + size > limit):
                 groups.append([])
                 taken = 0
             groups[-1].append(index)

@@ -5,7 +5,7 @@ A copied page keeps the entry of its column index. Readers skip pages by these e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
