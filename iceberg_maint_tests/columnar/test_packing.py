@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.packing import SmallFile, packed
+from iceberg_maint.columnar.packing import _DATA, SmallFile, packed
 from iceberg_maint.columnar.parquet_metadata import ParquetBytes
 
 SCHEMA = pa.schema(
@@ -91,8 +91,17 @@ def flip(contents: bytearray, frame: int) -> None:
     contents[frame + 40] ^= 1
 
 
-def state_another_size(contents: bytearray, frame: int) -> None:
-    contents[frame + 5] ^= 1
+def headers_changed(edits: dict[int, tuple[int, int]], **options: Any) -> bytes:
+    """A file with changes in the headers of its pages: by column, the group of the pattern and the number to add to its
+    first byte."""
+    contents = bytearray(written(rows(0, 500), use_dictionary=False, **options))
+    file = ParquetBytes.of(bytes(contents))
+    for column, (group, change) in edits.items():
+        [page] = file.chunk(0, column).pages()
+        found = _DATA.match(contents, page.offset)
+        assert found is not None
+        contents[found.start(group)] += change
+    return bytes(contents)
 
 
 NESTED = pa.table({"list": pa.array([[1, 2], None])})
@@ -112,7 +121,9 @@ NOT_PACKED: dict[str, bytes] = {
     "another field id": written(OTHER_ID),
     "another Arrow schema": written(rows(0, 10), store_schema=True),
     "a page with a wrong checksum": changed_page(flip, compression_level=1),
-    "a frame that states another size": changed_page(state_another_size, write_page_checksum=False),
+    # Together, the pages have the stated size.
+    "frames that state other sizes": headers_changed({0: (1, 2), 5: (1, -2)}, write_page_checksum=False),
+    "a page with another number of values": headers_changed({0: (4, 2)}),
 }
 
 

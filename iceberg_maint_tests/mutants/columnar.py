@@ -87,7 +87,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if rows >= pages * min_rows_per_page else', 'return "" if rows >= 0 else', RULE),
-    Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], source.pages_bytes):", "if False:", (SPLICE,)),
+    Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
 )
 # fmt: on
