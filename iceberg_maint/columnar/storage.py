@@ -54,8 +54,10 @@ class Storage:
     def read(self, location: str) -> pa.Buffer:
         """Returns the contents of a file, read once. Raises MissingFileError."""
         with _existing(location):
-            if (path := local_path(location)) is not None:
-                return pa.py_buffer(path.read_bytes())
+            if (name := _local_name(location)) is not None:
+                # Of a tiny file, a `Path` and a buffered stream take half of the time.
+                with open(name, "rb", buffering=0) as local:  # noqa: PTH123
+                    return pa.py_buffer(local.read())
             system, key = self._place(location)
             with system.open_input_file(key) as stream:
                 return read_whole(stream, location)
@@ -125,6 +127,11 @@ def _client(bucket: str, properties: tuple[tuple[str, str], ...]) -> fs.S3FileSy
 def local_path(location: str) -> Path | None:
     """Returns the path of a location on a file system of this machine, None for a location elsewhere. A percent sign
     is part of the name, as in Hadoop's paths."""
+    name = _local_name(location)
+    return None if name is None else Path(name)
+
+
+def _local_name(location: str) -> str | None:
     if location.startswith("file:"):
-        return Path("/" + location.removeprefix("file:").lstrip("/"))
-    return Path(location) if location.startswith(os.sep) else None
+        return "/" + location.removeprefix("file:").lstrip("/")
+    return location if location.startswith(os.sep) else None
