@@ -130,5 +130,5 @@ MUTANTS = (
     Mutant("files of a lost expiry may go", "runner/release.py", "    if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
     Mutant("files of an unsettled expiry may go", "runner/release.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),
     Mutant("pages that repeat are listed twice", "catalog/s3_store.py", "if first in self._begun:", "if False:", (UNRELIABLE,)),
-    Mutant("a refused continuation ends the listing", "catalog/s3_store.py", 'if "ContinuationToken" not in query or status', 'if True or status', (UNRELIABLE,)),
+    Mutant("a refused continuation ends the listing", "catalog/s3_store.py", 'if "ContinuationToken" not in query or status', "if True or status", (UNRELIABLE,)),
 )  # fmt: skip
