@@ -89,5 +89,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("small pages are spliced", RULES, 'return "" if rows >= pages * min_rows_per_page else', 'return "" if rows >= 0 else', RULE),
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
+    Mutant("an answer that is too short is the file", "whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
 )
 # fmt: on

@@ -45,14 +45,13 @@ CALLS: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class Source:
     """A source of credentials: properties of the catalog, variables of the environment, in which `{url}` is the store's
-    address and `{folder}` a folder. `strategy`: which one writes the first table. `words`: calls that do not end with ok."""
+    address and `{folder}` a folder. `words`: calls that do not end with ok."""
 
     key_id: str
     token: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    strategy: str = "columnar"
     words: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -103,7 +102,7 @@ SOURCES: Mapping[str, Source] = {
             "client.assume-role.region": REGION,
         },
         {**_BASE, **_STS},
-        strategy="native",
+        words={"columnar": "ok, written by native"},
     ),
 }
 
