@@ -10,13 +10,19 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from pyiceberg.catalog import _ENV_CONFIG
-from pyiceberg.catalog.rest import Endpoints, RestCatalog
+from pyiceberg.catalog.rest import PAGE_SIZE, Endpoints, ListNamespaceResponse, RestCatalog
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.catalog.rest.response import _handle_non_200_response
-from pyiceberg.exceptions import AuthorizationExpiredError, NoSuchTableError, UnauthorizedError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.typedef import Identifier
 from pyiceberg.utils.config import merge_config
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter
@@ -24,6 +30,8 @@ from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import HTTPError
 
 from iceberg_maint.catalog.call_budget import CallBudget
+
+T = TypeVar("T")
 
 WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0)
 """The waits before the second request and those after it."""
@@ -107,11 +115,37 @@ class PatientRestCatalog(RestCatalog):
     def location_of(self, identifier: tuple[str, ...]) -> str:
         """Returns the metadata location of a table, without its metadata. A server that gave an ETag with the last
         answer is asked whether that has changed (REST specification: loadTable). Raises what `load_table` raises."""
+        return self._with_token(lambda: self._location_of(identifier))
+
+    def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
+        """Returns the namespaces below one, or the outermost. PyIceberg encodes the parent twice, so a server does not know
+        one with a space or another letter, and no table of the catalog would be listed."""
+        parent = self._namespace_separator.join(self.identifier_to_tuple(namespace))
+        params = {"parent": parent} if parent else {}
+        if size := self.properties.get(PAGE_SIZE):
+            params["pageSize"] = str(size)
+        found: list[Identifier] = []
+        while True:
+            page = self._with_token(lambda: self._namespaces(params))
+            found.extend(page.namespaces)
+            if not page.next_page_token:
+                return found
+            params["pageToken"] = page.next_page_token
+
+    def _namespaces(self, params: Mapping[str, str]) -> ListNamespaceResponse:
+        response = self._session.get(self.url(Endpoints.list_namespaces), params=params)
         try:
-            return self._location_of(identifier)
+            response.raise_for_status()
+        except HTTPError as error:
+            _handle_non_200_response(error, {404: NoSuchNamespaceError})
+        return ListNamespaceResponse.model_validate_json(response.content)
+
+    def _with_token(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
         except (UnauthorizedError, AuthorizationExpiredError):
             self._refresh_token()
-            return self._location_of(identifier)
+            return work()
 
     def _location_of(self, identifier: tuple[str, ...]) -> str:
         known = self._tags.get(identifier)

@@ -191,6 +191,10 @@ class Runtime:
         listed = self.catalogs[table.catalog].tables()
         if table in listed:
             return table
+        # A name with a dot within a part is split into other parts. The table is found, and refused by its pin.
+        for other in listed:
+            if str(other) == str(table):
+                return other
         # Without the catalog: all names share it.
         names = {str(t).removeprefix(f"{t.catalog}."): str(t) for t in listed}
         typed = str(table).removeprefix(f"{table.catalog}.")

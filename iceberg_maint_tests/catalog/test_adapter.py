@@ -17,6 +17,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint.wiring import load
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, ROWS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
@@ -204,6 +205,16 @@ def test_name_that_may_mean_another_table_is_refused(
     with pytest.raises(RefusedError, match="has an empty part or a dot within a part") as refused:
         catalog.pin(table)
     assert refused.value.code == "ICM-156"
+
+
+def test_name_with_a_dot_within_a_part_is_found_and_not_offered_as_a_guess_at_itself(
+    tmp_path: Path, writer: SqlCatalog, catalog: PyIcebergCatalog
+) -> None:
+    writer.create_table(("db", "a.b"), SCHEMA)
+    file = tmp_path / "maint.yaml"
+    connection = f"type: jdbc, uri: 'sqlite:///{tmp_path}/catalog.db', warehouse: 'file://{tmp_path}'"
+    file.write_text(f"ledger: 'sqlite:///{tmp_path}/l.db'\ncatalogs:\n  lake: {{{connection}}}\n")
+    assert load(file).find("lake.db.a.b") == TableId("lake", ("db",), "a.b")
 
 
 def test_manifests_that_contradict_the_metadata_are_refused(events: Table, catalog: PyIcebergCatalog) -> None:

@@ -145,6 +145,20 @@ def test_pointers_without_etags_are_loaded_each_time(lake: RestLake) -> None:
     assert [h.get("if-none-match") for h in lake.asked("/v1/namespaces/db/tables/events")] == [None, None]
 
 
+@pytest.mark.parametrize("namespace", ["name space", "räume", "it's", "a/b"])
+def test_namespace_with_other_letters_is_listed_with_its_children(lake: RestLake, namespace: str) -> None:
+    schema = Schema(NestedField(1, "id", LongType(), required=False))
+    for n, name in enumerate((f"{namespace}.my table", f"{namespace}.inner.t")):
+        TableFiles(lake.folder / f"n{n}", schema, [PartitionSpec()]).register(
+            lake.folder / "catalog.db", name
+        )
+    catalog = lake.catalog()
+    outer, inner = TableId("lake", (namespace,), "my table"), TableId("lake", (namespace, "inner"), "t")
+    assert {outer, inner} <= set(catalog.tables())
+    assert set(catalog.pointers([outer, inner])) == {outer, inner}
+    assert catalog.pin(inner).table == inner
+
+
 def test_every_request_is_counted(lake: RestLake) -> None:
     lake.server.secret = "hush"
     catalog = lake.catalog(credential="maintainer:hush")

@@ -207,20 +207,23 @@ class Cell:
         writers, words = Writers(self.bridge), []
         for kind, (namespace, name) in tables.NAMED.items():
             try:
-                tables.make_named(writers, namespace, name)
+                drop = tables.make_named(writers, namespace, name)
             except JVM_ERRORS as error:
                 words.append(f"{kind}: the catalog raises {cause_classes(error)[0].rpartition('.')[2]}")
                 continue
-            if (word := self._named(f"{namespace}.{name}")) != (NO_DOTS if kind == "dots" else OK):
+            try:
+                word = self._named(f"{namespace}.{name}")
+            except RefusedStep as refused:
+                word = str(refused)
+            drop()
+            if word != (NO_DOTS if kind == "dots" else OK):
                 words.append(f"{kind}: {word}")
         return "; ".join(words) or OK
 
     def _named(self, name: str) -> str:
-        observed = {t["table"]: t for t in self("observe", f"lake.{name}")["tables"]}
-        if error := observed[f"lake.{name}"].get("error"):
-            return str(error["code"])
-        assert observed[f"lake.{name}"]["health"]["small_files"] == 6
         assert self("plan", f"lake.{name}")["after"]["data_files"] == 1
+        (observed,) = self("observe", f"lake.{name}")["tables"]
+        assert observed["health"]["small_files"] == 6
         self.operation(f"lake.{name}", "rewrite_data_files")
         assert self("verify", f"lake.{name}")["status"] == "PROVED"
         return OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -59,8 +60,9 @@ def _make_equality(writers: Writers) -> None:
         writers.delete_where(table, [{"id": n * ROWS + 2}])
 
 
-def make_named(writers: Writers, namespace: str, name: str) -> None:
-    """A table with this name, with six small files. Raises what the catalog raises if it has no such names."""
+def make_named(writers: Writers, namespace: str, name: str) -> Callable[[], object]:
+    """A table with this name, with six small files; what drops it. Raises what the catalog raises if it has no such
+    names."""
     bridge = writers.bridge
     catalog = bridge.iceberg.spark.Spark3Util.loadIcebergCatalog(bridge.session, "lake")
     levels = bridge.array(bridge.jvm.java.lang.String, [namespace])
@@ -73,6 +75,7 @@ def make_named(writers: Writers, namespace: str, name: str) -> None:
     table = catalog.createTable(identifier, schema)
     for n in range(6):
         writers.append(table, [{"id": n}])
+    return lambda: catalog.dropTable(identifier, False)
 
 
 def rows_by_spark(spark: Any, name: str) -> Rows:

@@ -68,6 +68,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, {"defaults": {}, "overrides": {}})
             case ["v1", "namespaces"]:
                 parent = parse_qs(url.query).get("parent", [""])[0]
+                if parent and not self._is_namespace(tuple(parent.split(_SEPARATOR))):
+                    self._error(404, "NoSuchNamespaceException", f"Namespace does not exist: {parent}")
+                    return
                 self._answer(
                     200, {"namespaces": self._namespaces(tuple(parent.split(_SEPARATOR)) if parent else ())}
                 )
@@ -95,6 +98,9 @@ class _Handler(BaseHTTPRequestHandler):
         return sorted(
             {ns[: depth + 1] for ns, *_ in self.server.rows() if ns[:depth] == parent and len(ns) > depth}
         )
+
+    def _is_namespace(self, name: tuple[str, ...]) -> bool:
+        return any(ns[: len(name)] == name for ns, *_ in self.server.rows())
 
     def _table(self, namespace: tuple[str, ...], name: str) -> None:
         for ns, found, location, kind in self.server.rows():
