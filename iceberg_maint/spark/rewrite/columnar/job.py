@@ -204,8 +204,7 @@ def _import_engine(_task: str, _attempt: int) -> str:
         import pyroaring  # noqa: F401
 
         import iceberg_maint.columnar.rewrite
-        import iceberg_maint.columnar.storage
-        import iceberg_maint.spark.rewrite.columnar.worker  # noqa: F401
+        import iceberg_maint.columnar.storage  # noqa: F401
     except ImportError as why:
         return f"the Python of the executors cannot import {why.name}"
     return ""
