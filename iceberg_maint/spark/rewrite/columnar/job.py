@@ -201,6 +201,7 @@ class Workers:
 def _import_engine(_task: str, _attempt: int) -> str:
     """Imports all that a task may import, some of it late: returns "", or which package is missing."""
     try:
+        import pyarrow as pa  # noqa: F401
         import pyroaring  # noqa: F401
 
         import iceberg_maint.columnar.rewrite
