@@ -201,11 +201,11 @@ class Workers:
 def _import_engine(_task: str, _attempt: int) -> str:
     """Imports all that a task may import, some of it late: returns "", or which package is missing."""
     try:
+        import pyarrow as pa  # noqa: F401
         import pyroaring  # noqa: F401
 
         import iceberg_maint.columnar.rewrite
-        import iceberg_maint.columnar.storage
-        import iceberg_maint.spark.rewrite.columnar.worker  # noqa: F401
+        import iceberg_maint.columnar.storage  # noqa: F401
     except ImportError as why:
         return f"the Python of the executors cannot import {why.name}"
     return ""
