@@ -32,8 +32,8 @@ from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
-from iceberg_maint.spark.rewrite.columnar.job import Workers
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
+from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.scan import scan
 from iceberg_maint.spark.scan.table import Table, load_table_info

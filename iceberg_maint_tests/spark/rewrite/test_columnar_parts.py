@@ -15,16 +15,10 @@ from hypothesis import strategies as st
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import (
-    SPARK_TASK_BYTES,
-    Runner,
-    _import_engine,
-    bins,
-    package_zip,
-    worker_python,
-)
+from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, Runner, bins, worker_python
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
+from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, package_zip
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 

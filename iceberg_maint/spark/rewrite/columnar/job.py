@@ -10,15 +10,11 @@ from __future__ import annotations
 import heapq
 import sys
 import threading
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 from zipimport import zipimporter
 
-import iceberg_maint
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.jvm.bridge import Bridge
 
 Worker = Callable[[str, int], str]
 """Runs one task, given as JSON, in the given attempt of its Spark task. Returns the result as JSON."""
@@ -168,54 +164,3 @@ def task_memory_bytes(bridge: Bridge) -> int:
     local = str(context.master).startswith("local")
     cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
     return max(LEAST_TASK_BYTES, declared // max(1, cores))
-
-
-class Workers:
-    """Whether the Python workers of a session can rewrite files: they import this package and what it needs."""
-
-    def __init__(self, bridge: Bridge) -> None:
-        self._bridge = bridge
-        self._lock = threading.Lock()
-        self._problem: str | None = None
-
-    def problem(self) -> str:
-        """Returns why the workers cannot run tasks, "" if they can. The first call on a cluster ships the package
-        and runs a job."""
-        with self._lock:
-            if self._problem is None:
-                self._problem = self._check()
-            return self._problem
-
-    def _check(self) -> str:
-        context = self._bridge.spark.sparkContext
-        if str(context.master).startswith("local"):
-            return ""
-        try:
-            context.addPyFile(str(package_zip(Path(mkdtemp(prefix="iceberg-maint-")))))
-            [answer] = run_tasks(self._bridge, _import_engine, [""], [0])
-        except JVM_ERRORS as why:
-            return f"the executors run no Python worker: {one_line(why)}"
-        return answer
-
-
-def _import_engine(_task: str, _attempt: int) -> str:
-    """Imports all that a task may import, some of it late: returns "", or which package is missing."""
-    try:
-        import pyarrow as pa  # noqa: F401
-        import pyroaring  # noqa: F401
-
-        import iceberg_maint.columnar.rewrite
-        import iceberg_maint.columnar.storage  # noqa: F401
-    except ImportError as why:
-        return f"the Python of the executors cannot import {why.name}"
-    return ""
-
-
-def package_zip(folder: Path) -> Path:
-    """Writes this package as a zip file that Python imports from. Returns its path."""
-    source = Path(iceberg_maint.__file__).parent
-    path = folder / "iceberg_maint.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(source.rglob("*.py")):
-            archive.write(file, Path("iceberg_maint") / file.relative_to(source))
-    return path

@@ -26,10 +26,11 @@ from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, io_of
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import Workers, run_tasks
+from iceberg_maint.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, new_operation_id
 from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
+from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan.staging import GroupTasks
 from iceberg_maint.spark.scan.table import Table
 
