@@ -149,10 +149,10 @@ def run(
     if force and not names:
         raise click.UsageError("--force needs a TABLE.")
     runtime = session.runtime(overrides)
-    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
+    codes = {EXIT_DONE}
+    chosen = [runtime.find(name) for name in names]
     if not names:
-        session.warn_of_unlisted(chosen)
-        chosen = in_budget_order(runtime, chosen)
+        chosen = in_budget_order(runtime, list(session.tables(runtime, codes)))
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
     remaining = max_batches
@@ -180,7 +180,8 @@ def run(
         # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
         session.say(f"terminated by {signal}; finished batches stay, and the next run continues")
-        results[-1].terminate(signal)
+        if results:
+            results[-1].terminate(signal)
 
     def draw(console: Any) -> None:
         if not results:
@@ -190,7 +191,7 @@ def run(
                 draw_outcome(console, outcome)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
-    return most_severe_exit({code for r in results for code in r.codes})
+    return most_severe_exit(codes | {code for r in results for code in r.codes})
 
 
 def _maintain_one(

@@ -75,7 +75,7 @@ def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
     assert len(json.loads(result.stdout)["tables"]) == 2
 
 
-@pytest.mark.parametrize("command", ["tables", "reconcile", "release"])
+@pytest.mark.parametrize("command", ["tables", "run", "reconcile", "release"])
 def test_command_goes_on_where_one_catalog_cannot_be_reached(lake: Lake, command: str):
     lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
     result = lake(command, "--json")
