@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -81,12 +81,12 @@ def test_table_that_fails_ends_its_own_step_only(lake: World) -> None:
 
 
 def test_table_that_hangs_holds_no_other(lake: World) -> None:
-    lake.policy = replace(lake.policy, table_timeout_seconds=1)
+    lake.policy = replace(lake.policy, table_timeout_seconds=3600)
     [request] = requests(lake)
 
     def hang(batch: Any) -> None:
         if batch.table == SMALL[0]:
-            threading.Event().wait(60)
+            signal.raise_signal(signal.SIGALRM)  # as the timer does
 
     lake.engine.before_write = hang
     result = run(lake, request)

@@ -276,11 +276,11 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
 
 
 def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed() -> None:
-    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    world = World("ab", replace(POLICY, table_timeout_seconds=3600))
     before = signal.getsignal(signal.SIGALRM)
-    world.before_write = lambda _batch: threading.Event().wait(60)
+    world.before_write = lambda _batch: signal.raise_signal(signal.SIGALRM)  # as the timer does
     with pytest.raises(
-        TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 1\. Fix: "
+        TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 3600\. Fix: "
     ):
         world.run()
     assert signal.getsignal(signal.SIGALRM) is before
@@ -294,9 +294,16 @@ def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed
 
 
 def test_time_that_is_not_used_up_interrupts_nothing() -> None:
-    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    world = World("ab", replace(POLICY, table_timeout_seconds=3600))
     assert world.run().outcome is OutcomeStatus.IMPROVED
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_work_that_waits_for_an_answer_is_interrupted_after_its_time() -> None:
+    cancelled = threading.Event()
+    with pytest.raises(TableTimeout), table_deadline("lake.db.t", 1, cancelled.set):
+        threading.Event().wait(60)
+    assert cancelled.wait(60)
 
 
 def test_work_off_the_main_thread_is_cancelled_after_its_time() -> None:
