@@ -28,10 +28,21 @@ NESSIE = {
 snapshot. Nessie 0.99.0 makes tables of format v2 where v3 is asked for."""
 
 
+HIVE_NAMES = "; ".join(
+    [
+        *(f"{kind}: the catalog raises RuntimeException" for kind in ("spaces", "unicode", "quotes")),
+        "dots: the catalog raises ValidationException",
+    ]
+)
+"""Hive Metastore takes ASCII letters, digits and underscores only."""
+
+
 def expected(catalog: str, store: str, step: str) -> str:
     """The word that a step must have."""
     if catalog == "nessie" and step in NESSIE:
         return NESSIE[step]
+    if (catalog, step) == ("hive", "names"):
+        return HIVE_NAMES
     return OK
 
 
