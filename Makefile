@@ -35,9 +35,12 @@ $(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requ
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 
+# Where the demo lake is: local, or s3 for a local S3 server that ends with the demo.
+STORE := local
+
 .PHONY: run
-run: setup  ## build the demo lake with real writers, heal it, show before and after
-	$(BIN)/iceberg-maint demo --data $(DATA) --fresh
+run: setup  ## build the demo lake with real writers, heal it, show before and after (STORE=s3)
+	$(BIN)/iceberg-maint demo --data $(DATA) --fresh --store $(STORE)
 
 .PHONY: dev
 dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (PORT=3000)
@@ -66,8 +69,8 @@ $(FLINK)/.complete: requirements/flink.txt $(STAMP)
 RACE_SECONDS := 120
 
 .PHONY: demo-race
-demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each)
-	$(PY) -m iceberg_maint.demo.race --data $(DATA)-race --seconds $(RACE_SECONDS)
+demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each, STORE=s3)
+	$(PY) -m $(if $(filter s3,$(STORE)),iceberg_maint_tests.chaos,iceberg_maint.demo).race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
@@ -129,8 +132,8 @@ SECONDS    := 3600
 CHAOS_SEED := 1
 
 .PHONY: test-chaos
-test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1)
-	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --results build/chaos.jsonl
+test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1, STORE=s3)
+	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --store $(STORE) --results build/chaos.jsonl
 
 # One list, or of one list some numbers: MUTANTS="gate 3 7".
 MUTANTS :=
@@ -151,7 +154,8 @@ test-random-mutants: setup  ## changes operators and constants drawn by a seed, 
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
 	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
 
-# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100" or "--only K8 JVM".
+# Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100", "--only K8 JVM" or
+# "--store s3 --each-point".
 KILL :=
 
 .PHONY: test-kill
@@ -190,12 +194,16 @@ test-alerts: setup  ## every kind of alert through a real Alertmanager, sent onc
 	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
 
 .PHONY: demo-cluster
-demo-cluster: setup  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
+demo-cluster: setup $(CLASSES)  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
 	$(PY) -m iceberg_maint_tests.cluster --cache $(CACHE)
 
 DEPLOY := $(CACHE)/deploy
 # A copy of Dagster's Helm chart, which is in no package registry.
 CHART  :=
+
+.PHONY: test-cluster
+test-cluster: setup $(CLASSES)  ## drivers killed and a worker decommissioned on a Spark cluster, packages by archive, event logs
+	$(PY) -m iceberg_maint_tests.cluster.trials --cache $(CACHE)
 
 .PHONY: test-deploy
 test-deploy: setup $(DEPLOY)/.complete  ## the files under deploy/ against their schemas (CHART=folder of Dagster's chart)
@@ -254,6 +262,10 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 bench-fleet: setup  ## a fleet of 1,000 small tables and one of many files: cold, unchanged, after commits; fails over target
 	$(PY) -m bench.fleet
 
+.PHONY: bench-small-tables
+bench-small-tables: setup  ## 200 small tables in need of work in one run, on the command line and in Dagster; fails over target
+	$(PY) -m bench.small_tables
+
 .PHONY: bench-priorities
 bench-priorities: setup  ## the order of maintenance at equal budget against AutoComp's and Amoro's scoring; fails below target
 	$(PY) -m bench.priorities
@@ -292,6 +304,10 @@ bench-housekeeping: setup  ## manifests, expiry and orphans of a grown table aga
 	$(PY) -m bench.housekeeping
 	$(PY) -m bench.orphans
 
+.PHONY: bench-orphans
+bench-orphans: setup  ## scans for orphans among 10,000, 100,000 and 1,000,000 S3 objects: memory, requests; fails over target
+	$(PY) -m bench.orphan_scan
+
 .PHONY: bench-conflicts
 bench-conflicts: setup  ## batches beside a writer that commits all the time, retries rehearsed and not; fails over target
 	$(PY) -m bench.conflicts
@@ -315,6 +331,17 @@ test-surroundings: setup $(AROUND)/.complete  ## one behaviour suite over catalo
 $(AROUND)/.complete: requirements/surroundings.txt $(STAMP)
 	@echo "==> Fetching the client of Hive and a Java for Nessie into $(AROUND) (about 40 MB)" >&2
 	$(installed_apart)
+
+# Some faults, kinds of requests, calls: UNRELIABLE="--fault cut --kind data".
+UNRELIABLE :=
+
+.PHONY: test-unreliable
+test-unreliable: setup  ## calls on an S3 that throttles, fails, hangs, resets and cuts answers, by rule (UNRELIABLE="--fault cut")
+	$(PY) -m iceberg_maint_tests.surroundings.unreliable --cache $(CACHE) $(UNRELIABLE)
+
+.PHONY: test-credentials
+test-credentials: setup  ## every source of S3 credentials, each with executors of their own (CREDENTIALS="--source instance")
+	$(PY) -m iceberg_maint_tests.surroundings.credentials --cache $(CACHE) $(CREDENTIALS)
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target

@@ -1,10 +1,11 @@
 """The columnar strategy against the native one and against Iceberg's stock `rewrite_data_files`, on identical tables.
 
-    python -m bench.columnar [PART...] [--rounds N] [--variants NAME...] [--share F]
+    python -m bench.columnar [PART...] [--rounds N] [--variants NAME...] [--share F] [--tables FOLDER]
 
 A part is a table: `small` (301 files of 1 MB in seven partitions), `large` (50 of 8 MB), `tiny` (1,000 of 55 KB),
-`partitions` (5,000 of 10 KB in 50 partitions). `--share` makes a table with that share of its files. Without a part, all of them run. Each table is rolled back in between, so that every run
-rewrites the same files. Fresh JVMs take turns, forwards and backwards. Each rewrites the table three times: the first
+`partitions` (5,000 of 10 KB in 50 partitions). `--share` makes a table with that share of its files. `--tables` keeps the tables in
+a folder and takes those that are there. Without a part, all of them run. Each table is rolled back in between, so that
+every run rewrites the same files. Fresh JVMs take turns, forwards and backwards. Each rewrites the table three times: the first
 run is `cold`, the median of the others `warm`. Figures are CPU seconds of the JVM, of Python and of Spark's Python
 workers from planning to commit, with the full proof for ours. Stock runs through SparkActions with every file
 selected; `tuned` adds zstd level 1 and batches of 20,000 rows. Exits 1 below a target.
@@ -57,19 +58,25 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--tables", type=Path)
     given = parser.parse_args()
     if unknown := set(given.parts) - set(PARTS):
         parser.error(f"{min(unknown)} is no part. Fix: name one of {', '.join(PARTS)}.")
-    missed = [_part_misses(name, given.share, given.rounds, given.variants) for name in given.parts]
+    missed = [
+        _part_misses(name, given.share, given.rounds, given.variants, given.tables) for name in given.parts
+    ]
     return int(any(missed))
 
 
-def _part_misses(name: str, share: float, rounds: int, variants: Sequence[str]) -> bool:
+def _part_misses(name: str, share: float, rounds: int, variants: Sequence[str], tables: Path | None) -> bool:
     whole = PARTS[name]
     files = max(whole.partitions, 1, round(whole.files * share))
     part = replace(whole, scale_factor=whole.scale_factor * share, files=files)
-    with tempfile.TemporaryDirectory(prefix="bench-columnar-") as scratch:
-        _child("make", scratch, json.dumps(asdict(part)))
+    with tempfile.TemporaryDirectory(prefix="bench-columnar-") as temporary:
+        scratch = temporary if tables is None else str(tables / name)
+        if tables is None or not (tables / name).exists():
+            Path(scratch).mkdir(parents=True, exist_ok=True)
+            _child("make", scratch, json.dumps(asdict(part)))
         results: Runs = {variant: [] for variant in variants}
         for turn in range(rounds):
             for variant in variants if turn % 2 == 0 else variants[::-1]:

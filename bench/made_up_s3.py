@@ -1,6 +1,6 @@
 """An S3 endpoint that makes its objects up: one table of many files, and a trash batch of many files.
 
-It answers ListObjectsV2 by pages of 1,000 keys and DeleteObjects. It counts the requests of each kind and runs in a
+It answers ListObjectsV2 by pages of 1,000 keys, DeleteObjects, and the writing of single objects, which it forgets. It counts the requests of each kind and runs in a
 process of its own, so its memory and time are not those of the program that is measured.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, quote, urlsplit
@@ -40,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(json.dumps(self.requests))
             return
         query = {key: values[0] for key, values in parse_qs(parts.query).items()}
-        self._count("LIST")
+        self._count("LIST TABLE" if query["prefix"] == "w/t/" else "LIST")
         prefix, at, keys = query["prefix"], int(query.get("continuation-token", 0)), []
         trashed = prefix.startswith("w/t/.iceberg-maint-trash/files")
         base = f"w/t/{TRASH}" if trashed else prefix
@@ -60,15 +61,49 @@ class Handler(BaseHTTPRequestHandler):
             f"{token}{entries}</ListBucketResult>"
         )
 
+    def do_HEAD(self) -> None:
+        """The object that measures the store's clock."""
+        self._count("HEAD")
+        self._answer("")
+
+    def do_PUT(self) -> None:
+        """An object, or a part of one."""
+        self._body()
+        self._count("PUT")
+        self._answer("")
+
+    def do_DELETE(self) -> None:
+        """The deletion of one object."""
+        self._count("DELETE ONE")
+        self.send_response(204)
+        self.end_headers()
+
     def do_POST(self) -> None:
-        """A bulk deletion."""
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        """A bulk deletion, or an upload in parts."""
+        body = self._body().decode()
+        query = urlsplit(self.path).query
+        if "upload" in query:
+            self._count("PUT")
+            kind = "CompleteMultipartUploadResult" if "uploadId" in query else "InitiateMultipartUploadResult"
+            self._answer(f"<{kind}><UploadId>u</UploadId><ETag>1</ETag></{kind}>")
+            return
         self._count("DELETE")
         keys = [part.partition("</Key>")[0] for part in body.split("<Key>")[1:]]
         for key in keys:
             self.gone[int(key.rpartition("/")[2][:8])] = 1
         deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
         self._answer(f"<DeleteResult>{deleted}</DeleteResult>")
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        content = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            content += self.rfile.read(size)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return content
 
     def _count(self, kind: str) -> None:
         self.requests[kind] = self.requests.get(kind, 0) + 1
@@ -77,6 +112,8 @@ class Handler(BaseHTTPRequestHandler):
         content = text.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("ETag", "1")
+        self.send_header("Last-Modified", formatdate(usegmt=True))
         self.end_headers()
         self.wfile.write(content)
 

@@ -4,8 +4,8 @@
 
 Fresh processes take turns on one table on the local disk: 500 snapshots, 2,000 manifests, 100,000 data files and
 1,000 orphans among them. Ours is a whole process; of stock's dry run the session's start is told apart. Both must
-find the same orphans. A million paths come from a store that makes them up, so that the comparison alone is measured. An S3 endpoint in another process makes up 1,000,000 objects, which are scanned, and as
-many in the trash, which are swept: `--part s3` measures only these.
+find the same orphans. A million paths come from a store that makes them up, so that the comparison alone is measured. An S3 endpoint in another process makes up
+1,000,000 objects in the trash, which are swept: `--part s3` measures only these. `bench.orphan_scan` scans as many.
 CPU seconds are those of the process and its JVM. Exits 1 when a target is missed or the orphans differ.
 """
 
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ FILES, MANIFESTS, SNAPSHOTS, ORPHANS, FOLDERS = 100_000, 2_000, 500, 1_000, 100
 PATHS, MADE_UP_ORPHANS = 1_000_000, 10_000
 OLD_SECONDS = 30 * 86_400
 TABLE = "lake.db.t"
+MADE_UP = "s3://bucket/w/t"
+"""The table of `bench.made_up_s3`."""
 LIMITS = {
     "million_peak_mb": 1024.0,
-    "s3_scan_lists": 1_010.0,
-    "s3_scan_over_baseline_mb": 200.0,
     "s3_sweep_deletes": 1_000.0,
     "s3_sweep_over_baseline_mb": 200.0,
 }
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _s3_only(rounds: int) -> int:
-    return _report(_medians(_runs(rounds, ("s3_scan", "s3_sweep"))), equal=True, rounds=rounds)
+    return _report(_medians(_runs(rounds, ("s3_sweep",))), equal=True, rounds=rounds)
 
 
 def _runs(rounds: int, workers: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
@@ -116,10 +116,9 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
         ("  highest resident memory, MB", "million_peak_mb"),
         ("  scratch on disk, MB", "million_scratch_mb"),
         *(
-            (f"{'  ' * (key != 'seconds')}{text}", f"s3_{part}_{key}")
-            for part in ("scan", "sweep")
+            (f"{'  ' * (key != 'seconds')}{text}", f"s3_sweep_{key}")
             for text, key in (
-                (f"{part} of {PATHS:,} S3 objects: s", "seconds"),
+                (f"sweep of {PATHS:,} S3 objects: s", "seconds"),
                 ("CPU s", "cpu_seconds"),
                 ("LIST requests", "lists"),
                 ("DELETE requests", "deletes"),
@@ -204,7 +203,7 @@ def _ours() -> dict[str, Any]:
     catalog = PyIcebergCatalog(
         "lake", {"type": "sql", "uri": uri, "warehouse": (DATA / "warehouse").as_uri()}
     )
-    return _looked(
+    return looked(
         catalog.pin(table),
         others=FleetClaims({"lake": catalog}).others,
         store=lambda _state: LocalStore(),
@@ -229,17 +228,17 @@ def _million() -> dict[str, Any]:
                 if prefix == location:
                     yield from (StoredFile(path(n), 1, 1) for n in range(PATHS))
 
-        found = _looked(
-            _state(location),
+        found = looked(
+            table_state(location),
             others=lambda _table: (),
             store=lambda _state: Store(),
-            reachability=lambda _state: _Reached(location, lambda: map(path, range(PATHS - MADE_UP_ORPHANS))),
+            reachability=lambda _state: Reached(location, lambda: map(path, range(PATHS - MADE_UP_ORPHANS))),
         )
         del found["digest"]
         return found
 
 
-class _Reached:
+class Reached:
     """The reachability of a table whose metadata names these paths."""
 
     def __init__(self, location: str, paths: Callable[[], Iterator[str]]) -> None:
@@ -260,7 +259,8 @@ class _Reached:
         return islice(self._paths(), most)
 
 
-def _state(location: str) -> Any:
+def table_state(location: str) -> Any:
+    """An empty table at this location."""
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.core.model.table_state import TableState
 
@@ -285,15 +285,10 @@ def _state(location: str) -> Any:
     )
 
 
-def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
-    """A scan of so many objects, or the sweep of as many, of an S3 endpoint in another process that makes them up.
-    Only listings and deletions are requests: the trash manifest and the store's clock are made up here."""
-    import urllib.request
-
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
+def _s3_sweep(objects: int) -> dict[str, Any]:
+    """The sweep of so many objects of an S3 endpoint in another process that makes them up. Only listings and deletions
+    are requests: the trash manifest and the store's clock are made up here. `bench.orphan_scan` measures scans."""
     from bench.made_up_s3 import MARK, name
-    from iceberg_maint.catalog.open_store import open_store
     from iceberg_maint.catalog.s3_store import S3Store
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader
@@ -301,19 +296,18 @@ def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
     from iceberg_maint.orphans.trash_manifest import manifest_lines, manifest_location, trashed_file
     from iceberg_maint.ports.storage import StoredFile
 
-    location = "s3://bucket/w/t"
-    header = TrashBatchHeader(MARK, TABLE, "1", location, 1767225600000, 604800, "", "")
+    header = TrashBatchHeader(MARK, TABLE, "1", MADE_UP, 1767225600000, 604800, "", "")
 
     class Store(S3Store):
         def list(self, prefix: str) -> Iterator[StoredFile]:
             if prefix.endswith("/marks"):
-                yield from [StoredFile(manifest_location(header), 1, 1)] if sweeps else []
+                yield StoredFile(manifest_location(header), 1, 1)
             else:
                 yield from super().list(prefix)
 
         def read_lines(self, _path: str) -> Iterator[bytes]:
-            orphans = (Orphan(f"{location}/{name(n)}", 1, 1) for n in range(objects))
-            return manifest_lines(header, (trashed_file(o, location, MARK, "") for o in orphans))
+            orphans = (Orphan(f"{MADE_UP}/{name(n)}", 1, 1) for n in range(objects))
+            return manifest_lines(header, (trashed_file(o, MADE_UP, MARK, "") for o in orphans))
 
         def now_ms(self, _folder: str) -> int:
             return time.time_ns() // 1_000_000
@@ -324,6 +318,47 @@ def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
         def delete(self, _path: str) -> None:
             pass
 
+    with made_up_store(objects) as (opened, counts):
+        store = Store(opened._resolve, opened._properties, opened._region)
+        baseline_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        started = time.time()
+        with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
+            world = Surroundings(
+                others=lambda _table: (),
+                store=lambda _state: store,
+                reachability=lambda _state: Reached(MADE_UP, lambda: iter(())),
+                scratch=Path(scratch),
+                now_ms=lambda: time.time_ns() // 1_000_000,
+            )
+            work = OrphanPass(world, Scope(marks=False)).run(
+                table_state(MADE_UP),
+                RemoveOrphanFilesPolicy(),
+                in_flight=frozenset(),
+                sweep=True,
+                holds=lambda: True,
+            )
+        assert work.swept_files == objects, work
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "seconds": time.time() - started,
+            "cpu_seconds": used.ru_utime + used.ru_stime,
+            "over_baseline_mb": used.ru_maxrss / 1024 - baseline_mb,
+            "lists": counts()["LIST"],
+            "deletes": counts()["DELETE"],
+        }
+
+
+@contextmanager
+def made_up_store(objects: int) -> Iterator[tuple[Any, Callable[[], dict[str, int]]]]:
+    """The program's own store of an S3 endpoint in another process that makes so many objects up, and what returns the
+    number of requests by kind."""
+    import urllib.request
+
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    from iceberg_maint.catalog.open_store import open_store
+    from iceberg_maint.catalog.s3_store import S3Store
+
     command = [sys.executable, "-m", "bench.made_up_s3", str(objects)]
     with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as server:
         try:
@@ -331,52 +366,21 @@ def _s3(objects: int, *, sweeps: bool) -> dict[str, Any]:
             endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
             properties = {"s3.endpoint": endpoint, "s3.region": "us-east-1"}
             properties |= {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
-            opened = open_store(PyArrowFileIO(properties), location)
-            assert isinstance(opened, S3Store)
-            store = Store(opened._resolve, opened._properties, opened._region)
-            live = range(0) if sweeps else range(objects - objects // 100)
-            around: dict[str, Any] = {
-                "others": lambda _table: (),
-                "store": lambda _state: store,
-                "reachability": lambda _state: _Reached(
-                    location, lambda: (f"{location}/{name(n)}" for n in live)
-                ),
-            }
-            baseline_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            started = time.time()
-            if sweeps:
-                with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
-                    world = Surroundings(
-                        **around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000
-                    )
-                    work = OrphanPass(world, Scope(marks=False)).run(
-                        _state(location),
-                        RemoveOrphanFilesPolicy(),
-                        in_flight=frozenset(),
-                        sweep=True,
-                        holds=lambda: True,
-                    )
-                assert work.swept_files == objects, work
-                used = resource.getrusage(resource.RUSAGE_SELF)
-                figures: dict[str, Any] = {
-                    "cpu_seconds": used.ru_utime + used.ru_stime,
-                    "peak_mb": used.ru_maxrss / 1024,
-                }
-            else:
-                figures = _looked(_state(location), **around)
-                del figures["digest"]
-            figures |= {
-                "seconds": time.time() - started,
-                "over_baseline_mb": figures["peak_mb"] - baseline_mb,
-            }
-            with urllib.request.urlopen(f"{endpoint}/counts") as answer:
-                counts = json.load(answer)
-            return figures | {"lists": counts["LIST"], "deletes": counts.get("DELETE", 0)}
+            store = open_store(PyArrowFileIO(properties), MADE_UP)
+            assert isinstance(store, S3Store)
+
+            def counts() -> dict[str, int]:
+                with urllib.request.urlopen(f"{endpoint}/counts") as answer:
+                    found: dict[str, int] = json.load(answer)
+                    return found
+
+            yield store, counts
         finally:
             server.terminate()
 
 
-def _looked(state: Any, **around: Any) -> dict[str, Any]:
+def looked(state: Any, **around: Any) -> dict[str, Any]:
+    """The figures of a scan by the program."""
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 
@@ -384,7 +388,7 @@ def _looked(state: Any, **around: Any) -> dict[str, Any]:
         world = Surroundings(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
         looking = OrphanPass(world).look(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
         with looking as found:
-            digest = _digest(o.path for o in found.paths.orphans())
+            digest, orphans = _digest(o.path for o in found.paths.orphans()), found.counts.orphan_files
             on_disk = sum(p.stat().st_size for p in Path(scratch).rglob("*.db"))
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
@@ -393,6 +397,7 @@ def _looked(state: Any, **around: Any) -> dict[str, Any]:
         "peak_mb": used.ru_maxrss / 1024,
         "scratch_mb": on_disk / 1e6,
         "digest": digest,
+        "orphans": orphans,
     }
 
 
@@ -438,8 +443,7 @@ WORKERS = {
     "ours": _ours,
     "stock": _stock,
     "million": _million,
-    "s3_scan": partial(_s3, sweeps=False),
-    "s3_sweep": partial(_s3, sweeps=True),
+    "s3_sweep": _s3_sweep,
 }
 
 

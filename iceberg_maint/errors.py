@@ -49,6 +49,8 @@ CODES: dict[str, str] = {
     "ICM-143": "an entry of the audit log was removed, changed, moved or replaced",
     "ICM-144": "the audit log cannot be written",
     "ICM-151": "a receiver of alerts did not take the messages",
+    "ICM-153": "the listing of a store contradicts itself or the store's other answers",
+    "ICM-154": "the catalog signs requests to the store and gives no credentials (remote signing)",
     "ICM-155": "a table names a location outside the approved locations of its catalog",
     "ICM-156": "a table name with an empty part or a dot within a part",
     "ICM-157": "the audit table has other columns than the audit log",
@@ -58,8 +60,10 @@ CODES: dict[str, str] = {
     "ICM-162": "a table that is maintained under another name",
     "ICM-163": "a Hive Metastore that lacks a call of the clients",
     "ICM-164": "the Spark driver would be another process: Spark Connect, or deploy mode cluster",
+    "ICM-165": "the settings of Spark declare less memory than the equality deletes of a plan need",
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
+    "ICM-171": "the table used up its time",
 }
 
 EXIT_DONE = 0

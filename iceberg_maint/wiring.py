@@ -17,6 +17,7 @@ from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.spark_memory import declared_memory
 from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
@@ -440,6 +441,8 @@ def checked(session: SessionFactory) -> SessionFactory:
 
 
 def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAccess:
+    from iceberg_maint.spark.session.settings import spark_conf
+
     def verifier() -> Verifier:
         from iceberg_maint.spark.verify import SparkVerifier
 
@@ -450,6 +453,7 @@ def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAcces
         conf=lambda: launched_spark_conf(config),
         engine_of=lambda given: spark_engine(catalogs, checked(given)),
         verifier=verifier,
+        memory=declared_memory(config.spark.master, spark_conf(spark_settings(config)), os.cpu_count() or 1),
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from uuid import uuid4
 
-from iceberg_maint.alerts.facts import judge_tables, named_holders
+from iceberg_maint.alerts.facts import HOLDER_SECONDS, judge_tables, named_holders
 from iceberg_maint.alerts.receivers import Receiver
 from iceberg_maint.core.alerts.incident import (
     Incident,
@@ -21,7 +20,6 @@ from iceberg_maint.core.alerts.incident import (
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.runtime import Runtime
 
-_log = logging.getLogger("iceberg_maint")
 _LEASE = "alerts"
 """The lease of the pass: one process sends at a time."""
 _LEASE_SECONDS = 120
@@ -50,7 +48,10 @@ class PassReport:
 
 
 def run_alert_pass(
-    runtime: Runtime, receivers: Mapping[str, ConfiguredReceiver], send_seconds: float = SEND_SECONDS
+    runtime: Runtime,
+    receivers: Mapping[str, ConfiguredReceiver],
+    send_seconds: float = SEND_SECONDS,
+    holder_seconds: float = HOLDER_SECONDS,
 ) -> PassReport:
     """Judges every known table and sends each receiver what it has not taken.
 
@@ -65,7 +66,9 @@ def run_alert_pass(
         now_ms = ledger.now_ms()
         known = ledger.known_tables()
         stored = ledger.incidents()
-        judged = named_holders(tuple(judge_tables(runtime, known, now_ms)), stored, runtime)
+        conditions = tuple(judge_tables(runtime, known, now_ms))
+        ledger.heartbeat(lease)
+        judged = named_holders(conditions, stored, runtime, holder_seconds)
         incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
         ledger.replace_incidents(lease, incidents)
         sent, failures = 0, dict[str, IcebergMaintError]()
@@ -125,23 +128,23 @@ def _open_of(owners: frozenset[str], incidents: Sequence[Incident]) -> tuple[Inc
 
 
 def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, runtime: Runtime) -> None:
-    """Sends the beginning and the end of one incident. Raises IcebergMaintError ICM-151 if the receiver does not
-    take them."""
-    ended = Messages((), (incident,))
+    """Sends the beginning and the end of one incident that has ended. Raises IcebergMaintError ICM-151 if the receiver
+    does not take them."""
+    begun, ended = replace(incident, cleared_ms=None), Messages((), (incident,))
     try:
         made = receiver.make()
-        made.send(Messages((incident,), ()), (incident,), incident.since_ms)
+        made.send(Messages((begun,), ()), (begun,), incident.since_ms)
         made.send(ended, (), incident.since_ms)
     except Exception as why:  # noqa: BLE001 - any failure is the answer of the test
-        raise _failure(name, why, runtime) from None
+        raise _failure(name, why, runtime, "Then send the test again.") from None
 
 
-def _failure(name: str, why: Exception, runtime: Runtime) -> IcebergMaintError:
+def _failure(
+    name: str, why: Exception, runtime: Runtime, then: str = "The next pass sends the messages again."
+) -> IcebergMaintError:
     cause = " ".join(runtime.masked(f"{type(why).__name__}: {why}").split())[:300]
-    error = IcebergMaintError(
+    return IcebergMaintError(
         "ICM-151",
         f"alerts: receiver {name} did not take the messages: {cause}.",
-        f"check alerts.receivers.{name} and the receiver. The next pass sends the messages again.",
+        f"check alerts.receivers.{name} and the receiver. {then}",
     )
-    _log.warning("%s", error)
-    return error

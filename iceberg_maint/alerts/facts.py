@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from threading import Event, Thread
 
 from iceberg_maint.core.alerts.condition import AlertKind, Condition, TableFacts, conditions
 from iceberg_maint.core.alerts.incident import Incident, TableConditions
@@ -18,6 +19,9 @@ _log = logging.getLogger("iceberg_maint")
 _CHUNK = 200
 """Tables whose health is in memory at the same time."""
 _MOST_PASSES = 10
+HOLDER_SECONDS = 20.0
+"""One pass reads catalogs for this long. A catalog that hangs, or the first pass over a large lake, would else outlast the
+lease of the pass, which would then send nothing."""
 
 
 def judge_tables(runtime: Runtime, known: Sequence[KnownTable], now_ms: int) -> Iterator[TableConditions]:
@@ -60,19 +64,53 @@ def judge_tables(runtime: Runtime, known: Sequence[KnownTable], now_ms: int) -> 
 
 
 def named_holders(
-    tables: Sequence[TableConditions], incidents: Sequence[Incident], runtime: Runtime
+    tables: Sequence[TableConditions],
+    incidents: Sequence[Incident],
+    runtime: Runtime,
+    seconds: float = HOLDER_SECONDS,
 ) -> tuple[TableConditions, ...]:
     """Returns the conditions with the holders of snapshots in the summary of an expiry that is blocked. The catalog is
-    read only for an incident that is new; the summary of a known one stays."""
+    read only for an incident that is new, and for `seconds` in one pass; the summary of a known one stays."""
     known = {i.key: i.summary for i in incidents if i.cleared_ms is None}
+    unnamed = [
+        t.table
+        for t in tables
+        if not t.is_muted
+        and (AlertKind.EXPIRY_BLOCKED, t.table_uuid) not in known
+        and any(c.kind is AlertKind.EXPIRY_BLOCKED for c in t.conditions)
+    ]
+    holders = _holders_within(unnamed, runtime, seconds)
 
     def named(table: TableConditions, condition: Condition) -> Condition:
         if condition.kind is not AlertKind.EXPIRY_BLOCKED:
             return condition
         stored = known.get((condition.kind, table.table_uuid))
-        return replace(condition, summary=stored or f"{condition.summary} {_holders(table.table, runtime)}")
+        names = holders.get(table.table, "Its holders were not read: the catalog took too long.")
+        return replace(condition, summary=stored or f"{condition.summary} {names}")
 
     return tuple(replace(t, conditions=tuple(named(t, c) for c in t.conditions)) for t in tables)
+
+
+def _holders_within(tables: Sequence[str], runtime: Runtime, seconds: float) -> Mapping[str, str]:
+    """The holders of as many tables as the catalog answers for in this time. A thread reads, because a read of a catalog
+    may hang. It ends after the read that it is in."""
+    holders: dict[str, str] = {}
+    if not tables:
+        return holders
+    is_late = Event()
+
+    def read() -> None:
+        for table in tables:
+            text = _holders(table, runtime)
+            if is_late.is_set():
+                return
+            holders[table] = text
+
+    thread = Thread(target=read, name="alert holders", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    is_late.set()
+    return dict(holders)
 
 
 def _holders(table: str, runtime: Runtime) -> str:

@@ -157,7 +157,8 @@ def _alert(incident: Incident, ends_ms: int) -> dict[str, object]:
             "runbook": incident.runbook,
             "incident": incident.incident_id,
         },
-        "startsAt": _moment(incident.fired_ms or incident.since_ms),
+        # After a clock went back. Alertmanager answers 400 to a request with an alert that ends before it starts.
+        "startsAt": _moment(min(incident.fired_ms or incident.since_ms, ends_ms)),
         "endsAt": _moment(ends_ms),
     }
 

@@ -45,7 +45,7 @@ def _fired(incidents: Sequence[Incident]) -> Iterable[str]:
         yield f"  {plain(incident.table)}{owners}: {plain(incident.summary)}"
         yield f"    {plain(incident.action)}"
     if len(ordered) > MOST_SHOWN:
-        yield f"  and {len(ordered) - MOST_SHOWN} more: iceberg-maint alerts"
+        yield f"  and {len(ordered) - MOST_SHOWN} more: iceberg-maint alerts list"
 
 
 def _cleared(incidents: Sequence[Incident]) -> Iterable[str]:

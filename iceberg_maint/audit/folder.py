@@ -92,8 +92,8 @@ class LocalFolder:
 
 
 class StoreFolder:
-    """A prefix of an object store, which creates objects whole. It does not compare: only the holder of the
-    table's lease appends."""
+    """A prefix of an object store, which creates objects whole. S3 refuses an object that exists. Of other stores two
+    processes may both create it, so only the holder of the table's lease appends."""
 
     def __init__(self, store: Store, prefix: str) -> None:
         self._store = store

@@ -76,20 +76,31 @@ class AuditLog:
 
     def begin(self, intent: Intent) -> None:
         """Catches up, ends the intents of dead runs, then appends the intent."""
-        subject = intent_subject(intent.run_id, intent.operation.value)
         try:
-            tail = self._caught_up(intent.table, intent.table_uuid)
-            for stale in tail.open_intents:
-                if stale.subject != subject:
-                    body = {"reason": "the run ended without a record and changed nothing"}
-                    self._append(intent.table_uuid, tail, Kind.ABANDONED, stale.subject, body)
-            if subject not in {i.subject for i in tail.open_intents}:
-                self._append(intent.table_uuid, tail, Kind.INTENT, subject, to_data(intent))
+            for attempt in range(_TRIES):
+                try:
+                    self._begin(intent)
+                    return
+                except FileExistsError:
+                    # A run that died since the log was read had appended. Its entries are read before the next try.
+                    if attempt == _TRIES - 1:
+                        raise
         except Exception as why:
             error = self._unwritten(intent.table, why)
             if self._required:
                 raise RefusedError("ICM-144", error.message, error.fix) from why
             _log.warning("%s", error)
+
+    def _begin(self, intent: Intent) -> None:
+        subject = intent_subject(intent.run_id, intent.operation.value)
+        tail = self._caught_up(intent.table, intent.table_uuid)
+        for stale in tuple(tail.open_intents):
+            if stale.subject != subject:
+                body = {"reason": "the run ended without a record and changed nothing"}
+                self._append(intent.table_uuid, tail, Kind.ABANDONED, stale.subject, body)
+                tail.open_intents.remove(stale)
+        if subject not in {i.subject for i in tail.open_intents}:
+            self._append(intent.table_uuid, tail, Kind.INTENT, subject, to_data(intent))
 
     def settle(self, table: str, table_uuid: str) -> bool:
         """Appends what the log lacks. Returns whether it has everything."""

@@ -87,8 +87,9 @@ class PyIcebergCatalog:
         """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)
 
-    def pin(self, table: TableId) -> TableState:
-        """Returns the state at the current snapshot, read from the metadata file itself.
+    def pin(self, table: TableId, known: TableState | None = None) -> TableState:
+        """Returns the state at the current snapshot, read from the metadata file itself; the `known` state if the
+        catalog still names its metadata file.
 
         Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-108, ICM-155 for a
         location that is not approved, ICM-156 for a name that may mean another table, and GovernedTableError
@@ -104,6 +105,8 @@ class PyIcebergCatalog:
         tried: set[str] = set()
         while True:
             location, io = self._open(table)
+            if known is not None and (known.table, known.metadata_location) == (table, location):
+                return known
             tried.add(location)
             try:
                 return self._read(table, location, io)

@@ -71,7 +71,7 @@ class FakeCatalog:
         content = self._reached()
         return {t: content[t].state.metadata_location for t in tables if t in content}
 
-    def pin(self, table: TableId) -> TableState:
+    def pin(self, table: TableId, known: TableState | None = None) -> TableState:  # noqa: ARG002 - no file is read
         return self._table(table).state
 
     def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
@@ -173,15 +175,16 @@ class ArrowStore:
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
         system, place = self._resolve(path)
-        with _permitted(path), system.open_input_stream(place) as stream:
-            return bytes(stream.read(most_bytes))
+        with _permitted(path), system.open_input_file(place) as stream:
+            return bytes(read_whole(stream, path, length=most_bytes))
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
         system, place = self._resolve(path)
         partial_line = b""
-        with _permitted(path), system.open_input_stream(place) as stream:
-            while chunk := stream.read(_CHUNK_BYTES):
+        with _permitted(path), system.open_input_file(place) as stream:
+            for offset in range(0, stream.size(), _CHUNK_BYTES):
+                chunk = bytes(read_whole(stream, path, offset, _CHUNK_BYTES))
                 *lines, partial_line = (partial_line + chunk).split(b"\n")
                 yield from (line + b"\n" for line in lines)
         if partial_line:
@@ -245,9 +248,9 @@ def _copy_by_parts(system: FileSystem, source: str, target: str, size_bytes: int
     """Copies a file that is too large for one request, through this process: Arrow uploads it in parts. Raises
     OSError if the copy has not the size of the file; then there is no copy."""
     try:
-        with system.open_input_stream(source) as data, system.open_output_stream(target) as out:
-            while chunk := data.read(_COPY_CHUNK_BYTES):
-                out.write(chunk)
+        with system.open_input_file(source) as data, system.open_output_stream(target) as out:
+            for offset in range(0, data.size(), _COPY_CHUNK_BYTES):
+                out.write(read_whole(data, source, offset, _COPY_CHUNK_BYTES))
         copied_bytes = system.get_file_info(target).size
         if copied_bytes != size_bytes:
             raise OSError(f"the copy of {source} has {copied_bytes} bytes, the file {size_bytes}")
@@ -273,7 +276,27 @@ def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
         return any_io.fs_by_scheme(scheme, netloc), path
     scheme, _, address = location.partition("://")
     system = any_io.get_fs(scheme, address.partition("/")[0].rpartition("@")[2] or None)
-    return PyFileSystem(FSSpecHandler(system)), system._strip_protocol(location)
+    return PyFileSystem(_FsspecHandler(system)), system._strip_protocol(location)
+
+
+class _FsspecHandler(FSSpecHandler):  # type: ignore[misc]
+    """A file system of fsspec, for Arrow. That of Azure has the time of a file under another name than Arrow reads, and
+    keeps listings."""
+
+    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
+        self.fs.invalidate_cache()
+        found: list[FileInfo] = super().get_file_info(paths)
+        return found
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        self.fs.invalidate_cache()
+        found: list[FileInfo] = super().get_file_info_selector(selector)
+        return found
+
+    @staticmethod
+    def _create_file_info(path: str, info: Mapping[str, Any]) -> FileInfo:
+        time = info.get("mtime") or info.get("last_modified") or info.get("LastModified")
+        return FSSpecHandler._create_file_info(path, {**info, "mtime": time})
 
 
 def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], None]) -> int:
@@ -298,16 +321,20 @@ def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], No
 
 @contextmanager
 def _permitted(location: str) -> Iterator[None]:
-    """Turns access denied into a refusal."""
+    """Turns access denied into a refusal, and a store that does not serve now into ICM-133."""
     try:
         yield
     except PermissionError as error:
         raise denied(location, error) from error
     except OSError as error:
         # Arrow returns the store's answer as text.
-        if isinstance(error, (FileNotFoundError, FileExistsError)) or "ACCESS_DENIED" not in str(error):
+        if isinstance(error, (FileNotFoundError, FileExistsError)):
             raise
-        raise denied(location, error) from error
+        if "ACCESS_DENIED" in str(error):
+            raise denied(location, error) from error
+        if is_environment(python_causes(error)):
+            raise unavailable(location, error) from error
+        raise
 
 
 def denied(location: str, error: Exception) -> RefusedError:
@@ -316,6 +343,16 @@ def denied(location: str, error: Exception) -> RefusedError:
         "ICM-125",
         f"access to {location} is denied: {str(error).splitlines()[0]}.",
         "grant permission to list, read, write and delete below this location.",
+    )
+
+
+def unavailable(location: str, error: Exception) -> IcebergMaintError:
+    """Returns the error for a location whose store cannot be reached, asks to slow down, or fails."""
+    return IcebergMaintError(
+        "ICM-133",
+        f"the store of {location} does not serve now: {' '.join(str(error).split())}.",
+        "run again later; if it stays so, check the store's address (s3.endpoint), its region and its limits of "
+        "requests.",
     )
 
 

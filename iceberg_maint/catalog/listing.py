@@ -17,6 +17,8 @@ from pyiceberg.io import FileIO, load_file_io
 
 from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
+from iceberg_maint.catalog.remote_signing import check_signing
+from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
 from iceberg_maint.catalog.service_errors import catalog_error, first_line, table_error
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
@@ -55,7 +57,7 @@ class Listing(Protocol):
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
         UnreadableTableError ICM-101 if the catalog answers but cannot load the table, GovernedTableError ICM-169
-        if it answers with read restrictions."""
+        if it answers with read restrictions, ICM-154 for remote signing without credentials."""
         ...
 
     def probe_commit(self, table: TableId) -> bool:
@@ -65,7 +67,9 @@ class Listing(Protocol):
 
 def make_listing(name: str, properties: Mapping[str, str], calls: CallBudget) -> Listing:
     """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Every call of
-    the catalog is taken from `calls`."""
+    the catalog is taken from `calls`. Requests to S3 are repeated as `S3Retries` says, unless a property names another
+    strategy."""
+    properties = {RETRIES_PROPERTY: RETRIES_CLASS, **properties}
     if properties["type"] == "sql":
         return SqlListing(name, properties, calls)
     return ServiceListing(name, properties, calls)
@@ -170,7 +174,10 @@ class ServiceListing:
             loaded = catalog.load_table(table.in_catalog)
             return loaded.metadata_location, loaded.io
 
-        return self._load(table, lambda catalog, _table: load(catalog))
+        opened = self._load(table, lambda catalog, _table: load(catalog))
+        if opened is not None:
+            check_signing(table, opened[1].properties)
+        return opened
 
     def _location(self, catalog: Catalog, table: TableId) -> str:
         if self._is_rest:

@@ -1,25 +1,37 @@
 """S3 by pages and in bulk: what Arrow's file system cannot do, through boto3 where it is installed.
 
 A listing takes one request per 1,000 objects and holds one page in memory. A deletion takes one request per 1,000
-objects. Everything else stays with Arrow.
+objects. A new object is written on the condition that none exists. Everything else stays with Arrow.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 from pyarrow.fs import FileSystem, S3FileSystem
 
-from iceberg_maint.catalog.file_store import ArrowStore, denied
+from iceberg_maint.catalog.file_store import ArrowStore, denied, unavailable
+from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import StoredFile
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 _KEYS_PER_REQUEST = 1_000
 _DENIED = ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+_LARGEST_PUT_BYTES = 8 * 1024 * 1024
+_EXISTS, _CONFLICT = 412, 409
+_CONDITION_UNKNOWN = (400, 405, 501)
+"""What a store answers that has no conditional writes. If the request is wrong for another reason, Arrow's fails too."""
+_CONFLICTS = 3
+_BAD_REQUEST = 400
+_TRIES = 6
+_REPEATED_PAGES = 3
+"""The most pages in a row that a listing may repeat."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ARROW_ONLY = (
@@ -27,7 +39,6 @@ _ARROW_ONLY = (
     "client.role-arn",
     "s3.anonymous",
     "s3.signer",
-    "s3.retry-strategy-impl",
     "s3.proxy-uri",
 )
 """Properties that decide with whose permissions or by which way Arrow asks. boto3 might ask with other permissions."""
@@ -44,6 +55,7 @@ def s3_store(
         not location.startswith(_SCHEMES)
         or set("?#") & set(location)
         or any(properties().get(key) for key in _ARROW_ONLY)
+        or properties().get(RETRIES_PROPERTY) not in (None, "", RETRIES_CLASS)
     ):
         return None
     bucket = location.partition("://")[2].partition("/")[0]
@@ -87,20 +99,47 @@ class S3Store(ArrowStore):
         query = {"Bucket": bucket, "Prefix": f"{root}/" if root else "", "MaxKeys": _KEYS_PER_REQUEST}
         if after:
             query["StartAfter"] = root + after[len(base) :]
-        while True:
-            with _answered(prefix):
-                # Credentials of this page, not of the first one.
-                page = self._client().list_objects_v2(**query)
-            for entry in page.get("Contents", ()):
-                if not entry["Key"].endswith("/"):
-                    modified_ms = (entry["LastModified"] - _EPOCH) // _MILLISECOND
-                    yield StoredFile(base + entry["Key"][len(root) :], entry["Size"], modified_ms)
-            if not page.get("IsTruncated"):
+        pages = _Pages(prefix, lambda query: self._client().list_objects_v2(**query))
+        for entry in pages.entries(query):
+            if not entry["Key"].endswith("/"):
+                modified_ms = (entry["LastModified"] - _EPOCH) // _MILLISECOND
+                yield StoredFile(base + entry["Key"][len(root) :], entry["Size"], modified_ms)
+
+    def create(self, path: str, lines: Iterable[bytes]) -> None:
+        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. A large object, and
+        a store without this condition, are looked for before instead."""
+        content, rest = bytearray(), iter(lines)
+        for line in rest:
+            content += line
+            if len(content) > _LARGEST_PUT_BYTES:
+                super().create(path, chain((bytes(content),), rest))
                 return
-            token = page.get("NextContinuationToken")
-            if not token or token == query.get("ContinuationToken"):
-                raise OSError(f"the listing of {prefix} does not end: the store gives no next page")
-            query["ContinuationToken"] = token
+        if not self._put_new(path, bytes(content)):
+            super().create(path, (bytes(content),))
+
+    def _put_new(self, path: str, content: bytes) -> bool:
+        """Returns False if the store does not know the condition. Raises FileExistsError."""
+        from botocore.exceptions import ClientError
+
+        bucket, key = _bucket_and_key(path)
+        with _answered(path):
+            for _ in range(_CONFLICTS):
+                try:
+                    self._client().put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+                except ClientError as error:
+                    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                    if status in _CONDITION_UNKNOWN:
+                        return False
+                    if status == _EXISTS:
+                        break
+                    if status != _CONFLICT:
+                        raise
+                else:
+                    return True
+        # A request whose answer was lost is sent again, and finds its own object.
+        if self.read(path, len(content) + 1) != content:
+            raise FileExistsError(path)
+        return True
 
     def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
         """Deletes up to `bulk` files of one bucket by one request. Returns those that the store may still have."""
@@ -149,12 +188,73 @@ class S3Store(ArrowStore):
                         s3={"addressing_style": style},
                         request_checksum_calculation="when_required",
                         response_checksum_validation="when_required",
-                        retries={"mode": "standard"},
+                        retries={"mode": "standard", "total_max_attempts": _TRIES},
                         **timeouts,
                     ),
                 )
                 self._client_and_settings = client, settings
             return self._client_and_settings[0]
+
+
+class _Pages:
+    """The pages of one listing. `ask` sends one request with the credentials of the moment."""
+
+    def __init__(self, prefix: str, ask: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        self._prefix, self._ask = prefix, ask
+        self._begun: set[int] = set()
+        self._last = ""
+
+    def entries(self, query: dict[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """Yields the entries of all pages. A page that the store repeats is skipped. Raises IcebergMaintError ICM-133
+        if the store does not serve, ICM-153 if the listing does not end, RefusedError ICM-125."""
+        repeated = 0
+        while True:
+            page = self._page(query)
+            entries = page.get("Contents", ())
+            if self._is_new(entries):
+                repeated = 0
+                yield from entries
+            else:
+                repeated += 1
+            if not page.get("IsTruncated"):
+                return
+            token = page.get("NextContinuationToken")
+            if not token or token == query.get("ContinuationToken") or repeated > _REPEATED_PAGES:
+                raise contradiction(f"the listing of {self._prefix} does not end: it has no next page")
+            query["ContinuationToken"] = token
+
+    def _page(self, query: dict[str, Any]) -> Mapping[str, Any]:
+        from botocore.exceptions import ClientError
+
+        with _answered(self._prefix):
+            try:
+                return self._ask(query)
+            except ClientError as error:
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if "ContinuationToken" not in query or status != _BAD_REQUEST or _is_denial(error):
+                    raise
+                # The token is too old. A listing has the order of the keys, so it goes on behind the last one.
+                del query["ContinuationToken"]
+                if self._last:
+                    query["StartAfter"] = self._last
+                return self._ask(query)
+
+    def _is_new(self, entries: Sequence[Mapping[str, Any]]) -> bool:
+        if not entries:
+            return True
+        first = hash(entries[0]["Key"])
+        if first in self._begun:
+            return False
+        self._begun.add(first)
+        self._last = entries[-1]["Key"]
+        return True
+
+
+def contradiction(message: str) -> IcebergMaintError:
+    """Returns the error for a store whose listing contradicts itself or its other answers."""
+    return IcebergMaintError(
+        "ICM-153", f"{message}.", "run again later; if it stays so, ask the operator of the store."
+    )
 
 
 def _timeouts(properties: Mapping[str, Any]) -> dict[str, float]:
@@ -180,6 +280,10 @@ def _bucket_and_key(location: str) -> tuple[str, str]:
     return bucket, key
 
 
+def _is_denial(error: Any) -> bool:
+    return str(error.response.get("Error", {}).get("Code")) in _DENIED
+
+
 @contextmanager
 def _answered(location: str) -> Iterator[None]:
     """Turns boto3's errors into those of the other stores."""
@@ -188,8 +292,6 @@ def _answered(location: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        if str(error.response.get("Error", {}).get("Code")) in _DENIED:
-            raise denied(location, error) from error
-        raise OSError(f"listing {location} failed: {error}") from error
+        raise denied(location, error) if _is_denial(error) else unavailable(location, error) from error
     except BotoCoreError as error:
-        raise OSError(f"listing {location} failed: {error}") from error
+        raise unavailable(location, error) from error

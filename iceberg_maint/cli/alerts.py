@@ -1,4 +1,4 @@
-"""The commands `alerts`: show the open incidents, send them, test a receiver."""
+"""The commands `alerts`: show the open alerts, send them, test a receiver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def alerts() -> None:
 @alerts.command("list")
 @command
 def list_(session: Session) -> int:
-    """Show the open incidents of the fleet."""
+    """Show the open alerts of the fleet, as the last pass stored them."""
     from iceberg_maint.report.alerts import draw_incidents, incident_documents
 
     incidents = session.runtime().ledger.incidents()
@@ -45,9 +45,9 @@ def send(session: Session) -> int:
             console.print("Another process sends the alerts. Nothing was done.")
             return
         draw_incidents(console, report.incidents)
-        for error in failures.values():
-            console.print(str(error), markup=False)
 
+    for error in failures.values():
+        session.say(str(error))
     session.emit(
         {
             "busy": report.is_busy,
@@ -64,7 +64,7 @@ def send(session: Session) -> int:
 @click.argument("receiver")
 @command
 def test(session: Session, receiver: str) -> int:
-    """Send one incident and its end to a receiver."""
+    """Send one alert and its end to a receiver."""
     from iceberg_maint.alerts.alert_pass import send_test
     from iceberg_maint.core.alerts.condition import AlertKind
     from iceberg_maint.core.alerts.incident import Incident

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.cli.page_file import page_options, write_pages
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.errors import IcebergMaintError
 
@@ -44,6 +46,7 @@ def assess(
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.report.terminal_page import draw_page
     from iceberg_maint.runner.assess import assess as measure_and_decide
+    from iceberg_maint.runner.table_listing import list_tables
     from iceberg_maint.wiring import policies
 
     config = session.config()
@@ -51,10 +54,16 @@ def assess(
         session.build(replace(config, ledger_url=_MEMORY_LEDGER)),
         policy_for=policies(config, {**overrides, "mode": Mode.ACT.value}),
     )
-    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
     tables: list[AssessedTable] = []
     errors: dict[str, str] = {}
     codes = {0}
+    chosen: Sequence[TableId] = [runtime.find(name) for name in names]
+    if not names:
+        listing = list_tables(runtime)
+        chosen = listing.tables
+        for name, why in listing.errors.items():
+            codes.add(why.exit_code)
+            errors[name] = session.masked(str(why))
     with RunProgress(session.logs()) as progress:
         progress.begin("reading metadata", len(chosen))
         for table in chosen:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
-from iceberg_maint.audit.chain import Fault, FaultKind, Kind, Verdict
+from iceberg_maint.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
 from iceberg_maint.audit.log import AuditLog, record_of
 from iceberg_maint.cli.context import Session, command, group
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError
 
 _ALL = 1_000_000
@@ -30,18 +30,20 @@ def verify(session: Session, name: str | None) -> int:
 
     Without TABLE all tables of the log are checked, also those that were dropped.
     """
-    from iceberg_maint.report.console import draw_rows
+    from rich.markup import escape
+
+    from iceberg_maint.audit.folder import folder_name
+    from iceberg_maint.report.formatting import number
+    from iceberg_maint.report.grid import Column, draw_grid
+    from iceberg_maint.wiring import audit_log
 
     runtime = session.runtime()
     wanted = None if name is None else str(runtime.parse(name))
     shown: list[dict[str, Any]] = []
-    for folder, verdict in _verdicts(session):
-        table = _newest(verdict, "table") or folder
-        table_uuid = _newest(verdict, "table_uuid") or folder
-        if wanted is not None and table != wanted:
-            continue
-        records = runtime.ledger.records(table, _ALL) if verdict.entries else ()
-        faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
+
+    def show(
+        table: str, table_uuid: str, verdict: Verdict, faults: Sequence[Fault], waiting: list[str]
+    ) -> None:
         for fault in (*verdict.faults, *faults):
             error = IcebergMaintError(
                 "ICM-143",
@@ -61,14 +63,49 @@ def verify(session: Session, name: str | None) -> int:
                 "faults": to_data((*verdict.faults, *faults)),
             }
         )
+
+    known = {folder_name(k.table_uuid): k for k in runtime.ledger.known_tables()}
+    since_ms: int | None = None
+    for folder, verdict in _verdicts(session):
+        if verdict.entries:
+            since_ms = min(since_ms or verdict.entries[0].at_ms, verdict.entries[0].at_ms)
+            known.pop(folder, None)
+        elif folder in known and not verdict.faults:
+            continue  # An empty folder: what the ledger knows of the table follows.
+        table = _newest(verdict, "table") or folder
+        table_uuid = _newest(verdict, "table_uuid") or folder
+        if wanted in (None, table):
+            records = runtime.ledger.records(table, _ALL) if verdict.entries else ()
+            faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
+            show(table, table_uuid, verdict, faults, waiting)
+    for k in known.values():
+        if wanted in (None, str(k.table)):
+            own = [r for r in runtime.ledger.records(str(k.table), _ALL) if r.table_uuid == k.table_uuid]
+            verdict = Verdict((), (), ())
+            faults, waiting = faults_without_log(own, since_ms)
+            if faults:  # A run may have begun the log since its folders were listed.
+                verdict = audit_log(session.config(), runtime.ledger).read(k.table_uuid)
+            if verdict.entries:
+                faults, waiting = ledger_faults(verdict, own)
+            if own:
+                show(str(k.table), k.table_uuid, verdict, faults, waiting)
     if wanted is not None and not shown:
         runtime.find(wanted)
 
     def draw(console: Any) -> None:
+        if not shown:
+            console.print("The audit log has no entries, and the ledger has no records.")
+            return
+        numbers = ("entries", "records", "open_intents", "waiting_records", "faults")
         rows = [
-            [s["table"], s["entries"], s["records"], len(s["open_intents"]), len(s["faults"])] for s in shown
+            [
+                escape(s["table"]),
+                *(number(v if isinstance(v, int) else len(v)) for v in (s[n] for n in numbers)),
+            ]
+            for s in shown
         ]
-        draw_rows(console, ["table", ">entries", ">records", ">open", ">faults"], rows)
+        titles = ("entries", "records", "open", "waiting", "faults")
+        draw_grid(console, [Column("table"), *(Column(t, right=True) for t in titles)], rows)
 
     session.emit({"tables": shown}, draw)
     return EXIT_FAILED if any(s["faults"] for s in shown) else EXIT_DONE
@@ -136,7 +173,7 @@ def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault,
         at_end = at_end and record.record_id not in logged
         entry = logged.get(record.record_id)
         if entry is not None:
-            if dict(entry.body) != to_data(record):
+            if not _is_same(entry, record):
                 faults.append(Fault(FaultKind.DIFFERS, record.record_id, "the ledger has other contents"))
         elif not record.outcome.batches:
             waiting.append(record.record_id)
@@ -146,14 +183,52 @@ def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault,
     return tuple(faults), waiting
 
 
+def faults_without_log(records: list[Record], since_ms: int | None) -> tuple[tuple[Fault, ...], list[str]]:
+    """Returns the faults of a table that has no entry, and the records that its next run appends. `since_ms` is the time
+    of the first entry of all tables, None without one. Work that ended later was in the log: a run appends its record."""
+    cut = [r for r in records if since_ms is not None and r.outcome.batches and r.ended_ms > since_ms]
+    faults = tuple(
+        Fault(
+            FaultKind.CUT,
+            r.record_id,
+            f"the ledger has this {r.operation.value} of run {r.run_id}, the log has no entry of the table",
+        )
+        for r in cut
+    )
+    return faults, [r.record_id for r in records if r not in cut]
+
+
+def _is_same(entry: Entry, record: Record) -> bool:
+    """Whether an entry has this record. The ledger shows the records of a table with read restrictions without values.
+    Restrictions begin and end, and no entry of the log changes: either may have the values that the other lacks."""
+    if dict(entry.body) == to_data(record):
+        return True
+    try:
+        logged = record_of(entry)
+    except ValueError:
+        return False
+    return record == without_values(logged) or logged == without_values(record)
+
+
 def audited_records(session: Session, table: str | None) -> tuple[Record, ...]:
-    """The records of the audit log, newest first; of one table or of all."""
-    records = [
-        record_of(entry)
-        for _, verdict in _verdicts(session)
-        for entry in verdict.entries
-        if entry.kind is Kind.RECORD and table in (None, entry.body["table"])
-    ]
+    """The records of the audit log, newest first; of one table or of all. Says what the log lacks."""
+    from iceberg_maint.report.formatting import counted
+
+    records = []
+    for folder, verdict in _verdicts(session):
+        name = _newest(verdict, "table") or folder
+        if verdict.faults and table in (None, name):
+            session.say(
+                f"{name}: the audit log has {counted(len(verdict.faults), 'fault')}. Its records may be "
+                "incomplete: run iceberg-maint audit verify."
+            )
+        for entry in verdict.entries:
+            if entry.kind is not Kind.RECORD or table not in (None, entry.body.get("table", name)):
+                continue
+            try:
+                records.append(record_of(entry))
+            except ValueError:
+                session.say(f"{name}: {entry_file_name(entry.sequence)} is no record of this program.")
     return tuple(sorted(records, key=lambda r: r.ended_ms, reverse=True))
 
 

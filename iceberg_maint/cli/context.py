@@ -116,6 +116,19 @@ class Session:
             text = wrapped(text, shutil.get_terminal_size().columns)
         click.echo(text, err=True)
 
+    def tables(self, runtime: Runtime, codes: set[int]) -> tuple[TableId, ...]:
+        """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code
+        to `codes`. Raises the error of the last catalog if none answers."""
+        from iceberg_maint.runner.table_listing import list_tables
+
+        listing = list_tables(runtime)
+        for why in listing.errors.values():
+            codes.add(why.exit_code)
+            self.say(str(why))
+        if not listing.errors:
+            self.warn_of_unlisted(listing.tables)
+        return listing.tables
+
     def warn_of_unlisted(self, listed: Collection[TableId]) -> None:
         """Warns of names in the configuration that no table has; `listed` are all tables.
 

@@ -105,6 +105,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     if tables:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
+        yield from _memory(runtime, tables)
     yield _try("clock", lambda: _clocks(config, runtime, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield _try("dagster", _dagster)
@@ -290,6 +291,30 @@ def _owner(runtime: Runtime, table: TableId) -> Check | None:
         line = f"The metadata folder cannot be listed: {type(error).__name__}: {' '.join(str(error).split())}"
         return Check(f"owner of {table}", WARNING, line)
     return Check(f"owner of {table}", WARNING, message) if message else None
+
+
+def _memory(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
+    """What the executors of a cluster declare, and warnings of tables that ran out of memory, among the first tables."""
+    from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of_heap, setting_text
+    from iceberg_maint.runner.spark_memory import recorded_shortages
+
+    declared = runtime.spark.memory
+    if declared is None:
+        return
+    if not declared.is_local:
+        budget = default_budget_bytes(
+            memory_of_heap(declared.executor_bytes, declared.fraction, declared.slots)
+        )
+        yield Check(
+            "spark memory",
+            OK,
+            f"executors of {setting_text(declared.executor_bytes)} run {declared.slots} at once; equality deletes get "
+            f"{setting_text(max(0, budget))} of it by default",
+        )
+    name = "spark.driver.memory" if declared.is_local else "spark.executor.memory"
+    for text in recorded_shortages(tables[:_PROPERTIES_READ], runtime):
+        fix = f"Fix: raise {name} under spark.conf, or equality_deletes.memory if it is set."
+        yield Check("spark memory", WARNING, f"{text} {fix}", "ICM-165")
 
 
 def _only_advises(config: Config, tables: list[TableId]) -> bool:

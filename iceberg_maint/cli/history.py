@@ -64,11 +64,11 @@ def reconcile(session: Session, name: str | None) -> int:
     from iceberg_maint.runner.reconcile import reconcile as settle_table
 
     runtime = session.runtime()
-    chosen = list(runtime.tables()) if name is None else [runtime.find(name)]
+    codes = {0}
+    chosen = session.tables(runtime, codes) if name is None else (runtime.find(name),)
     run_id = f"reconcile-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     shown: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
-    codes = {0}
     for table in chosen:
         try:
             settled = settle_table(table, runtime, run_id)

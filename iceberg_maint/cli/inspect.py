@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +47,9 @@ def tables(session: Session) -> int:
     from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime()
-    listed = runtime.tables()
-    session.warn_of_unlisted(listed)
     rows: list[dict[str, Any]] = []
     codes = {0}
+    listed = session.tables(runtime, codes)
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
         for table, stored in look(listed, runtime, observe=False):
@@ -84,19 +83,27 @@ def tables(session: Session) -> int:
 def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str]) -> int:
     """Measure health from metadata, store it and print it.
 
-    A table that has not changed since its last measurement is not read again.
+    A table that has not changed since its last measurement is not read again. Without TABLE, the stored health of
+    tables that their catalog no longer lists is deleted.
     """
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.runner.assess import assess, report_observed, report_unchanged
+    from iceberg_maint.runner.table_listing import list_and_forget
     from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime(overrides)
-    chosen = [runtime.find(name) for name in names] or list(runtime.tables())
+    chosen: Sequence[TableId] = [runtime.find(name) for name in names]
     health: list[Measured] = []
     shown: list[dict[str, Any]] = []
     codes = {0}
+    if not names:
+        listing = list_and_forget(runtime)
+        chosen = listing.tables
+        for why in listing.errors.values():
+            codes.add(why.exit_code)
+            session.say(str(why))
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
         for table, unchanged in look(chosen, runtime, observe=True):
@@ -144,8 +151,10 @@ def plan(
     """
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
+    from iceberg_maint.report.spark_memory import draw_spark_memory, spark_memory_document
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
+    from iceberg_maint.runner.spark_memory import memory_of_plans, shortage
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -169,13 +178,24 @@ def plan(
     ]
 
     measured = assessment.measured
+    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, runtime)
+    warning = shortage(str(table), needed, runtime)
+    settings = () if needed is None or runtime.spark.memory is None else needed.settings(runtime.spark.memory)
     document = {
         "table": str(table),
         "executes": not advised,
         **totals_document(*totals_of(measured, plans)),
+        "spark_memory": spark_memory_document(needed, settings),
         "operations": [plan_document(*part) for part in parts],
     }
-    session.emit(document, lambda console: draw_plans(console, str(table), measured, parts, advised=advised))
+
+    def draw(console: Any) -> None:
+        draw_plans(console, str(table), measured, parts, advised=advised)
+        draw_spark_memory(console, needed, settings)
+
+    session.emit(document, draw)
+    if warning is not None:
+        session.say(str(warning))
     return 0
 
 

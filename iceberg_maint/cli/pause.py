@@ -83,10 +83,10 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     if partitions and name is None:
         raise click.UsageError("--partition needs a TABLE.")
     runtime = session.runtime()
-    chosen = list(runtime.tables()) if name is None else [runtime.find(name)]
+    codes = {0}
+    chosen = session.tables(runtime, codes) if name is None else (runtime.find(name),)
     released: dict[str, list[PartitionKey]] = {}
     failed: list[dict[str, object]] = []
-    codes = {0}
     for table in chosen:
         try:
             released[str(table)] = _release(runtime, table, frozenset(map(PartitionKey, partitions)))

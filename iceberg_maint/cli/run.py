@@ -6,7 +6,8 @@ import os
 import socket
 import traceback
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +26,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
+from iceberg_maint.runner.deadline import TableTimeout
 from iceberg_maint.runner.fleet_pass import in_budget_order
 from iceberg_maint.runner.maintain import (
     BatchEnded,
@@ -36,6 +38,7 @@ from iceberg_maint.runner.maintain import (
     Request,
     maintain,
 )
+from iceberg_maint.runner.prepare import PreparedTable
 
 if TYPE_CHECKING:
     from iceberg_maint.report.progress import RunProgress
@@ -70,8 +73,12 @@ class _Result:
 
     def terminate(self, signal: str) -> None:
         """Adds the work up to the signal that terminated the run."""
+        self.interrupt(None, f"terminated by {signal}", "run again.")
+
+    def interrupt(self, code: str | None, message: str, fix: str) -> None:
+        """Adds the work up to an interrupt of the table's maintenance."""
         self.codes.add(EXIT_FAILED)
-        self.error = {"code": None, "message": f"terminated by {signal}", "fix": "run again."}
+        self.error = {"code": code, "message": message, "fix": fix}
         if self.planned is None:
             return
         before = self.planned.plan.snapshot_id
@@ -152,18 +159,21 @@ def run(
 
     try:
         with terminated_by_signals(runtime.engine.cancel), RunProgress(session.logs()) as progress:
-            for table in chosen:
+            request = Request(
+                run_id,
+                frozenset(map(PartitionKey, partitions)) or None,
+                remaining,
+                force,
+                chosen_operations,
+                f"command line, {operator()}",
+            )
+            prepared = PreparedTable(chosen[0], request, runtime) if len(chosen) > 1 else None
+            for table, following in zip_longest(chosen, chosen[1:]):
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                request = Request(
-                    run_id,
-                    frozenset(map(PartitionKey, partitions)) or None,
-                    remaining,
-                    force,
-                    chosen_operations,
-                    f"command line, {operator()}",
-                )
-                _maintain_one(runtime, result, request, progress, session)
+                own = runtime if prepared is None else prepared.runtime()
+                prepared = None if following is None else PreparedTable(following, request, runtime)
+                _maintain_one(own, result, replace(request, max_batches=remaining), progress, session)
                 if remaining is not None:
                     remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))
     except (Terminated, KeyboardInterrupt) as why:
@@ -200,6 +210,9 @@ def _maintain_one(
     try:
         maintain(table, request, runtime, observe)
         _add_exit_codes(runtime, result, session)
+    except TableTimeout as timeout:
+        session.say(str(timeout))
+        result.interrupt(timeout.error.code, timeout.error.message, timeout.error.fix)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}
@@ -226,9 +239,8 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
     measured = runtime.ledger.health(result.table)
     unknown = 0
     if measured is not None:
-        unknown = sum(
-            runtime.ledger.history(measured.table_uuid, str(result.table), o).unknown_commits for o in CYCLE
-        )
+        histories = runtime.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
+        unknown = sum(history.unknown_commits for history in histories.values())
     if unknown or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
             f"{result.table}: ICM-121 {CODES['ICM-121']}; none of its files is deleted. "

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
@@ -25,12 +26,16 @@ _LINEAGE = frozenset({ROW_ID, LAST_UPDATED})
 @dataclass(frozen=True, slots=True)
 class DecodedFile:
     """The rows of a file as it has them. `sources` has the columns of the table among them, `positions` the deleted
-    rows, None if there are none."""
+    rows, None if there are none. `rows` is None for a small file: `parquet` has `needed` columns, and `live` decodes
+    several together."""
 
     file: InputFile
-    rows: pa.Table
+    rows: pa.Table | None
     sources: Sequence[Source]
     positions: np.ndarray[Any, Any] | None
+    parquet: pq.ParquetFile | None = None
+    needed: list[str] | None = None
+    contents: pa.Buffer | None = None
 
 
 class Decoder:
@@ -63,9 +68,11 @@ class Decoder:
         """Returns the rows of a file for `live`."""
         parquet = self._open(file, contents)
         needed, sources = self._projection(file, parquet.schema_arrow)
-        with _readable(file.path):
-            rows = parquet.read(columns=needed, use_threads=False)
-        return DecodedFile(file, rows, sources, self._positions.of(file))
+        positions = self._positions.of(file)
+        found = DecodedFile(file, None, sources, positions, parquet, needed, contents)
+        if file.size_bytes <= MOST_BYTES and self._is_joinable(found) and not self._dictionaries:
+            return found
+        return DecodedFile(file, _rows(found), sources, positions)
 
     def live(self, files: Sequence[DecodedFile]) -> tuple[pa.Table, int]:
         """Returns the live rows of files in their order and the number of their deleted rows. Consecutive files with
@@ -94,7 +101,9 @@ class Decoder:
         """The rows of files of one projection."""
         if len(run) == 1:
             return self._live_of(run[0])[0]
-        rows = pa.concat_tables([f.rows for f in run])
+        rows = _packed_rows(run)
+        if rows is None:
+            rows = pa.concat_tables([_rows(f) for f in run])
         if any(pa.types.is_dictionary(f.type) for f in rows.schema):
             rows = rows.unify_dictionaries()
         whole = DecodedFile(run[0].file, rows.combine_chunks(), run[0].sources, None)
@@ -107,7 +116,7 @@ class Decoder:
             raise
 
     def _live_of(self, file: DecodedFile) -> tuple[pa.Table, int]:
-        return self._live(file.file, file.rows, file.sources, 0, file.positions)
+        return self._live(file.file, _rows(file), file.sources, 0, file.positions)
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
@@ -201,12 +210,36 @@ class Decoder:
         return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
 
 
+def _rows(file: DecodedFile) -> pa.Table:
+    if file.rows is not None:
+        return file.rows
+    assert file.parquet is not None
+    with _readable(file.file.path):
+        return file.parquet.read(columns=file.needed, use_threads=False)
+
+
+def _packed_rows(run: Sequence[DecodedFile]) -> pa.Table | None:
+    """The rows of small files of one projection, decoded together. None: decode them one by one."""
+    files = [SmallFile(bytes(f.contents), f.parquet.metadata) for f in run if f.parquet and f.contents]
+    contents = packed(files) if len(files) == len(run) else None
+    if contents is None:
+        return None
+    try:
+        rows = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False).read(
+            columns=run[0].needed, use_threads=False
+        )
+    except (pa.ArrowException, OSError):
+        # One by one, the file that cannot be read is named.
+        return None
+    return rows if rows.num_rows == sum(f.file.record_count for f in run) else None
+
+
 @contextmanager
 def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as why:
-        raise WrongInputError(f"{path} cannot be read as Parquet: {why}") from why
+        raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
 
 
 def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:

@@ -10,7 +10,7 @@ anything is unexpected, the output is deleted and all columns are encoded.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
-from iceberg_maint.columnar.leaves import FLOATS
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.leaves import FLOATS, Statistics, leaves_of
 from iceberg_maint.columnar.metrics import MetricsBuilder, split_offsets
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.proof import Comparison
@@ -31,14 +32,22 @@ from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.splice_statistics import statistics_difference
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import FULL_PROOF, OutputMetrics, RewriteProof, RewriteResult, RewriteTask
+from iceberg_maint.columnar.task import (
+    FULL_PROOF,
+    InputFile,
+    OutputMetrics,
+    RewriteProof,
+    RewriteResult,
+    RewriteTask,
+)
 
 _MEAN_FILE_BYTES = 200 * 1024
 """Below this mean, parsing the page indexes costs more than encoding saves."""
 _SHARE = 0.3
 """The least share of the input's bytes that is copied."""
 _HELD_PER_BYTE = 8
-"""Memory per input byte: the inputs, the decoded columns, their encoding and the output."""
+"""Memory per input byte: the inputs, the decoded columns, their encoding and the output. If all inputs need more than
+the task has, a row group is held at a time, and the encoded columns of all."""
 _LARGEST_GROUP = 1.5
 """The largest row group of the output, as a multiple of the row group size: parts end with a file."""
 
@@ -50,7 +59,6 @@ def spliced_result(task: RewriteTask) -> RewriteResult | None:
     if (
         any(f.deletes for f in task.inputs)
         or size < _MEAN_FILE_BYTES * max(1, len(task.inputs))
-        or size * _HELD_PER_BYTE > task.memory_limit_bytes
         or task.encoding.codec.lower() not in CODECS
     ):
         return None
@@ -73,41 +81,42 @@ class _Splice:
         self.storage = Storage(task.io)
         self.created = self.complete = False
         self._table = table_schema(task.schema, lineage=task.keep_row_lineage)
-        self._contents: dict[str, pa.Buffer] = {}
+        self._holds = sum(f.size_bytes for f in task.inputs) * _HELD_PER_BYTE <= task.memory_limit_bytes
+        self._data: dict[str, FileRange] = {}
+        self._sources: list[ParquetBytes] = []
 
     def result(self) -> RewriteResult | None:
         start = time.thread_time()
         form = template(arrow_schema(self._table))
-        sources: list[ParquetBytes] = []
-        for file in self.task.inputs:
-            self._contents[file.path] = self.storage.read(file.path)
-            source = ParquetBytes.of(self._contents[file.path])
-            # Files of one writer are alike: without such a column in the first, the others are not read.
-            if source.rows != file.record_count or not (sources or self._spliced([source], form)):
-                return None
-            sources.append(source)
-        spliced = self._spliced(sources, form)
-        groups = self._groups(sources)
+        if not self._read_sources(form):
+            return None
+        spliced = self._spliced(self._sources, form)
+        groups = self._groups(spliced)
         if not spliced or groups is None:
             return None
         rest = Struct(tuple(c for c in self._table.columns if c.field_id not in spliced))
-        encoded = self._encoded(rest, groups) if rest.columns else None
-        if encoded is not None and encoded.difference:
-            return None
-        others = None if encoded is None else ParquetBytes.of(encoded.contents)
-        parts = [Part([sources[i] for i in g], others, n) for n, g in enumerate(groups)]
+        encoder = _Encoder(self.task, self.storage, rest, self._data) if rest.columns else None
+        parts: list[Part] = []
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
             writer = SpliceWriter(stream, form, spliced, {"iceberg.schema": self.task.schema})
-            for part in parts:
-                writer.write(part)
+            for group in groups:
+                for index in group:
+                    self._data[self.task.inputs[index].path].hold()
+                others = encoder.encoded([self.task.inputs[i] for i in group]) if encoder else None
+                parts.append(Part([self._sources[i] for i in group], others))
+                writer.write(parts[-1])
+                if not self._holds:
+                    for index in group:
+                        self._data[self.task.inputs[index].path].release()
             writer.close()
-        output = self.storage.read(self.task.output_path)
+            size = writer.size_bytes
+        output = FileRange(self.storage, self.task.output_path, size, hold=self._holds)
         if difference(output, form, parts, spliced):
             return None
-        metrics = self._metrics(output, form, spliced, encoded)
-        tables = () if encoded is None else encoded.tables
-        if statistics_difference(output, self._table, spliced, tables, metrics, self.task.metrics_modes):
+        metrics = self._metrics(output, spliced, encoder)
+        totals = encoder.totals if encoder else {}
+        if statistics_difference(output, self._table, spliced, totals, metrics, self.task.metrics_modes):
             return None
         self.complete = True
         rows = sum(p.rows for p in parts)
@@ -121,6 +130,19 @@ class _Splice:
             cpu_seconds={"splice": time.thread_time() - start},
             spliced=tuple(sorted(spliced)),
         )
+
+    def _read_sources(self, form: ParquetBytes) -> bool:
+        """Reads the footers of the inputs, with the contents if all of them fit the memory. Returns whether the inputs
+        qualify."""
+        for file in self.task.inputs:
+            data = FileRange(self.storage, file.path, file.size_bytes, hold=self._holds)
+            source = ParquetBytes.of(data)
+            # Files of one writer are alike: without such a column in the first, the others are not read.
+            if source.rows != file.record_count or not (self._sources or self._spliced([source], form)):
+                return False
+            self._data[file.path] = data
+            self._sources.append(source)
+        return True
 
     def _spliced(self, sources: Sequence[ParquetBytes], form: ParquetBytes) -> frozenset[int]:
         """The field ids of the columns to splice, none if too few bytes could be copied."""
@@ -142,56 +164,49 @@ class _Splice:
         total = sum(len(s.data) for s in sources)
         return frozenset(chosen) if copied >= _SHARE * total else frozenset()
 
-    def _groups(self, sources: Sequence[ParquetBytes]) -> list[list[int]] | None:
-        """The indexes of the inputs of each row group. None: a row group would be too large."""
+    def _groups(self, spliced: frozenset[int]) -> list[list[int]] | None:
+        """The indexes of the inputs of each row group. None: a row group would be too large for the table or for the
+        memory."""
+        sizes = [len(s.data) if s.rows else 0 for s in self._sources]
+        memory = self.task.memory_limit_bytes
         limit = self.task.encoding.row_group_bytes
-        total = sum(len(s.data) for s in sources)
+        if not self._holds:
+            limit = min(limit, memory // (_HELD_PER_BYTE + 1))
+        total = sum(sizes)
         share = total / max(1, -(-total // limit))
         groups: list[list[int]] = []
         taken = share
-        for index, source in enumerate(sources):
-            if not source.rows:
+        for index, size in enumerate(sizes):
+            if not size:
                 continue
-            if taken >= share:
+            if taken >= share or (not self._holds and taken + size > limit):
                 groups.append([])
                 taken = 0
             groups[-1].append(index)
-            taken += len(source.data)
-        largest = max((sum(len(sources[i].data) for i in g) for g in groups), default=0)
-        return groups if groups and largest <= _LARGEST_GROUP * limit else None
+            taken += size
+        largest = max((sum(sizes[i] for i in g) for g in groups), default=0)
+        if not groups or largest > _LARGEST_GROUP * limit:
+            return None
+        if not self._holds and largest * _HELD_PER_BYTE + total - self._copied_bytes(spliced) > memory:
+            return None
+        return groups
 
-    def _encoded(self, rest: Struct, groups: Sequence[Sequence[int]]) -> _Encoded:
-        """Encodes the columns that are not spliced, and compares them with the decoded rows."""
-        task = self.task
-        of_source = source_dictionaries(lambda f: self._contents[f.path], task, rest)
-        decoder = Decoder(self.storage, rest, task.name_mapping, dictionaries=of_source.strings)
-        # One dictionary per column for all row groups: a dictionary that changes within a row group ends its use.
-        of_file = [decoder.table_of(f, self._contents[f.path])[0] for f in task.inputs]
-        tables = [pa.concat_tables([of_file[i] for i in g]).unify_dictionaries() for g in groups]
-        metrics = MetricsBuilder(rest, task.metrics_modes)
-        chosen = sampled_dictionaries(tables[0], rest, of_source.by_field)
-        sink = pa.BufferOutputStream()
-        with open_writer(sink, tables[0].schema, task.schema, task.encoding, chosen) as writer:
-            for table in tables:
-                write_group(writer, table)
-                metrics.add(table)
-        contents = sink.getvalue()
-        of_columns = metrics.of_footer(pq.read_metadata(pa.BufferReader(contents)))
-        comparison = Comparison(rest, contents, of_columns, task.metrics_modes)
-        problem = comparison.footer_difference(sum(t.num_rows for t in tables))
-        for number, table in enumerate(tables):
-            if task.proof == FULL_PROOF:
-                problem = problem or comparison.value_difference(number, table)
-        return _Encoded(contents, of_columns, tables, problem)
+    def _copied_bytes(self, spliced: Collection[int]) -> int:
+        return sum(
+            s.chunk(g, s.leaf_by_id[i]).size
+            for s in self._sources
+            for g in range(len(s.row_groups))
+            for i in spliced
+        )
 
-    def _metrics(
-        self, output: pa.Buffer, form: ParquetBytes, spliced: frozenset[int], encoded: _Encoded | None
-    ) -> OutputMetrics:
-        footer = pq.read_metadata(pa.BufferReader(output))
+    def _metrics(self, output: FileRange, spliced: frozenset[int], encoder: _Encoder | None) -> OutputMetrics:
+        footer = pq.read_metadata(arrow_file(output))
+        leaves = list(enumerate(leaves_of(self._table)))
         copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
-        indexes = [form.leaf_by_id[c.field_id] for c in copied.columns]
+        indexes = [i for i, leaf in leaves if leaf.column.field_id in spliced]
         found = MetricsBuilder(copied, self.task.metrics_modes).of_footer(_Projected(footer, indexes))
-        other = OutputMetrics() if encoded is None else encoded.metrics
+        others = [i for i, leaf in leaves if leaf.column.field_id not in spliced]
+        other = encoder.metrics.of_footer(_Projected(footer, others)) if encoder else OutputMetrics()
         return OutputMetrics(
             {**other.column_sizes, **found.column_sizes},
             {**other.value_counts, **found.value_counts},
@@ -203,15 +218,45 @@ class _Splice:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """A Parquet file in memory with the encoded columns. `tables` are the decoded rows of its row groups. `difference`
-    is "" if its rows are these."""
+class _Encoder:
+    """Encodes the columns that are not spliced, a row group at a time, and compares them with the decoded rows.
+    `metrics` has what the footer will lack, `totals` the statistics of the rows."""
 
-    contents: pa.Buffer
-    metrics: OutputMetrics
-    tables: Sequence[pa.Table]
-    difference: str
+    def __init__(
+        self, task: RewriteTask, storage: Storage, rest: Struct, data: Mapping[str, FileRange]
+    ) -> None:
+        self._task, self._rest, self._data = task, rest, data
+        self._of_source = source_dictionaries(lambda f: data[f.path], task, rest)
+        self._decoder = Decoder(storage, rest, task.name_mapping, dictionaries=self._of_source.strings)
+        self._dictionaries: set[str] | None = None
+        self.metrics = MetricsBuilder(rest, task.metrics_modes)
+        self.totals: dict[int, list[Statistics]] = {}
+
+    def encoded(self, files: Sequence[InputFile]) -> ParquetBytes:
+        """Returns a Parquet file with one row group in memory. Raises MetadataError if its rows or its statistics are
+        not those of the files."""
+        task = self._task
+        of_file = [self._decoder.table_of(f, self._data[f.path].hold())[0] for f in files]
+        # A dictionary that changes within a row group ends its use.
+        rows = pa.concat_tables(of_file).unify_dictionaries()
+        if self._dictionaries is None:
+            self._dictionaries = sampled_dictionaries(rows, self._rest, self._of_source.by_field)
+        sink = pa.BufferOutputStream()
+        with open_writer(sink, rows.schema, task.schema, task.encoding, self._dictionaries) as writer:
+            write_group(writer, rows)
+        self.metrics.add(rows)
+        contents = sink.getvalue()
+        footer = pq.read_metadata(pa.BufferReader(contents))
+        starts = OutputMetrics(split_offsets=split_offsets([footer.row_group(0)]))
+        comparison = Comparison(self._rest, contents, starts, task.metrics_modes)
+        problem = comparison.footer_difference(rows.num_rows)
+        if task.proof == FULL_PROOF:
+            problem = problem or comparison.value_difference(0, rows)
+        if problem := problem or comparison.statistics_difference(0, rows):
+            raise MetadataError(problem)
+        for key, statistics in comparison.totals.items():
+            self.totals.setdefault(key, []).extend(statistics)
+        return ParquetBytes.of(contents)
 
 
 @dataclass(frozen=True, slots=True)

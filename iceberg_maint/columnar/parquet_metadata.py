@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.thrift import Reader, Struct, ThriftError
 
 MAGIC = b"PAR1"
@@ -81,19 +82,23 @@ class Page:
 class ParquetBytes:
     """The bytes of a Parquet file and its footer."""
 
-    data: memoryview
+    data: memoryview | FileRange
     footer: Struct
 
     @classmethod
     def of(cls, buffer: Any) -> ParquetBytes:
         """Parses the footer. Raises MetadataError if the bytes are not an unencrypted Parquet file."""
-        data = memoryview(buffer).cast("B")
+        data = buffer if isinstance(buffer, FileRange) else memoryview(buffer).cast("B")
         if len(data) < len(MAGIC) + TAIL_BYTES or data[-4:] != MAGIC or data[:4] != MAGIC:
             raise MetadataError("the bytes do not start and end with PAR1")
         start = len(data) - TAIL_BYTES - int.from_bytes(data[-8:-4], "little")
         if start < len(MAGIC):
             raise MetadataError("the footer is longer than the file")
         return cls(data, _struct(data[start:-TAIL_BYTES]))
+
+    @cached_property
+    def _chunks(self) -> dict[tuple[int, int], Chunk]:
+        return {}
 
     @cached_property
     def rows(self) -> int:
@@ -139,14 +144,17 @@ class ParquetBytes:
 
     def chunk(self, group: int, column: int) -> Chunk:
         """The chunk of a leaf column in a row group."""
-        return Chunk(self.data, get(self.row_groups[group], 1)[1][column])
+        key = group, column
+        if key not in self._chunks:
+            self._chunks[key] = Chunk(self.data, get(self.row_groups[group], 1)[1][column])
+        return self._chunks[key]
 
 
 @dataclass(frozen=True)
 class Chunk:
     """A column chunk: the bytes of its file, and its Thrift struct."""
 
-    data: memoryview
+    data: memoryview | FileRange
     struct: Struct
 
     @cached_property
@@ -192,10 +200,18 @@ class Chunk:
 
     def column_index(self) -> Struct | None:
         """The chunk's `ColumnIndex`. None: it has none."""
-        return self._index(6, 7)
+        return self._column_index
 
     def offset_index(self) -> Struct | None:
         """The chunk's `OffsetIndex`. None: it has none."""
+        return self._offset_index
+
+    @cached_property
+    def _column_index(self) -> Struct | None:
+        return self._index(6, 7)
+
+    @cached_property
+    def _offset_index(self) -> Struct | None:
         return self._index(4, 5)
 
     def _index(self, offset: int, length: int) -> Struct | None:
@@ -206,10 +222,11 @@ class Chunk:
             raise MetadataError("a page index is outside of its file")
         return _struct(self.data[start : start + size])
 
-    def pages(self) -> tuple[Page, ...]:
-        """The data pages, from their headers. Raises MetadataError for a page with a dictionary, a page with
+    def pages(self, contents: memoryview | None = None) -> tuple[Page, ...]:
+        """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. Raises MetadataError for a page with a dictionary, a page with
         another checksum than its header states, and pages that do not fill the chunk."""
-        data, position, end = self.pages_bytes, 0, self.size
+        data = self.pages_bytes if contents is None else contents
+        position, end = 0, self.size
         found: list[Page] = []
         while position < end:
             reader = Reader(data, position)

@@ -7,11 +7,12 @@ and manifest are compared with the rows.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import (
     FLOATS,
     Leaf,
@@ -33,20 +34,25 @@ _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 class Comparison:
     """Compares an output file with the row groups that were written. Methods return the first difference, "" if there
-    is none. `contents` is the file as read back from storage."""
+    is none. `contents` is the file as read back from storage. `totals` are the statistics of the rows of each row group
+    by field id, as they were compared."""
 
     def __init__(
-        self, table: Struct, contents: pa.Buffer, metrics: OutputMetrics, modes: Mapping[int, str]
+        self,
+        table: Struct,
+        contents: pa.Buffer | FileRange,
+        metrics: OutputMetrics,
+        modes: Mapping[int, str],
     ) -> None:
         self._table = table
         self._metrics = metrics
         self._modes = modes
         self._leaves = leaves_of(table)
         self._contents = contents
-        self._totals: dict[int, list[Statistics]] = {}
+        self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
-            self._file = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
+            self._file = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
         except (pa.ArrowException, OSError) as why:
             self._problem = f"the output cannot be read: {why}"
 
@@ -84,11 +90,16 @@ class Comparison:
                 return difference
         return ""
 
-    def statistics_difference(self, number: int, group: pa.Table) -> str:
-        """Compares the statistics of a row group with its rows. Collects them for `end_difference`."""
+    def statistics_difference(
+        self, number: int, group: pa.Table, columns: Collection[int] | None = None
+    ) -> str:
+        """Compares the statistics of a row group with its rows. Collects them for `end_difference`. `columns` are the
+        field ids of the columns to compare, None for all."""
         if difference := self._row_difference(number, group):
             return difference
         for index, leaf in enumerate(self._leaves):
+            if columns is not None and leaf.column.field_id not in columns:
+                continue
             if difference := self._chunk_difference(number, index, leaf, group):
                 return difference
         return ""
@@ -107,7 +118,7 @@ class Comparison:
             file = self._file
             if kept:
                 file = pq.ParquetFile(
-                    pa.BufferReader(self._contents),
+                    arrow_file(self._contents),
                     metadata=self._file.metadata,
                     read_dictionary=kept,
                     pre_buffer=False,
@@ -130,7 +141,7 @@ class Comparison:
         if _bound_difference(place, "the footer", stated.lower, stated.upper, rows):
             rows = row_statistics(values, leaf.primitive)
         if not leaf.repeated:
-            self._totals.setdefault(leaf.column.field_id, []).append(rows)
+            self.totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:
                 return f"{place}: the footer states {stated.values} values; the rows have {rows.values}"
             if stated.nulls != rows.nulls:
@@ -147,7 +158,7 @@ class Comparison:
                 if key in {*stated.value_counts, *stated.lower_bounds, *stated.upper_bounds}:
                     return f"{place}: the manifest states counts or bounds"
                 continue
-            parts = self._totals.get(key, [])
+            parts = self.totals.get(key, [])
             counts = [
                 ("values", stated.value_counts.get(key), sum(p.values for p in parts)),
                 ("nulls", stated.null_value_counts.get(key), sum(p.nulls for p in parts)),

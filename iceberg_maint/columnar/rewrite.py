@@ -29,8 +29,8 @@ from iceberg_maint.columnar.task import (
 
 _DECODED_PER_BYTE = 6
 """Decoded bytes per compressed byte, before a file is decoded."""
-_CHUNK_ROWS = 8_192
-_CHUNK_BYTES = 1024 * 1024
+_CHUNK_ROWS = 65_536
+_CHUNK_BYTES = 4 * 1024 * 1024
 """Rows, or bytes of files, that are copied into one table."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
 
@@ -91,7 +91,7 @@ class _Tables:
 
     def add(self, file: DecodedFile) -> None:
         self._small.append(file)
-        self._small_rows += file.rows.num_rows
+        self._small_rows += file.file.record_count
         self._small_bytes += file.file.size_bytes
         if self._small_rows >= _CHUNK_ROWS or self._small_bytes >= _CHUNK_BYTES:
             self.copy()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.projection import FileColumn, file_columns
 from iceberg_maint.columnar.schema import Primitive, Struct
 from iceberg_maint.columnar.task import InputFile, RewriteTask, WrongInputError
@@ -28,7 +29,7 @@ class SourceDictionaries:
 
 
 def source_dictionaries(
-    read: Callable[[InputFile], pa.Buffer], task: RewriteTask, table: Struct
+    read: Callable[[InputFile], pa.Buffer | FileRange], task: RewriteTask, table: Struct
 ) -> SourceDictionaries:
     """Reads the footers of the largest input files."""
     largest = sorted(task.inputs, key=lambda f: -f.size_bytes)[:_FILES]
@@ -49,11 +50,11 @@ def source_dictionaries(
     return SourceDictionaries(agreed, strings) if large else SourceDictionaries()
 
 
-def _of_file(contents: pa.Buffer, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
+def _of_file(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
     try:
-        parquet = pq.ParquetFile(pa.BufferReader(contents))
+        parquet = pq.ParquetFile(arrow_file(contents))
     except (pa.ArrowException, OSError) as why:
-        raise WrongInputError(f"{file.path} cannot be read as Parquet: {why}") from why
+        raise WrongInputError(f"{file.path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
     ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
     found: dict[int, bool] = {}
     for number in range(parquet.metadata.num_row_groups):

@@ -114,6 +114,11 @@ class SpliceWriter:
         data = encoded(footer)
         self._write(data + len(data).to_bytes(4, "little") + MAGIC)
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes that were written."""
+        return self._position
+
     def _write(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
         self._position += len(data)
@@ -165,9 +170,8 @@ class SpliceWriter:
         result: Struct = {2: (I64, 0), 3: (STRUCT, metadata)}
         column_index, offset_index = chunk.column_index(), chunk.offset_index()
         if column_index is not None and offset_index is not None:
-            for page in get(offset_index, 1)[1]:
-                page[1] = (I64, get(page, 1) + shift)
-            self._indexes.append((result, column_index, offset_index))
+            pages = [{**page, 1: (I64, get(page, 1) + shift)} for page in get(offset_index, 1)[1]]
+            self._indexes.append((result, column_index, {**offset_index, 1: (LIST, (STRUCT, pages))}))
         return result
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.file_range import arrow_file
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, Page, ParquetBytes, get
 from iceberg_maint.columnar.splice import Part, chunks_by_path, paths_of
 from iceberg_maint.columnar.splice_rules import merged_statistics
@@ -58,11 +59,11 @@ def _layout(file: ParquetBytes, form: ParquetBytes, parts: Sequence[Part]) -> st
 
 
 def _columns(file: ParquetBytes, parts: Sequence[Part], spliced: Collection[int]) -> str:
-    for field_id in spliced:
-        if field_id not in file.leaf_by_id:
-            return f"the output has no column with field id {field_id}"
-        index = file.leaf_by_id[field_id]
-        for number, part in enumerate(parts):
+    if missing := sorted(set(spliced) - file.leaf_by_id.keys()):
+        return f"the output has no column with field id {missing[0]}"
+    for number, part in enumerate(parts):
+        for field_id in spliced:
+            index = file.leaf_by_id[field_id]
             chunks = part.chunks(field_id)
             found = file.chunk(number, index)
             if problem := _chunk(found, chunks) or _merged(file, found, [c for c, _ in chunks], index):
@@ -111,11 +112,12 @@ def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]]) -> str:
     first_rows: list[int] = []
     row = 0
     for source, rows in sources:
-        if not _same_bytes(data[position : position + source.size], source.pages_bytes):
+        contents = source.pages_bytes
+        if not _same_bytes(data[position : position + source.size], contents):
             return "the pages differ from those of a source"
         shift = found.start + position - source.start
         source_row = row
-        for page in source.pages():
+        for page in source.pages(contents):
             pages.append(Page(page.offset + shift, page.size, page.values))
             first_rows.append(source_row)
             source_row += page.values
@@ -177,7 +179,7 @@ def _arrow(output: Any, file: ParquetBytes) -> str:
     """Lets Arrow, which shares no code with this package's parser, read the metadata and the first row of each row
     group."""
     try:
-        reader = pq.ParquetFile(pa.BufferReader(output), pre_buffer=False)
+        reader = pq.ParquetFile(arrow_file(output), pre_buffer=False)
         metadata = reader.metadata
         if (metadata.num_rows, metadata.num_row_groups) != (file.rows, len(file.row_groups)):
             return "Arrow reads another number of rows or row groups"

@@ -5,12 +5,13 @@ A copied page keeps the entry of its column index. Readers skip pages by these e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.leaves import Leaf, leaves_of, row_statistics, values_of
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, values_of
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.schema import Struct
@@ -20,37 +21,39 @@ from iceberg_maint.columnar.thrift import TRUE
 
 
 def statistics_difference(
-    output: pa.Buffer,
+    output: pa.Buffer | FileRange,
     table: Struct,
     spliced: Collection[int],
-    encoded: Sequence[pa.Table],
+    totals: Mapping[int, list[Statistics]],
     metrics: OutputMetrics,
     modes: Mapping[int, str],
 ) -> str:
     """Returns the first difference, "" if there is none. `spliced` are the field ids of the copied columns, which are
-    decoded from the output. `encoded` has the rows of the other columns, by row group."""
+    decoded from the output. `totals` has the statistics of the rows of the other columns, which were compared."""
     comparison = Comparison(table, output, metrics, modes)
+    comparison.totals.update(totals)
     try:
-        file, parsed = pq.ParquetFile(pa.BufferReader(output), pre_buffer=False), ParquetBytes.of(output)
+        file, parsed = pq.ParquetFile(arrow_file(output), pre_buffer=False), ParquetBytes.of(output)
         problem = comparison.footer_difference(file.metadata.num_rows)
         for number in range(file.metadata.num_row_groups):
-            rows = _rows(file, number, table, spliced, encoded)
-            problem = problem or comparison.statistics_difference(number, rows)
             for leaf in leaves_of(table):
-                if leaf.column.field_id in spliced and not problem:
-                    index = parsed.leaf_by_id[leaf.column.field_id]
-                    problem = page_difference(parsed, number, index, leaf, rows)
+                field_id = leaf.column.field_id
+                if field_id in spliced and not problem:
+                    rows = _rows(file, number, table, field_id)
+                    problem = comparison.statistics_difference(number, rows, {field_id}) or page_difference(
+                        parsed, number, parsed.leaf_by_id[field_id], leaf, rows
+                    )
     except (pa.ArrowException, OSError, MetadataError) as why:
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
 
 
-def _rows(
-    file: pq.ParquetFile, number: int, table: Struct, spliced: Collection[int], encoded: Sequence[pa.Table]
-) -> pa.Table:
-    names = [c.name for c in table.columns if c.field_id in spliced]
-    copied = file.read_row_group(number, columns=names, use_threads=False)
-    columns = [(copied if c.field_id in spliced else encoded[number]).column(c.name) for c in table.columns]
+def _rows(file: pq.ParquetFile, number: int, table: Struct, field_id: int) -> pa.Table:
+    """The rows of a row group with nulls in place of the other columns."""
+    [name] = [c.name for c in table.columns if c.field_id == field_id]
+    column = file.read_row_group(number, columns=[name], use_threads=False).column(name)
+    nulls = pa.chunked_array([pa.nulls(len(column))])
+    columns = [column if c.field_id == field_id else nulls for c in table.columns]
     return pa.table(columns, names=[c.name for c in table.columns])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.document import CatalogSection
-from iceberg_maint.config.locations import check_database, check_warehouse
+from iceberg_maint.config.locations import check_database, check_store, check_warehouse
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.core.model.approved_locations import is_prefix
 from iceberg_maint.errors import ConfigurationError, RefusedError
@@ -88,6 +88,7 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
     if section.type != "rest" and warehouse is not None:
         # The warehouse of a REST catalog may be a bare name.
         warehouse = check_warehouse(warehouse, f"{path}.warehouse")
+        check_store(warehouse, properties.get("io-impl", ""), path)
     approved = _approved_locations(f"{path}.approved_locations", section.approved_locations)
     budget = _call_budget(f"{path}.calls_per_second", section.calls_per_second)
     return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget)

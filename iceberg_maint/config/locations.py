@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -98,6 +99,33 @@ def check_warehouse(warehouse: str, path: str) -> str:
             "ICM-100", f"{path} is '{warehouse}'. It must not contain '..'.", "write the path without '..'."
         )
     return warehouse.rstrip("/")
+
+
+_FILE_IO_SCHEMES: Mapping[str, frozenset[str]] = {
+    "org.apache.iceberg.aws.s3.S3FileIO": frozenset(["s3", "s3a", "s3n"]),
+    "org.apache.iceberg.gcp.gcs.GCSFileIO": frozenset(["gs"]),
+    "org.apache.iceberg.azure.adlsv2.ADLSFileIO": frozenset(["abfs", "abfss", "wasb", "wasbs"]),
+}
+"""The schemes that each FileIO of Iceberg for one kind of store reads."""
+
+
+def check_store(warehouse: str, io_impl: str, path: str) -> None:
+    """Refuses a warehouse that its FileIO does not read, and one on Azure without container and account: ICM-100."""
+    parts = urlsplit(warehouse)
+    if io_impl in _FILE_IO_SCHEMES and parts.scheme not in _FILE_IO_SCHEMES[io_impl]:
+        fitting = [name for name, schemes in _FILE_IO_SCHEMES.items() if parts.scheme in schemes]
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path}.properties.io-impl is {io_impl}, which does not read {parts.scheme}: of {path}.warehouse.",
+            f"set it to {fitting[0]}." if fitting else f"remove {path}.properties.io-impl.",
+        )
+    is_azure = parts.scheme in _FILE_IO_SCHEMES["org.apache.iceberg.azure.adlsv2.ADLSFileIO"]
+    if is_azure and not (parts.username and parts.hostname and "." in parts.hostname):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path}.warehouse is '{warehouse}'. On Azure it must name container and account.",
+            "write abfss://container@account.dfs.core.windows.net/folder.",
+        )
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:

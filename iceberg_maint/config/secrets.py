@@ -13,7 +13,7 @@ from iceberg_maint.config.value_names import type_name
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 MASK = "***"
-_SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|access[._-]?key|authorization"  # noqa: S105
+_SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|account)[._-]?key|authorization"  # noqa: S105
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
 # `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them.
 _KEYED = re.compile(
@@ -24,8 +24,11 @@ _KEYED = re.compile(
 )
 # Settings about a secret that are not secrets themselves.
 _ABOUT_SECRET = re.compile(
-    r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|seconds|duration)$", re.IGNORECASE
+    r"(enabled|provider(\.[\w-]+)?|uri|url|endpoint|type|class|impl|in-ms|expires-at(-ms)?|seconds|duration)$",
+    re.IGNORECASE,
 )
+# Keys and signatures of Azure within an address or a connection string.
+_AZURE_SECRET = re.compile(r"AccountKey=|SharedAccessSignature=|[?&]sig=", re.IGNORECASE)
 _NO_SECRET_VALUE = re.compile(r"true|false|[0-9]{1,6}|", re.IGNORECASE)
 
 
@@ -84,7 +87,7 @@ def refuse_inline_secret(path: str, text: str) -> None:
     key = path.rsplit(".properties.", 1)[-1].rsplit("spark.conf.", 1)[-1]
     key = re.sub(r"^catalogs\.[^.]*\.", "", key)  # the name of a catalog says nothing about its settings
     about = _ABOUT_SECRET.search(key) or _NO_SECRET_VALUE.fullmatch(text)
-    if _SECRET_KEY.search(key) and not about:
+    if (_SECRET_KEY.search(key) and not about) or _AZURE_SECRET.search(text):
         raise ConfigurationError(
             "ICM-118", f"{path} is a secret. Secrets must not be written in the file.", fix
         )

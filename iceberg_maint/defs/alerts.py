@@ -20,8 +20,8 @@ def build_alerts_sensor(
 
     @dg.sensor(
         name="alerts",
-        description="Judges every table from the ledger, and sends new and ended incidents to the receivers of "
-        "alerts. It starts no run.",
+        description="Judges every table from the ledger, and sends new and ended alerts to their "
+        "receivers. It starts no run.",
         minimum_interval_seconds=ALERTS_INTERVAL_SECONDS,
         default_status=status,
     )

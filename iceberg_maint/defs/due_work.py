@@ -44,13 +44,16 @@ _FAILED = AssetCheckExecutionRecordStatus.FAILED
 @dataclass(frozen=True, slots=True)
 class DueWork:
     """The work of one table. `partitions` are those that a run would rewrite now, with their scores; `sentence`
-    says why it would, or what delays it. Nothing delays the `allowed` operations of housekeeping."""
+    says why it would, or what delays it. Nothing delays the `allowed` operations of housekeeping. `shares_run`: the
+    policy lets the table share a Dagster run with other tables."""
 
     sentence: str
     partitions: Mapping[PartitionKey, float] = field(default_factory=dict)
     allowed: tuple[Operation, ...] = ()
+    shares_run: bool = False
 
 
+IN_SHARED_RUN = DueWork("a run of several tables has this table")
 _NOT_MEASURED = DueWork("not measured yet")
 
 
@@ -87,7 +90,12 @@ def _work(
         and (agree or operation not in REMOVING_OPERATIONS)
         and not held_back(operation, measured, policy, histories[operation], now_ms)
     )
-    return DueWork(_sentence(decision), {p.partition: p.score for p in due}, tuple(allowed))
+    return DueWork(
+        _sentence(decision),
+        {p.partition: p.score for p in due},
+        tuple(allowed),
+        sum(p.candidate_bytes for p in due) < policy.share_run_below_bytes,
+    )
 
 
 def _sentence(decision: Decision) -> str:

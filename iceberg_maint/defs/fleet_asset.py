@@ -32,7 +32,7 @@ def build_fleet_asset(reporting: FleetReporting, translator: IcebergTranslator) 
         key=translator.get_fleet_key(),
         group_name="fleet",
         kinds={"iceberg"},
-        description="The report on all tables that the ledger has measured: status, debts, work, failures, trends.",
+        description="The report on all tables that the ledger has measured: status, work, failures, trends.",
     )
     def fleet_report(context: dg.AssetExecutionContext) -> dg.MaterializeResult[None]:
         written = reporting.write()

@@ -14,9 +14,10 @@ from dagster_shared.record import copy
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF
-from iceberg_maint.defs.due_work import TickWork, read_due_work, read_failed_checks, tick
+from iceberg_maint.defs.due_work import IN_SHARED_RUN, TickWork, read_due_work, read_failed_checks, tick
 from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
 from iceberg_maint.defs.sensors import TABLES_OF_FULL_INTERVAL, chunks, tick_interval
+from iceberg_maint.defs.shared_runs import share_runs, tables_of_shared_runs
 from iceberg_maint.defs.tick_observation import TickObservation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.fleet_pass import divide_budget
@@ -68,8 +69,11 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         if self._observation is not None:
             self._observation.observe(context)
         divide_budget(self._runtime)
+        in_shared_run = tables_of_shared_runs(context.instance)
+        idle = [a.table for a in self._assets if in_shared_run.isdisjoint((a.data, a.housekeeping))]
         work = TickWork(
-            read_due_work(self._runtime, [a.table for a in self._assets]),
+            dict.fromkeys((a.table for a in self._assets), IN_SHARED_RUN)
+            | read_due_work(self._runtime, idle),
             read_failed_checks(context.instance, [c for a in self._assets for c in a.checks.values()]),
         )
         sentences = self._to_evaluate(work)
@@ -82,7 +86,13 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         with tick(work):
             data = narrowed.evaluate_tick(context)
         self._evaluated.update(sentences)
-        return copy(data, run_requests=[self._tagged(request) for request in data.run_requests or ()])
+        small = {
+            a.data: str(a.table)
+            for a in self._assets
+            if work.by_table[a.table].shares_run and work.by_table[a.table].partitions
+        }
+        requests = share_runs(data.run_requests or (), small, self.run_tags or {})
+        return copy(data, run_requests=[self._tagged(request) for request in requests])
 
     def _to_evaluate(self, work: TickWork) -> dict[dg.AssetKey, str]:
         """Returns the assets to evaluate, each with the sentence that its evaluation shows: all that have due work,

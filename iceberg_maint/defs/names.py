@@ -19,6 +19,8 @@ at once."""
 TABLE_TAG = "iceberg_maint/table"
 """Run tag with the table's name, of every run that maintains a table. An observe run has the names of its
 tables."""
+SHARED_TAG = "iceberg_maint/shared_run"
+"""Run tag of a run of several tables that a sensor requested. The run has no partition key."""
 FORCE_TAG = "iceberg_maint/force"
 """Run tag. With the value `true` a run rewrites its requested partitions even if they are healthy."""
 APPROVE_TAG = "iceberg_maint/approve_orphans"

@@ -26,6 +26,7 @@ from iceberg_maint.report.certificate import Certificate, certificate_markdown, 
 from iceberg_maint.report.progress_line import progress_line
 from iceberg_maint.report.refusals import refusal
 from iceberg_maint.report.table_card import MAX_CHARACTERS, TableView, proof_line, table_card
+from iceberg_maint.runner.deadline import TableTimeout
 from iceberg_maint.runner.maintain import Event, Progress, Request, maintain
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
 
@@ -95,6 +96,8 @@ class TableRun(ABC):
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
         try:
             return maintain(self._table, request, self._runtime, self._report)
+        except TableTimeout as timeout:
+            raise timeout.error from None
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
             message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
             context.log.warning(message)

@@ -100,7 +100,9 @@ def scan(metadata_location: str, snapshot_id: int | None = None) -> str:
     """The SQL expression that reads a table's metadata file in DuckDB, at this snapshot or at the current
     one."""
     at = "" if snapshot_id is None else f", snapshot_from_id = {snapshot_id}::UBIGINT"
-    return f"iceberg_scan({_text(unquote(urlsplit(metadata_location).path))}{at})"
+    url = urlsplit(metadata_location)
+    path = unquote(url.path) if url.scheme in ("", "file") else metadata_location
+    return f"iceberg_scan({_text(path)}{at})"
 
 
 def _text(value: str) -> str:

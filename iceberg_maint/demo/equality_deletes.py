@@ -79,7 +79,9 @@ def _builder(bridge: Bridge, table: Any) -> Any:
 
 def _output(bridge: Bridge, table: Any, partition: Any) -> Any:
     factory = bridge.iceberg.io.OutputFileFactory.builderFor(table, 1, uuid.uuid4().int % 2**31)
-    return factory.format(bridge.iceberg.FileFormat.PARQUET).build().newOutputFile(table.spec(), partition)
+    files = factory.format(bridge.iceberg.FileFormat.PARQUET).build()
+    # As Iceberg's writers do. With a partition of no fields the location has an empty part: data//FILE.
+    return files.newOutputFile() if partition is None else files.newOutputFile(table.spec(), partition)
 
 
 def _record(bridge: Bridge, schema: Any, row: Row) -> Any:

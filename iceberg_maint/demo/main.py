@@ -16,9 +16,11 @@ from iceberg_maint.demo import report, sources
 from iceberg_maint.demo.build import build_lake
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.heal import Healing, heal, open_in_process
+from iceberg_maint.demo.store import LOCAL, LakeStore, StoreName, open_store
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import Place, place, table_id
+from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.json_documents import outcome_document
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.wiring import build
@@ -56,15 +58,29 @@ class Report:
         }
 
 
-def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None) -> Report:
+def run(
+    root: Path,
+    console: Console,
+    *,
+    fresh: bool = False,
+    scale: Scale | None = None,
+    store: StoreName = StoreName.LOCAL,
+) -> Report:
     """Builds the lake in `root` if it is missing, maintains it, and proves that no row changed.
 
-    Raises ConfigurationError ICM-100 for a folder with other content or without the demo's packages,
-    RefusedError ICM-103 without a Java.
+    A lake on S3 is always built. Its server ends with this function, and the tables with it.
+
+    Raises ConfigurationError ICM-100 for a folder with other content, for a lake on S3 also with another lake, or without
+    the demo's packages, RefusedError ICM-103 without a Java.
     """
+    with open_store(store, os.environ) as opened:
+        return _run(root, console, fresh, scale or Scale(), opened)
+
+
+def _run(root: Path, console: Console, fresh: bool, scale: Scale, store: LakeStore) -> Report:
     started = time.monotonic()
-    reader = DuckDBReader()
-    runtime, where = open_lake(root, console, fresh=fresh, scale=scale)
+    reader = DuckDBReader(store.file_system)
+    runtime, where = open_lake(root, console, fresh=fresh, scale=scale, store=store)
     report.heading(console, "Before", "measured from metadata; no data file was read")
     before = _looks(runtime)
     report.looks(console, before)
@@ -79,29 +95,47 @@ def run(root: Path, console: Console, *, fresh: bool = False, scale: Scale | Non
     report.heading(console, "Housekeeping", "manifests, snapshots and orphan files")
     report.housekeeping(console, results)
     demo = Report(where, healing, results, time.monotonic() - started)
-    report.ending(console, where, results, good=demo.good, seconds=demo.seconds)
+    report.ending(console, results, good=demo.good, seconds=demo.seconds)
+    report.next_steps(console, where, results, ended=store.ends)
     return demo
 
 
 def open_lake(
-    root: Path, console: Console, *, fresh: bool = False, scale: Scale | None = None
+    root: Path,
+    console: Console,
+    *,
+    fresh: bool = False,
+    scale: Scale | None = None,
+    store: LakeStore = LOCAL,
 ) -> tuple[Runtime, Place]:
-    """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`."""
+    """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`.
+
+    A lake whose store ends with this process is always built. Raises ConfigurationError ICM-100 if the folder holds
+    another lake.
+    """
     sources.check()
     where = place(root)
+    if store.ends and where.built.exists() and not fresh:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where.root} holds a demo lake on this machine's disk.",
+            "add --fresh, which removes it, or name another folder with --data.",
+        )
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
-    config = where.prepare(os.environ)
+    config = where.prepare(os.environ, store)
     runtime = build(config)
     if where.built.exists():
         console.print(f"The lake in {where.root} exists (--fresh builds a new one).")
     else:
-        report.heading(console, "Building the lake", f"real rows by real writers, in {where.root}")
+        warehouse = store.warehouse(where.root) if store.ends else where.root
+        report.heading(console, "Building the lake", f"real rows by real writers, in {warehouse}")
         build_lake(
             config,
             runtime,
             where,
             scale or Scale(),
+            store,
             lambda table, seconds: report.built(console, table, seconds),
         )
     return runtime, where

@@ -152,10 +152,8 @@ def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
         )
 
 
-def ending(
-    console: Console, place: Place, tables: Sequence[TableResult], *, good: bool, seconds: float
-) -> None:
-    """Prints the verdict in a sentence, and the next commands."""
+def ending(console: Console, tables: Sequence[TableResult], *, good: bool, seconds: float) -> None:
+    """Prints the verdict in a sentence."""
     healed = sum(1 for t in tables if t.end is End.HEALED)
     verdict = "[green]good[/]" if good else "[red]not good[/]"
     console.print(
@@ -165,6 +163,15 @@ def ending(
     bad = [t for t in tables if not t.good]
     for result in bad:
         console.print(f"  [red]{result.table.full_name}: {result.end.value}[/]")
+
+
+def next_steps(console: Console, place: Place, tables: Sequence[TableResult], *, ended: bool) -> None:
+    """Prints the next commands, or for a lake that has `ended` that there are none."""
+    if ended:
+        console.print(
+            "\nThe S3 server ends now, and its objects with it. 'iceberg-maint demo --fresh' builds a lake that stays."
+        )
+        return
     config = f"--config {place.config}"
     console.print(
         "\nNext:\n"

@@ -6,15 +6,10 @@ No writer knows the maintainer.
 
 from __future__ import annotations
 
-import os
-import shutil
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,9 +27,6 @@ from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 CONTROL = "control"
 SNAPSHOTS_KEPT = 25
 """The streaming writer expires its snapshots every so many commits. It removes no file."""
-ORPHANS = 12
-"""Number of files of a killed job in a table's folder."""
-ORPHAN_AGE_SECONDS = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +124,6 @@ def build_weather_by_day(writers: Writers) -> None:
     for day in days:
         table.append(day)
     writers.add_orphans(table)
-
-
-def add_local_orphans(table: Table) -> None:
-    """Copies data files of a table on this machine, with times of a month ago."""
-    written = sorted(Path(unquote(urlsplit(table.location()).path)).glob("data/**/*.parquet"))
-    for number, file in enumerate(written[:ORPHANS]):
-        orphan = file.with_name(f"{number:05}-0-killed-attempt-1.parquet")
-        shutil.copyfile(file, orphan)
-        then = time.time() - ORPHAN_AGE_SECONDS
-        os.utime(orphan, (then, then))
 
 
 def build_lineitem(writers: Writers) -> None:

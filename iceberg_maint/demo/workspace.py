@@ -10,6 +10,7 @@ from pathlib import Path
 from iceberg_maint.config.load import Config, load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.home import INSTANCE, home_file
+from iceberg_maint.demo.store import LOCAL, LakeStore
 from iceberg_maint.errors import ConfigurationError
 
 CATALOG = "lake"
@@ -19,12 +20,9 @@ _LAKE = """\
 ledger: sqlite:///{root}/ledger.db
 catalogs:
   lake:
-    type: jdbc
-    uri: sqlite:///{root}/catalog.db
-    warehouse: file://{root}/warehouse
-spark:
+{catalog}spark:
   master: local[2]
-  conf:
+{jars}  conf:
     spark.driver.memory: 1g
     spark.sql.shuffle.partitions: 2
     spark.default.parallelism: 2
@@ -74,9 +72,9 @@ class Place:
         """This file exists after every table of the lake was written."""
         return self.root / "built"
 
-    def prepare(self, environ: Mapping[str, str]) -> Config:
-        """Creates the folders, writes the configuration if there is none, sets up the Dagster instance with
-        the project's `dagster.yaml`, and loads the configuration.
+    def prepare(self, environ: Mapping[str, str], store: LakeStore = LOCAL) -> Config:
+        """Creates the folders, writes the configuration for the store if there is none, sets up the Dagster instance
+        with the project's `dagster.yaml`, and loads the configuration.
 
         Raises ConfigurationError ICM-100 for a folder with other content or that cannot be created.
         """
@@ -84,7 +82,7 @@ class Place:
         for folder in (self.root, self.before, self.sources, self.dagster_home):
             make_folder(folder)
         if not self.config.exists():
-            write_config(self.config, "iceberg-maint demo", _POLICY)
+            write_config(self.config, "iceberg-maint demo", _POLICY, store)
         (self.dagster_home / INSTANCE).write_text(home_file(INSTANCE), encoding="utf-8")
         # Without this file Dagster's UI opens with an invitation to its newsletter.
         newsletter_file = self.dagster_home / ".nux" / "nux.yaml"
@@ -118,10 +116,15 @@ def make_folder(folder: Path) -> None:
         ) from why
 
 
-def write_config(config: Path, command: str, policy: str) -> None:
-    """Writes the configuration of the lake in the file's folder."""
+def write_config(config: Path, command: str, policy: str, store: LakeStore = LOCAL) -> None:
+    """Writes the configuration of the lake whose ledger is in the file's folder."""
     text = f"# Written by `{command}`; the lake is maintained with it like any other lake.\n"
-    config.write_text(f"{text}{_LAKE.format(root=config.parent)}{policy}", encoding="utf-8")
+    lake = _LAKE.format(
+        root=config.parent,
+        catalog=store.catalog_yaml(config.parent),
+        jars=f"  jars: [{', '.join(map(str, store.jars))}]\n" if store.jars else "",
+    )
+    config.write_text(f"{text}{lake}{policy}", encoding="utf-8")
 
 
 def place(root: Path) -> Place:

@@ -145,7 +145,9 @@ def _frame(name: str, rows: Iterable[_Row]) -> pd.DataFrame:
     for column in COLUMNS[name]:
         values = [row[column.key] for row in kept]
         if column.dtype == TIME:
-            instants = pd.to_datetime(pd.Series(values, dtype="Int64"), unit="ms", utc=True)
+            # A time of a table's metadata may be any number: beyond pandas' range it is NaT.
+            milliseconds = pd.Series(values, dtype="Int64")
+            instants = pd.to_datetime(milliseconds, unit="ms", utc=True, errors="coerce")
             data[column.name] = instants.dt.as_unit("ms")
         else:
             data[column.name] = pd.Series(values, dtype=column.dtype)

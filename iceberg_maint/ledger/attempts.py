@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.codec import digest, dumps, loads
@@ -34,6 +34,31 @@ _SETTLED = {
     CommitStatus.REJECTED: (BatchStatus.PLANNED, BatchStatus.FAILED, BatchStatus.SUPERSEDED),
     CommitStatus.UNKNOWN: (BatchStatus.UNKNOWN, BatchStatus.PLANNED),
 }
+
+_ATTEMPTS = (
+    select(attempt, intent.c.files, intent.c.proof)
+    .select_from(attempt.outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id))
+    .order_by(attempt.c.ordinal)
+)
+_judged = outcome.alias()
+_OPEN = _ATTEMPTS.where(
+    attempt.c.table_uuid == bindparam("table_uuid"),
+    ~select(_judged.c.attempt_id)
+    .where(_judged.c.attempt_id == attempt.c.attempt_id, _judged.c.status != BatchStatus.UNKNOWN)
+    .exists(),
+)
+_TRIES = (
+    select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location, attempt_try.c.recorded_ms)
+    .where(attempt_try.c.attempt_id == bindparam("attempt_id"))
+    .order_by(attempt_try.c.position)
+)
+_LAST_STATUS = (
+    select(outcome.c.status)
+    .where(outcome.c.attempt_id == bindparam("attempt_id"))
+    .order_by(outcome.c.ordinal.desc())
+    .limit(1)
+)
+"""Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def start(
@@ -199,10 +224,7 @@ def settle(
 
 def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
     """Returns attempts without an outcome, and UNKNOWN ones; oldest first."""
-    ended = select(outcome.c.attempt_id).where(
-        outcome.c.attempt_id == attempt.c.attempt_id, outcome.c.status != BatchStatus.UNKNOWN
-    )
-    return _load(conn, (attempt.c.table_uuid == table_uuid) & ~ended.exists())
+    return tuple(_attempt(conn, row) for row in conn.execute(_OPEN, {"table_uuid": table_uuid}).all())
 
 
 def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
@@ -284,24 +306,14 @@ def _attempt_by_id(conn: Connection, lease: Lease, attempt_id: str) -> Attempt:
 
 
 def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
-    joined = attempt.outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id)
-    query = select(attempt, intent.c.files, intent.c.proof).select_from(joined)
-    rows = conn.execute(query.where(which).order_by(attempt.c.ordinal)).all()
+    rows = conn.execute(_ATTEMPTS.where(which)).all()
     return tuple(_attempt(conn, row) for row in rows)
 
 
 def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
-    tries = conn.execute(
-        select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location, attempt_try.c.recorded_ms)
-        .where(attempt_try.c.attempt_id == row.attempt_id)
-        .order_by(attempt_try.c.position)
-    ).all()
-    last = conn.scalar(
-        select(outcome.c.status)
-        .where(outcome.c.attempt_id == row.attempt_id)
-        .order_by(outcome.c.ordinal.desc())
-        .limit(1)
-    )
+    which = {"attempt_id": row.attempt_id}
+    tries = conn.execute(_TRIES, which).all()
+    last = conn.scalar(_LAST_STATUS, which)
     progress = (
         AttemptStep.ATTEMPT if tries else AttemptStep.INTENT if row.files is not None else AttemptStep.STARTED
     )

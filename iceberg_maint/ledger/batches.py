@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.ledger.leases import require
@@ -17,6 +18,20 @@ from iceberg_maint.ports.ledger import BatchStatus, Cursor, Lease, StoredBatch
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)
+_OPEN_BATCHES = (
+    select(batch)
+    .where(
+        batch.c.table_uuid == bindparam("table_uuid"),
+        batch.c.operation == bindparam("operation"),
+        batch.c.status.in_(OPEN),
+    )
+    .order_by(batch.c.ordinal)
+)
+_OPEN_OPERATIONS = (
+    select(batch.c.operation)
+    .where(batch.c.table_uuid == bindparam("table_uuid"), batch.c.status.in_(OPEN))
+    .distinct()
+)
 
 
 def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -49,16 +64,13 @@ def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
 
 def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
     """Returns the PLANNED, STARTED and UNKNOWN batches in plan order."""
-    rows = conn.execute(
-        select(batch)
-        .where(
-            batch.c.table_uuid == table_uuid,
-            batch.c.operation == operation,
-            batch.c.status.in_(OPEN),
-        )
-        .order_by(batch.c.ordinal)
-    )
+    rows = conn.execute(_OPEN_BATCHES, {"table_uuid": table_uuid, "operation": operation})
     return tuple(map(_stored, rows))
+
+
+def open_operations(conn: Connection, table_uuid: str) -> frozenset[Operation]:
+    """Returns the operations that have such batches."""
+    return frozenset(map(Operation, conn.scalars(_OPEN_OPERATIONS, {"table_uuid": table_uuid})))
 
 
 def get(conn: Connection, batch_id: str) -> StoredBatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 from sqlalchemy import Connection, delete, insert, select
@@ -23,7 +24,7 @@ def of_catalog(conn: Connection, catalog: str) -> Mapping[TableId, StoredClaim]:
     rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
     # Earlier versions stored every name, also one with an empty part.
     return {
-        TableId.parse(row.table_name): StoredClaim(row.pointer, loads(Claim, row.body), row.current_ms)
+        TableId.parse(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
         for row in rows
         if all(row.table_name.split("."))
     }
@@ -53,6 +54,12 @@ def put(
                 for table, entry in stored.items()
             ],
         )
+
+
+@lru_cache(maxsize=10_000)
+def _claim(body: str) -> Claim:
+    """The claim of a stored text. Each orphan pass reads those of all tables."""
+    return loads(Claim, body)
 
 
 def _key(table: TableId) -> str:

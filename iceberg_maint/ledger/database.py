@@ -60,18 +60,15 @@ class Database:
         # An in-memory database is one connection; its transactions run in turn.
         self._turn = threading.RLock()
         self._engine: Engine | None = None
+        self._reading: Engine | None = None
         self._has_written = False
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Opens a transaction that reads one consistent state and blocks no other."""
-        engine = self._open()
-        options: dict[str, Any] = (
-            {"icm_begin": "BEGIN"}
-            if engine.dialect.name == "sqlite"
-            else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        )
-        with self._turns(), self._reached(), engine.execution_options(**options).begin() as conn:
+        self._open()
+        assert self._reading is not None, "opened with the engine"
+        with self._turns(), self._reached(), self._reading.begin() as conn:
             yield conn
 
     @contextmanager
@@ -92,7 +89,7 @@ class Database:
         with self._opening:
             if self._engine is not None:
                 self._engine.dispose()
-                self._engine = None
+                self._engine = self._reading = None
 
     @contextmanager
     def _turns(self) -> Iterator[None]:
@@ -118,7 +115,9 @@ class Database:
     def _open(self) -> Engine:
         with self._opening:
             if self._engine is None:
-                self._engine = self._opened()
+                engine = self._opened()
+                self._reading = _reading(engine)
+                self._engine = engine
             return self._engine
 
     def _opened(self) -> Engine:
@@ -155,6 +154,13 @@ class Database:
             words = words.replace(str(self._url.password), "***")
         shown = self._url.render_as_string(hide_password=True)
         return f"the ledger at {shown} cannot be used: {words.rstrip('.')}."
+
+
+def _reading(engine: Engine) -> Engine:
+    """Returns an engine for transactions that read, on the same connections."""
+    if engine.dialect.name == "sqlite":
+        return engine.execution_options(icm_begin="BEGIN")
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def _is_read_only(why: BaseException | None) -> bool:

@@ -142,6 +142,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return batches.open_batches(conn, table_uuid, operation)
 
+    def open_operations(self, table_uuid: str) -> frozenset[Operation]:
+        with self._database.read() as conn:
+            return batches.open_operations(conn, table_uuid)
+
     def batch_of(self, attempt: Attempt) -> StoredBatch:
         with self._database.read() as conn:
             return batches.get(conn, attempt.batch_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, or_, select
+from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory, Pause
 from iceberg_maint.core.model.codec import loads
@@ -14,37 +14,42 @@ from iceberg_maint.core.model.reasons import Reason, current_reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.ledger.chunks import among, chunks
 from iceberg_maint.ledger.schema import attempt, db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
 
 HOUR_MS = 3_600_000
+_DELETE = delete(partition_history).where(
+    partition_history.c.table_uuid == bindparam("of_table"),
+    partition_history.c.operation == bindparam("of_operation"),
+    among(partition_history.c.partition),
+)
+_INSERT = insert(partition_history)
 
 
 def write(
     conn: Connection, table_uuid: str, operation: str, changed: Mapping[PartitionKey, PartitionHistory]
 ) -> None:
     """Overwrites the histories of these partitions. An empty history leaves no row."""
-    for partition, new_history in changed.items():
-        conn.execute(
-            delete(partition_history).where(
-                partition_history.c.table_uuid == table_uuid,
-                partition_history.c.operation == operation,
-                partition_history.c.partition == partition,
-            )
-        )
-        if new_history != PartitionHistory():
-            conn.execute(
-                insert(partition_history).values(
-                    table_uuid=table_uuid,
-                    operation=operation,
-                    partition=partition,
-                    ineffective=new_history.ineffective,
-                    crashes=new_history.crashes,
-                    not_before_ms=new_history.not_before_ms,
-                    quarantined=new_history.quarantined,
-                    reason=new_history.reason,
-                )
-            )
+    which = {"of_table": table_uuid, "of_operation": operation}
+    for keys in chunks(changed):
+        conn.execute(_DELETE, {**which, "chunk": keys})
+    rows = [
+        {
+            "table_uuid": table_uuid,
+            "operation": operation,
+            "partition": partition,
+            "ineffective": history.ineffective,
+            "crashes": history.crashes,
+            "not_before_ms": history.not_before_ms,
+            "quarantined": history.quarantined,
+            "reason": history.reason,
+        }
+        for partition, history in changed.items()
+        if history != PartitionHistory()
+    ]
+    if rows:
+        conn.execute(_INSERT, rows)
 
 
 def set_pause(conn: Connection, table: str, note: str, by: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, case, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation
@@ -18,6 +18,27 @@ from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.ledger import BatchStatus, Lease
+
+_SINCE = func.coalesce(func.max(recorded.c.through), 0)
+_IS_NEWS = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
+_RUNS_WITH_NEWS = (
+    select(attempt.c.run_id, attempt.c.operation, _SINCE.label("through"))
+    .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
+    .outerjoin(
+        recorded,
+        (recorded.c.table_uuid == attempt.c.table_uuid)
+        & (recorded.c.operation == attempt.c.operation)
+        & (recorded.c.run_id == attempt.c.run_id),
+    )
+    .where(attempt.c.table_uuid == bindparam("table_uuid"))
+    .group_by(attempt.c.run_id, attempt.c.operation)
+    .having(func.max(case((_IS_NEWS, outcome.c.ordinal))) > _SINCE)
+)
+"""The runs of a table that ended attempts which are in no record."""
+_ANY_RUN = _RUNS_WITH_NEWS.limit(1)
+_EARLIER_RUNS = _RUNS_WITH_NEWS.where(
+    attempt.c.run_id != bindparam("owner"), attempt.c.fence < bindparam("fence")
+).order_by(func.min(attempt.c.ordinal))
 
 
 def mark(conn: Connection, record: Record) -> None:
@@ -73,34 +94,14 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
     A commit that is still UNKNOWN adds nothing to a run that is already recorded.
     """
     require(conn, lease)
-    earlier = _runs_with_news(lease.table_uuid).where(
-        attempt.c.run_id != lease.owner, attempt.c.fence < lease.fence
-    )
-    runs = conn.execute(earlier.order_by(func.min(attempt.c.ordinal))).all()
+    which = {"table_uuid": lease.table_uuid, "owner": lease.owner, "fence": lease.fence}
+    runs = conn.execute(_EARLIER_RUNS, which).all()
     return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
 
 
 def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
     """Returns whether any run ended attempts at the table that are in no record."""
-    return conn.execute(_runs_with_news(table_uuid).limit(1)).first() is not None
-
-
-def _runs_with_news(table_uuid: str) -> Select[tuple[str, str, int]]:
-    since = func.coalesce(func.max(recorded.c.through), 0)
-    is_news = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
-    return (
-        select(attempt.c.run_id, attempt.c.operation, since.label("through"))
-        .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
-        .outerjoin(
-            recorded,
-            (recorded.c.table_uuid == attempt.c.table_uuid)
-            & (recorded.c.operation == attempt.c.operation)
-            & (recorded.c.run_id == attempt.c.run_id),
-        )
-        .where(attempt.c.table_uuid == table_uuid)
-        .group_by(attempt.c.run_id, attempt.c.operation)
-        .having(func.max(case((is_news, outcome.c.ordinal))) > since)
-    )
+    return conn.execute(_ANY_RUN, {"table_uuid": table_uuid}).first() is not None
 
 
 def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> RunTrace:

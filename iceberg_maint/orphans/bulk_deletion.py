@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from iceberg_maint.core.removal.orphans import TrashedFile
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import Store, StoredFile
 
 _ROWS = 10_000
@@ -66,8 +67,8 @@ def deleted_in_bulk(
     """Yields the files of a trash batch that are in its folder, each with whether it is gone now. `lines` are its
     files, and whether metadata reference them: those stay. A file of another size stays as well.
 
-    The lease is checked before each request. Raises OSError if the store still has a file that it answered to have
-    deleted.
+    The lease is checked before each request. Raises IcebergMaintError ICM-153 if the store still lists a file that it
+    answered to have deleted.
     """
     listing = FolderListing(scratch, store.list(folder))
     try:
@@ -86,7 +87,11 @@ def deleted_in_bulk(
                 yield from _deleted(doomed, listing, store, require_lease)
         for file in store.list(folder):
             if listing.is_gone(file.path):
-                raise OSError(f"the store answered that it deleted {file.path}, and still lists it")
+                raise IcebergMaintError(
+                    "ICM-153",
+                    f"the store answered that it deleted {file.path}, and still lists it.",
+                    "the next pass compares again; if it stays so, ask the operator of the store.",
+                )
     finally:
         listing.close()
 

@@ -32,9 +32,10 @@ class Catalog(Protocol):
         """
         ...
 
-    def pin(self, table: TableId) -> TableState:
-        """Returns the table's state at its current snapshot. Raises UnknownTableError ICM-126,
-        RefusedError ICM-101.
+    def pin(self, table: TableId, known: TableState | None = None) -> TableState:
+        """Returns the table's state at its current snapshot. The catalog is asked each time. If it still names
+        the metadata file of the `known` state, that state is returned: a metadata file never changes. Raises
+        UnknownTableError ICM-126, RefusedError ICM-101.
         """
         ...
 

@@ -77,6 +77,10 @@ class MemoryExceededError(IcebergMaintError):
         return (MemoryExceededError, (self.message, self.use))
 
 
+class EngineFailedError(Exception):
+    """The engine failed to write a batch. The text is the first cause, on one line. The table is unchanged."""
+
+
 class EnvironmentFailedError(IcebergMaintError):
     """Credentials, a connection or a class are missing. This says nothing about the batch. The table is unchanged."""
 
@@ -173,6 +177,10 @@ class Engine(Protocol):
 
     def progress(self) -> WorkProgress:
         """Returns the progress of the current batch. Called from another thread."""
+        ...
+
+    def abandon_calls(self) -> None:
+        """Forgets the calls of this thread that an interrupt has ended. Their answers must not reach a later call."""
         ...
 
     def cancel(self) -> None:

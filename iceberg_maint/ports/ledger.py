@@ -246,6 +246,10 @@ class Ledger(Protocol):
         """Returns the batches in PLANNED, STARTED or UNKNOWN, in plan order."""
         ...
 
+    def open_operations(self, table_uuid: str) -> frozenset[Operation]:
+        """Returns the operations that have open batches."""
+        ...
+
     def batch_of(self, attempt: Attempt) -> StoredBatch:
         """Returns the batch of the attempt, in its current status."""
         ...

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.markup import escape
 
 from iceberg_maint.core.alerts.incident import Incident
-from iceberg_maint.report.console import draw_rows
-from iceberg_maint.report.formatting import moment
+from iceberg_maint.report.formatting import counted, escape_control_chars, moment
+from iceberg_maint.report.grid import write
 from iceberg_maint.report.json_documents import Document
 
 
@@ -36,10 +37,12 @@ def draw_incidents(console: Console, incidents: Sequence[Incident]) -> None:
     """Draws the open incidents that have fired, and counts the conditions that have not lasted long enough."""
     fired = [i for i in incidents if i.fired_ms is not None and i.cleared_ms is None]
     waiting = [i for i in incidents if i.fired_ms is None]
-    if fired:
-        rows = [[i.kind.value, i.table, moment(i.since_ms), i.summary] for i in fired]
-        draw_rows(console, ["alert", "table", "since", "what"], rows)
-    else:
+    for i in fired:
+        owners = f" [dim]({escape(', '.join(i.owners))})[/]" if i.owners else ""
+        write(console, f"[bold]{escape(i.table)}[/] {i.kind.value} since {moment(i.since_ms)}{owners}", "  ")
+        write(console, f"  {escape(escape_control_chars(i.summary))}", "    ")
+        write(console, f"  {escape(i.action)}", "    ")
+    if not fired:
         console.print("No open alert.")
     if waiting:
-        console.print(f"{len(waiting)} more if they last.")
+        console.print(f"Not long enough for an alert yet: {counted(len(waiting), 'condition')}.")

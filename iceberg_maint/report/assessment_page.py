@@ -116,7 +116,7 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
         Bar(
             t.table,
             t.reads_before - t.reads_after,
-            f"{number(t.reads_before)} → {number(t.reads_after)} files",
+            f"{number(t.reads_before)} → {counted(t.reads_after, 'file')}",
         )
         for t in ordered[:10]
         if t.reads_before > t.reads_after

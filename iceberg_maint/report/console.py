@@ -28,6 +28,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import draw_housekeeping
+from iceberg_maint.report.report_page import failure_message
 from iceberg_maint.report.why_page import draw_metrics, largest_batch
 from iceberg_maint.report.work import work_of
 
@@ -166,6 +167,8 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
             f"last run: {word(o.outcome.value)} {o.reason.value}, {counted(len(o.batches), 'batch', 'batches')}, "
             f"ended {moment(why.last.ended_ms)} (run {why.last.run_id})",
         )
+        if message := failure_message(why.last):
+            write(console, f"its error: {escape(escape_control_chars(message))}", "  ")
     else:
         write(console, "last run: none recorded")
     draw_cursors(console, why.cursors)

@@ -1,4 +1,4 @@
-"""The page of the fleet: health, work, cost, conflicts, debts and failures, from what the ledger has."""
+"""The page of the fleet: health, work, cost, conflicts, small files and failures, from what the ledger has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
-from iceberg_maint.report.report_page import FleetReport
+from iceberg_maint.report.report_page import FleetReport, failure_message
 from iceberg_maint.report.status import Status
 from iceberg_maint.report.trends import trends_section, writers_section
 
@@ -33,7 +33,7 @@ def fleet_page(report: FleetReport, records: Sequence[Record], prices: Prices, n
     """The page from a report, and from the records that the report counts, newest first."""
     rows = report.rows
     days = _days(records, now_ms)
-    deleted = _counts(records, "swept_bytes") + _counts(records, "released_bytes")
+    deleted = _deleted_bytes(records)
     return Page(
         "Fleet report",
         f"iceberg_maint, {moment(now_ms)}, work of the last {counted(days, 'day')}",
@@ -50,7 +50,7 @@ def fleet_page(report: FleetReport, records: Sequence[Record], prices: Prices, n
             s
             for s in (
                 _statuses(report),
-                _debts(report),
+                _most_files(report),
                 trends_section(report.trends),
                 writers_section(report.writer_changes),
                 _cost(report, deleted, prices),
@@ -68,8 +68,11 @@ def _days(records: Sequence[Record], now_ms: int) -> int:
     return max(1, -(-(now_ms - oldest) // _DAY_MS))
 
 
-def _counts(records: Sequence[Record], name: str) -> int:
-    return sum(b.counts.get(name, 0) for r in records for b in r.outcome.batches)
+def _deleted_bytes(records: Sequence[Record]) -> int:
+    """Bytes deleted after their hold. An orphan pass counts what it deleted of expiries in `swept_bytes` too; an expiry
+    has no such count. What only moved to the trash still takes space."""
+    counts = [b.counts for r in records for b in r.outcome.batches]
+    return sum(c.get("swept_bytes", c.get("released_deleted_bytes", 0)) for c in counts)
 
 
 def _statuses(report: FleetReport) -> Section:
@@ -78,18 +81,18 @@ def _statuses(report: FleetReport) -> Section:
     return Section("Health", bars=bars)
 
 
-def _debts(report: FleetReport) -> Section | None:
-    debts = sorted(report.rows, key=lambda r: -(r.small_files + r.delete_files))
+def _most_files(report: FleetReport) -> Section | None:
+    worst = sorted(report.rows, key=lambda r: -(r.small_files + r.delete_files))
     bars = tuple(
         Bar(
             r.table,
             r.small_files + r.delete_files,
             f"{counted(r.small_files, 'small file')}, {counted(r.delete_files, 'delete file')}",
         )
-        for r in debts[:10]
+        for r in worst[:10]
         if r.small_files + r.delete_files
     )
-    return Section("Largest debts", bars=bars) if bars else None
+    return Section("Most small files and delete files", bars=bars) if bars else None
 
 
 def _cost(report: FleetReport, deleted_bytes: int, prices: Prices) -> Section:
@@ -139,7 +142,7 @@ def _failures(report: FleetReport) -> Section | None:
                 moment(r.ended_ms),
                 r.operation.value,
                 "unknown" if r.outcome.outcome is OutcomeStatus.UNKNOWN else r.outcome.reason.value,
-                r.outcome.message or next((b.message for b in r.outcome.batches if b.message), ""),
+                failure_message(r),
             )
             for r in report.failures
         ],

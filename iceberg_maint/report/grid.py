@@ -7,16 +7,19 @@ a block: its first column on a line, the others below it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from iceberg_maint.report import formatting
 
 _GAP = "  "
+_WORD = re.compile(r"\S+")
 _MIN_PROSE = 24
 """Width below which prose is not wrapped further."""
 
@@ -58,7 +61,7 @@ def write(console: Console, markup: str, indent: str = "") -> None:
     """Prints prose wrapped between words. Lines after the first begin with `indent`. A word that is longer than
     the line stays whole."""
     text = Text.from_markup(markup)
-    lines = _wrapped(console, text, console.width - len(indent)) or [text]
+    lines = _wrapped(text, console.width - len(indent)) or [text]
     for number, line in enumerate(lines):
         _print(console, Text(indent) + line if number else line)
 
@@ -108,7 +111,7 @@ def _widths(
 def _draw_row(
     console: Console, columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int], margin: str
 ) -> None:
-    cells = [_wrapped(console, text, w) for text, w in zip(row, widths, strict=True)]
+    cells = [_wrapped(text, w) for text, w in zip(row, widths, strict=True)]
     for parts in zip_longest(*cells, fillvalue=Text("")):
         line = Text(margin)
         for place, (column, part, width) in enumerate(zip(columns, parts, widths, strict=True)):
@@ -117,15 +120,28 @@ def _draw_row(
         _print(console, line)
 
 
-def _wrapped(console: Console, text: Text, width: int) -> list[Text]:
-    """The text in lines of this width, broken between words only."""
-    longest = max((len(w) for w in text.plain.split()), default=1)
+def _wrapped(text: Text, width: int) -> list[Text]:
+    """The text in lines of this width, broken between words only. A longer word is a longer line of its own."""
     if text.cell_len <= width and "\n" not in text.plain:
         return [text]
-    lines = list(text.wrap(console, max(width, longest)))
+    lines = [
+        part
+        for line in text.split("\n", allow_blank=True)
+        for part in line.divide(_breaks(line.plain, width))
+    ]
     for line in lines:
         line.rstrip()
     return lines
+
+
+def _breaks(line: str, width: int) -> list[int]:
+    """Where the line is broken: the starts of words."""
+    breaks = [0]
+    for word in _WORD.finditer(line):
+        before = line[breaks[-1] : word.start()]
+        if before.strip() and cell_len(before + word.group()) > width:
+            breaks.append(word.start())
+    return breaks[1:]
 
 
 def _draw_blocks(
@@ -137,11 +153,11 @@ def _draw_blocks(
 ) -> None:
     """Draws each row as its first column and, below it, the other values with their titles."""
     for row in texts:
-        for line in _wrapped(console, row[shown[0]], console.width - len(margin)):
+        for line in _wrapped(row[shown[0]], console.width - len(margin)):
             _print(console, Text(margin) + line)
         values = [Text(f"{columns[n].title} ", style="dim") + row[n] for n in shown[1:] if row[n].plain]
         rest = Text(", ").join(values)
-        for line in _wrapped(console, rest, console.width - len(margin) - 4):
+        for line in _wrapped(rest, console.width - len(margin) - 4):
             _print(console, Text(margin + "    ") + line)
 
 

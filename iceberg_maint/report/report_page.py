@@ -90,7 +90,7 @@ def report_document(report: FleetReport) -> Document:
             "operation": r.operation.value,
             "outcome": r.outcome.outcome.value,
             "reason": r.outcome.reason.value,
-            "message": _message(r),
+            "message": failure_message(r),
             "ended_ms": r.ended_ms,
             "run_id": r.run_id,
         }
@@ -143,7 +143,7 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
 
 def _draw_failure(console: Console, record: Record, name_of: Callable[[str], str]) -> None:
     outcome = record.outcome
-    message = f": {_message(record)}" if _message(record) else ""
+    message = f": {failure_message(record)}" if failure_message(record) else ""
     write(
         console,
         f"  {moment(record.ended_ms)}  {escape(name_of(record.table))}  {record.operation.value}  "
@@ -153,7 +153,11 @@ def _draw_failure(console: Console, record: Record, name_of: Callable[[str], str
     )
 
 
-def _message(record: Record) -> str:
+def failure_message(record: Record) -> str:
+    """The message of a record that failed or whose commit is unknown: its own, else that of its last batch with one. ""
+    for any other record."""
+    if record not in failures_of((record,)):
+        return ""
     batches = (b.message for b in reversed(record.outcome.batches) if b.message)
     return record.outcome.message or next(batches, "")
 

@@ -24,6 +24,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
+from iceberg_maint.report.report_page import failure_message
 from iceberg_maint.report.status import coloured, status_of
 from iceberg_maint.report.trends import trend_sentence, writer_change_sentence
 
@@ -61,6 +62,7 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     elif decision.reason is not Reason.HEALTHY:
         _line(console, "to change the decision", why.change)
     _line(console, "last run", _last(why))
+    _line(console, "its error", "" if why.last is None else failure_message(why.last))
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
     for change in why.writer_changes[:_WRITERS]:

@@ -99,7 +99,7 @@ def assess(
     UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
     table cannot have.
     """
-    state = runtime.catalog_of(table).pin(table)
+    state = runtime.pin(table)
     check_partitions(state, requested)
     policy = runtime.policy_of(state)
     state = with_order(state, policy)
@@ -231,6 +231,12 @@ def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
 def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     """Measures a pinned table and stores it. Raises ConfigurationError ICM-100 for a target size of the table that
     is no size."""
+    if runtime.memory is None:
+        return _measure(state, policy, runtime)
+    return runtime.memory.measure(state, policy, lambda: _measure(state, policy, runtime))
+
+
+def _measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
     try:
         target_file_size_bytes(policy.rewrite_data_files, state.properties)
     except ValueError as why:
@@ -284,9 +290,7 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         operation,
         assessment.state,
         decision,
-        runtime.catalog_of(assessment.state.table).live_files(assessment.state, partitions)
-        if partitions
-        else (),
+        runtime.live_files(assessment.state, partitions) if partitions else (),
         assessment.policy,
         assessment.measured.target_file_size_bytes,
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
@@ -309,7 +313,7 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
     """
     running = {
         stored.plan_id: stored.batch.snapshot_id
-        for operation in DATA_OPERATIONS
+        for operation in sorted(runtime.ledger.open_operations(state.uuid).intersection(DATA_OPERATIONS))
         for stored in runtime.ledger.open_batches(state.uuid, operation)
         if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }

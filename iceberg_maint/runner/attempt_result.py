@@ -51,7 +51,7 @@ class AttemptResult:
 def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
     """Returns the current state of the batch's table. None if its name now belongs to another table."""
     table = TableId.parse(batch.table)
-    state = runtime.catalog_of(table).pin(table)
+    state = runtime.pin(table)
     return state if state.uuid == batch.table_uuid else None
 
 

@@ -45,7 +45,13 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
-from iceberg_maint.ports.engine import CommitContext, EnvironmentFailedError, MemoryExceededError, Written
+from iceberg_maint.ports.engine import (
+    CommitContext,
+    EngineFailedError,
+    EnvironmentFailedError,
+    MemoryExceededError,
+    Written,
+)
 from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,
@@ -55,6 +61,7 @@ from iceberg_maint.runner.attempt_result import (
     rejected_commit,
     unknown_commit,
 )
+from iceberg_maint.runner.deadline import TableTimeout
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
     counts_of,
@@ -190,8 +197,17 @@ def _orphan_pass(
         return remove_orphans(work, batch, policy, runtime, lease)
     except FenceLostError:
         raise
-    except BaseException:
-        _terminated(batch, runtime, lease, attempt, histories, "every file is in its place or in the trash")
+    except BaseException as why:
+        _terminated(
+            batch,
+            policy,
+            runtime,
+            lease,
+            attempt,
+            histories,
+            why,
+            "every file is in its place or in the trash",
+        )
         raise
 
 
@@ -222,11 +238,13 @@ def _write_and_commit(
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+    except EngineFailedError as why:
+        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, str(why))
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
-    except BaseException:
+    except BaseException as why:
         engine.cancel()
-        _terminated(batch, runtime, lease, attempt, histories, "stopped before its commit")
+        _terminated(batch, policy, runtime, lease, attempt, histories, why, "stopped before its commit")
         raise
     if isinstance(written, AttemptResult):
         return written
@@ -351,12 +369,17 @@ def _histories(
 
 def _terminated(
     batch: Batch,
+    policy: Policy,
     runtime: Runtime,
     lease: Lease,
     attempt: Attempt,
     histories: Mapping[PartitionKey, PartitionHistory],
+    why: BaseException,
     message: str,
 ) -> None:
+    timed_out = isinstance(why, TableTimeout)
+    message = f"{why}" if timed_out else message
+    now_ms = runtime.clock.now_ms()
     outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
     # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
     # the program would not stop.
@@ -366,7 +389,11 @@ def _terminated(
             attempt.attempt_id,
             BatchStatus.PLANNED,
             outcome,
-            {p: undone(h) for p, h in histories.items()},
+            # What used up the time of its table once would use it up in each run.
+            {
+                p: failed(h, policy.retry, now_ms, message) if timed_out else undone(h)
+                for p, h in histories.items()
+            },
         )
 
 

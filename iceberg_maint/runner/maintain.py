@@ -24,6 +24,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.ledger import Lease
 from iceberg_maint.runner.assess import Assessment, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
+from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.execute import execute
 from iceberg_maint.runner.fleet_pass import fleet_stop
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
@@ -51,6 +52,7 @@ from iceberg_maint.runner.select_batches import (
     select_batches,
     with_smaller_batches,
 )
+from iceberg_maint.runner.spark_memory import warn_of_memory
 
 __all__ = [
     "BatchEnded",
@@ -90,8 +92,29 @@ def maintain(
 
     Every committed batch is persisted and reported to the observer before the next one starts.
     Raises what `assess` raises. On an interrupt (Terminate) it stops the engine, hands back the open
-    work, releases the lease, and raises the interrupt.
+    work, releases the lease, and raises the interrupt. Raises TableTimeout in the same way after the policy's
+    `table_timeout_seconds`; the batch that it interrupts counts as failed.
     """
+    runtime = runtime.of_one_run() if runtime.memory is None else runtime
+    seconds = runtime.policy_for(table, _stored_properties(table, runtime)).table_timeout_seconds
+    try:
+        with table_deadline(str(table), seconds, runtime.engine.cancel):
+            return _maintain(table, request, runtime, observer)
+    except TableTimeout:
+        # The interrupted call may have left half an answer of the JVM, which the next table must not read.
+        runtime.engine.abandon_calls()
+        raise
+
+
+def _stored_properties(table: TableId, runtime: Runtime) -> Mapping[str, str]:
+    """The table's own settings, as last measured: the catalog may be what does not answer."""
+    stored = runtime.ledger.measurements((table,))
+    return stored[0].maintenance_properties if stored else {}
+
+
+def _maintain(
+    table: TableId, request: Request, runtime: Runtime, observer: Observer | None
+) -> tuple[OperationOutcome, ...]:
     observed = observer is not None
     observer = observer or (lambda _event: None)
     started_seconds = runtime.clock.monotonic_seconds()
@@ -148,7 +171,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             return finish_operation(assessment, decision, run)
         try:
             run.enter("settling earlier attempts")
-            settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+            settle_open_attempts(runtime.pin(table), runtime, lease)
             run.enter("measuring")
             assessment = _reassess(table, run, lease)
             decision = assessment.decision
@@ -156,7 +179,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             decision = replace(assessment.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # Our own commits may have settled attempts that were unknown before.
-                settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+                settle_open_attempts(runtime.pin(table), runtime, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
@@ -167,8 +190,9 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
         outcome = finish_operation(assessment, decision, run)
-        audited = runtime.audit.settle(str(table), assessment.state.uuid)
-        if audited and run.stopped_by is not Reason.LEASE_HELD:
+        # Without the lease another run appends to the audit log. It also appends this record.
+        holds = run.stopped_by is not Reason.LEASE_HELD
+        if holds and runtime.audit.settle(str(table), assessment.state.uuid):
             _prune(assessment, runtime)
         return outcome
 
@@ -179,6 +203,8 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     done = {p for o in run.outcomes if o.outcome in completed for p in o.partitions}
     total = done | {p.partition for p in decision.due()}
     # Signals and Dagster's interrupts are no Exception.
+    if isinstance(why, TableTimeout):
+        return str(why)
     end = f"ended by {type(why).__name__}" if isinstance(why, Exception) else "stopped in order"
     if not total:
         return end
@@ -216,9 +242,7 @@ def _has_work(assessment: Assessment, run: Run, outlook: Outlook) -> bool:
         return True
     if _is_halted(assessment.decision):
         return False
-    return outlook.has_unsettled_work() or bool(
-        run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
-    )
+    return outlook.has_unsettled_work() or outlook.has_open_batches(run.operation)
 
 
 def _is_halted(decision: Decision) -> bool:
@@ -253,6 +277,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
         run.enter("planning")
         batches = select_batches(assessment, run, lease)
+        warn_of_memory(str(assessment.state.table), batches, assessment.policy, run.runtime)
         begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
@@ -293,7 +318,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         after = before
         run.enter("measuring")
         if outcome.snapshot_after is not None:
-            state = run.runtime.catalog_of(assessment.state.table).pin(assessment.state.table)
+            state = run.runtime.pin(assessment.state.table)
             after = measure(state, assessment.policy, run.runtime).partitions
         run.observer(BatchEnded(outcome, _health_of(before, batch), _health_of(after, batch)))
         before = after

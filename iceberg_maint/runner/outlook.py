@@ -39,6 +39,7 @@ class Outlook:
         self._runtime = runtime
         self._assessment: Assessment | None = None
         self._has_unsettled_work: bool | None = None
+        self._open_operations: frozenset[Operation] | None = None
 
     def assessment(self, operation: Operation) -> Assessment:
         """The assessment of one requested operation. Raises what `assess` raises."""
@@ -59,7 +60,15 @@ class Outlook:
             self._has_unsettled_work = bool(ledger.open_attempts(uuid)) or ledger.has_unrecorded_runs(uuid)
         return self._has_unsettled_work
 
+    def has_open_batches(self, operation: Operation) -> bool:
+        """Whether earlier runs have left batches of the operation."""
+        if self._open_operations is None:
+            assert self._assessment is not None, "assessed first"
+            self._open_operations = self._runtime.ledger.open_operations(self._assessment.state.uuid)
+        return operation in self._open_operations
+
     def forget(self) -> None:
         """Drops what was read."""
         self._assessment = None
+        self._open_operations = None
         self._has_unsettled_work = None

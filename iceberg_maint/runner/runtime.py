@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
-from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.table_state import LiveFile, TableState
+from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.audit import NO_AUDIT, Audit
@@ -20,6 +21,7 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.table_memory import TableMemory
 
 SessionFactory = Callable[[], Any]
 """Returns the Spark session of this process. The first call starts it."""
@@ -50,6 +52,11 @@ class LazyEngine:
         if self._engine is not None:
             self._engine.cancel()
 
+    def abandon_calls(self) -> None:
+        """Forgets the interrupted calls of this thread to the engine, if there is one."""
+        if self._engine is not None:
+            self._engine.abandon_calls()
+
 
 def no_spark(*_arguments: object) -> Any:
     """Stands in where a process has no Spark. Raises RuntimeError."""
@@ -79,12 +86,14 @@ def no_secrets(error: Exception) -> Exception:
 @dataclass(frozen=True, slots=True)
 class SparkAccess:
     """The Spark of this process: its session, the settings for a session that another program builds,
-    the engine on a given session, and the verifier of commits. Nothing starts before a call."""
+    the engine on a given session, and the verifier of commits. Nothing starts before a call. `memory` is what the
+    settings declare, None if they are another program's."""
 
     session: SessionFactory = no_spark
     conf: Callable[[], Mapping[str, str]] = no_spark
     engine_of: Callable[[SessionFactory], Engine] = no_spark
     verifier: Callable[[], Verifier] = no_spark
+    memory: DeclaredMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +102,9 @@ class Runtime:
 
     `engine` creates the engine at its first call. `orphan_files` creates the orphan pass of a table.
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
-    which the engine reads rows. `catalog_calls` counts the calls of this process to all catalogs. `masked` and `redacted_error` remove
-    secrets from what is logged, raised and stored.
+    which the engine reads rows. `catalog_calls` counts the calls of this process to all catalogs. `masked` and
+    `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
+    outside of runs.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -112,10 +122,30 @@ class Runtime:
     audit: Audit = NO_AUDIT
     fleet_budget: FleetBudget | None = None
     catalog_calls: Callable[[], int] = no_catalog_calls
+    memory: TableMemory | None = None
+
+    def of_one_run(self) -> Runtime:
+        """Returns the runtime of a run on one table, with a memory of that table."""
+        return replace(self, memory=TableMemory())
+
+    def pin(self, table: TableId) -> TableState:
+        """Returns the current state of the table. Raises what the catalog raises."""
+        catalog = self.catalog_of(table)
+        if self.memory is None:
+            return catalog.pin(table)
+        return self.memory.pin(lambda known: catalog.pin(table, known))
+
+    def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
+        """Returns the live files of these partitions. Raises what the catalog raises."""
+        catalog = self.catalog_of(state.table)
+        if self.memory is None:
+            return catalog.live_files(state, partitions)
+        return self.memory.live_files(state, partitions, lambda: catalog.live_files(state, partitions))
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""
-        return replace(self, engine=LazyEngine(lambda: self.spark.engine_of(session)))
+        engine = LazyEngine(lambda: self.spark.engine_of(session))
+        return replace(self, engine=engine, spark=replace(self.spark, memory=None))
 
     def catalog_of(self, table: TableId) -> Catalog:
         """Returns the table's catalog. Raises UnknownTableError for one that the configuration lacks."""

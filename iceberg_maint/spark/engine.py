@@ -25,6 +25,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.ports.engine import (
     CommitContext,
+    EngineFailedError,
     EnvironmentFailedError,
     WorkProgress,
     Written,
@@ -35,7 +36,16 @@ from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes, connection_lost, one_line
+from iceberg_maint.spark.jvm.bridge import (
+    JVM_ERRORS,
+    Bridge,
+    all_lines,
+    bridge_of,
+    causes,
+    connection_lost,
+    first_cause,
+    one_line,
+)
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
@@ -122,13 +132,13 @@ class SparkEngine:
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
         memory or scratch space, EnvironmentFailedError for credentials, connections or classes that are
-        missing, or what Spark raised. The orphan pass removes files that were written by then.
+        missing, EngineFailedError for everything else that Spark raises. The orphan pass removes files that were written by then.
         """
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
             if not is_environment(causes(why)):
-                raise
+                raise EngineFailedError(first_cause(why)) from why
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
 
     def progress(self) -> WorkProgress:
@@ -250,6 +260,12 @@ class SparkEngine:
             backoff=self._backoff,
         )
 
+    def abandon_calls(self) -> None:
+        """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""
+        self._batch_files.clear()
+        if self._bridge is not None:
+            self._bridge.abandon_calls()
+
     def cancel(self) -> None:
         """Cancels the running jobs. Safe in a signal handler."""
         if self._bridge is not None:
@@ -259,7 +275,7 @@ class SparkEngine:
         with self._bridge_lock:
             if self._bridge is None:
                 with keeping_sigint():
-                    bridge = Bridge(self._session())
+                    bridge = bridge_of(self._session())
                 if self._take_calls is not None:
                     bridge.take_calls = self._take_calls
                 self._versions = versions(bridge.spark)

@@ -244,7 +244,7 @@ def rules() -> str:
             f"        labels: {{severity: {rule.severity}}}",
             "        annotations:",
             f"          summary: {json.dumps(rule.summary)}",
-            f"          action: {json.dumps(rule.action)}",
+            f"          action: {json.dumps(rule.action.replace('TABLE', _NAMED))}",
         ]
     return "\n".join(lines) + "\n"
 

@@ -15,6 +15,9 @@ from iceberg_maint.telemetry.series import Kind, Sample
 from iceberg_maint.telemetry.totals import Key, Totals
 
 _PAGE_RECORDS = 200
+_LATE_RECORDS = 50
+"""Records before the newest known one that are compared too: on PostgreSQL a record may become visible after a newer one."""
+_REMEMBERED_RECORDS = 10_000
 ZERO_SECONDS = 75.0
 """How long a counter that is new is served as zero: a scrape a minute sees it. Prometheus counts an increase between
 two values, so it would not count the first failure of a table, or its only one."""
@@ -31,7 +34,8 @@ class _Cached:
 
 class LedgerTotals:
     """Reads new records and changed tables at each call. Counters begin with the records that the ledger has at
-    the first call. A counter that appears later is zero for `ZERO_SECONDS`."""
+    the first call. A counter that appears later is zero for `ZERO_SECONDS`. The gauges of a table that was dropped are not
+    served, and tables that exist get labels before those that were dropped."""
 
     def __init__(
         self,
@@ -46,6 +50,8 @@ class LedgerTotals:
         self._seconds = monotonic_seconds
         self._totals = Totals()
         self._newest: str | None = None
+        self._counted: dict[str, None] = {}
+        self._gauges: dict[str, dict[Key, Sample]] = {}
         self._zero_until: dict[Key, float] | None = None
         self._cache: dict[TableId, _Cached] = {}
         self._lock = Lock()
@@ -54,18 +60,25 @@ class LedgerTotals:
         """Returns the totals of now. Raises what reading the ledger raises."""
         with self._lock:
             now = self._seconds()
+            known = self._ledger.known_tables()
+            labels = {k.table_uuid: self._tables.of(str(k.table)) for k in known}
             born: dict[Key, float] = {}
             for record in self._new_records():
                 samples = operation_samples(record, self._tables)
-                keys = ((s.series, s.labels) for s in samples if s.series.kind is not Kind.GAUGE)
+                gauges = {(s.series, s.labels): s for s in samples if s.series.kind is Kind.GAUGE}
+                self._gauges.setdefault(record.table_uuid, {}).update(gauges)
+                added = [s for s in samples if s.series.kind is not Kind.GAUGE]
+                keys = ((s.series, s.labels) for s in added)
                 born |= dict.fromkeys((k for k in keys if k not in self._totals), now + ZERO_SECONDS)
-                self._totals.add(samples)
+                self._totals.add(added)
             if self._zero_until is None:
                 self._zero_until = {}
             else:
                 self._zero_until = {k: t for k, t in self._zero_until.items() if now < t} | born
             totals = self._totals.copy(self._zero_until)
-            known = self._ledger.known_tables()
+            for table_uuid, own in labels.items():
+                gauges = self._gauges.get(table_uuid, {})
+                totals.add(s for s in gauges.values() if s.labels[: len(own)] == own)
             self._cache = {k.table: self._of_table(k) for k in known}
             for cached in self._cache.values():
                 totals.add(cached.samples)
@@ -77,12 +90,16 @@ class LedgerTotals:
         while True:
             records = self._ledger.records(None, limit)
             ids = [r.record_id for r in records]
-            if self._newest in ids or len(records) < limit:
+            end = ids.index(self._newest) + _LATE_RECORDS if self._newest in ids else len(ids) + 1
+            if end <= len(ids) or len(records) < limit:
                 break
             limit *= 4
-        new = list(records[: ids.index(self._newest)] if self._newest in ids else records)
+        new = [r for r in records[:end] if r.record_id not in self._counted]
         if new:
-            self._newest = new[0].record_id
+            self._newest = records[0].record_id
+        self._counted |= dict.fromkeys(r.record_id for r in reversed(new))
+        for old in list(self._counted)[:-_REMEMBERED_RECORDS]:
+            del self._counted[old]
         return new[::-1]
 
     def _of_table(self, known: KnownTable) -> _Cached:
@@ -90,7 +107,9 @@ class LedgerTotals:
         now = self._seconds()
         if cached is not None and cached.observed_ms == known.observed_ms and now < cached.until:
             return cached
-        observation = self._observe(known.table)
+        # The decisions on a table without labels of its own would be made for nothing.
+        is_shared = self._tables.is_shared(str(known.table))
+        observation = None if is_shared else self._observe(known.table)
         samples: tuple[Sample, ...] = ()
         if observation is not None:
             samples = table_samples(replace(observation, observed_ms=known.observed_ms), self._tables)

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 MAX_LABEL_BYTES = 180
 """Longest value of a label. DogStatsD allows 200 characters for a tag with its key."""
-_UNSAFE = re.compile(r"[^A-Za-z0-9_.:/=*@+ -]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.:/=*@+ -]|^ +| +\Z")
 
 
 class Kind(StrEnum):
@@ -79,11 +79,10 @@ class Sample:
 def label_value(text: str) -> str:
     """Returns the text as a value that every receiver accepts unchanged: printable ASCII without separators.
 
-    Other characters become `%` and two hexadecimal digits for each byte of UTF-8. A long value is cut and gets
-    a digest of the whole, so that different values stay different. An empty value becomes `none`.
+    Other characters, and spaces at the beginning and at the end, become `%` and two hexadecimal digits for each byte of
+    UTF-8. A long value is cut and gets a digest of the whole, so that different values stay different. An empty value becomes `none`.
     """
     safe = _UNSAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode("utf-8", "replace")), text)
-    safe = safe.strip(" ")
     if len(safe) > MAX_LABEL_BYTES:
         digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
         safe = f"{safe[: MAX_LABEL_BYTES - 13]}~{digest}"

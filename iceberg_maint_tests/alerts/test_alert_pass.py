@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socketserver
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from iceberg_maint.config.alerts import EmailConfig
 from iceberg_maint.core.alerts.condition import AlertKind
 from iceberg_maint.core.alerts.incident import Incident, Messages
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.runtime import Runtime
@@ -205,6 +207,18 @@ def test_alertmanager_keeps_the_alert_of_a_table_that_was_created_again(http: Ht
     ]
 
 
+def test_alert_of_a_clock_that_went_back_does_not_end_before_it_starts(http: HttpReceiver):
+    """Alertmanager answers 400 to such a request, at every pass, so that no message counts as taken."""
+    ahead = Incident(AlertKind.QUARANTINE, "lake.db.t", "u", "s", (), 9_000_000, 9_000_000)
+    ended = replace(ahead, table="lake.db.u", table_uuid="v", cleared_ms=6000)
+    Alertmanager(http.url, {}, 5).send(Messages((ahead,), (ended,)), (ahead,), 6000)
+    (sent,) = http.documents
+    assert [(a["startsAt"], a["endsAt"]) for a in sent] == [
+        ("1970-01-01T00:15:06.000+00:00", "1970-01-01T00:15:06.000+00:00"),
+        ("1970-01-01T00:00:06.000+00:00", "1970-01-01T00:00:06.000+00:00"),
+    ]
+
+
 def test_time_beyond_the_last_year_is_sent_as_its_end(http: HttpReceiver):
     far = Incident(AlertKind.QUARANTINE, "lake.db.t", "u", "s", (), 1 << 60, 1 << 60)
     Alertmanager(http.url, {}, 5).send(Messages((far,), ()), (far,), 1 << 60)
@@ -278,9 +292,66 @@ def test_test_of_a_receiver_sends_begin_and_end_or_fails_with_its_code(fleet: Fl
     send_test(
         "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
     )
-    assert [(len(d["fired"]), len(d["cleared"])) for d in http.documents] == [(1, 0), (0, 1)]
+    begin, end = http.documents
+    assert ([i["cleared_ms"] for i in begin["fired"]], begin["cleared"]) == ([None], [])
+    assert (end["fired"], [i["cleared_ms"] for i in end["cleared"]]) == ([], [1])
     http.status = 404
-    with pytest.raises(IcebergMaintError, match="ICM-151 alerts: receiver ops did not take the messages"):
+    with pytest.raises(
+        IcebergMaintError, match=r"ICM-151 alerts: receiver ops .*Then send the test again\.$"
+    ):
         send_test(
             "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
         )
+
+
+def blocked_expiry(fleet: Fleet) -> None:
+    """Snapshots that are older than the policy keeps."""
+    for _ in range(30):
+        fleet.world.append("a", 1)
+    fleet.world.clock.ms += 60 * 86_400_000
+    assess(TABLE, fleet.runtime)
+
+
+class Pinning:
+    """The catalog of the fleet. Calls `before` and counts, when it is asked for a table."""
+
+    def __init__(self, fleet: Fleet, before: Callable[[], object] = lambda: None) -> None:
+        self._catalog, self._before, self.pins = fleet.world.catalog, before, 0
+
+    def pin(self, table: TableId) -> TableState:
+        self.pins += 1
+        self._before()
+        return self._catalog.pin(table)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._catalog, name)
+
+
+def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
+    """The names of holders come from the catalog. A pass that waited for it would lose its lease and send nothing."""
+    fleet.quarantine(on=True)
+    blocked_expiry(fleet)
+    answers = threading.Event()
+    catalog = Pinning(fleet, lambda: answers.wait(30))
+    runtime = replace(fleet.runtime, catalogs={TABLE.catalog: catalog})  # type: ignore[dict-item]
+    hook = {"ops": ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5))}
+    started = time.monotonic()
+    try:
+        report = run_alert_pass(runtime, hook, holder_seconds=0.1)
+        again = run_alert_pass(runtime, hook, holder_seconds=0.1)
+        assert time.monotonic() - started < 10
+    finally:
+        answers.set()
+    assert kinds(report) == ["expiry_blocked", "quarantine"]
+    assert (report.sent, again.sent, catalog.pins) == (1, 0, 1)
+    summary = http.documents[0]["fired"][0]["summary"]
+    assert summary.endswith("Its holders were not read: the catalog took too long.")
+
+
+def test_paused_table_with_a_blocked_expiry_reads_no_catalog(fleet: Fleet):
+    blocked_expiry(fleet)
+    fleet.world.ledger.pause(str(TABLE), "later")
+    catalog = Pinning(fleet)
+    runtime = replace(fleet.runtime, catalogs={TABLE.catalog: catalog})  # type: ignore[dict-item]
+    assert run_alert_pass(runtime, {}).incidents == ()
+    assert catalog.pins == 0

@@ -349,3 +349,32 @@ def test_log_beside_the_real_ledger_has_its_records(tmp_path: Path) -> None:
     assert log.settle(TABLE, UUID)
     assert log.settle(TABLE, UUID)
     assert [e.subject for e in log.read(UUID).entries] == ["r0", "r1", "r2"]
+
+
+def test_run_that_died_between_two_operations_of_another_refuses_none():
+    """Two runs take turns at the lease. The one that lives has read the end of the log before the other appended."""
+    folder, ledger = MemoryFolder(), FakeLedger()
+    living = log_of(folder, ledger, required=True)
+    living.begin(intent(1))
+    ledger.stored.append(record_number(1))
+    assert living.settle(TABLE, UUID)
+    log_of(folder, ledger).begin(intent(2))
+    living.begin(intent(3))
+    assert kinds(folder, ledger)[2:] == [
+        (Kind.INTENT, "run2/rewrite_data_files"),
+        (Kind.ABANDONED, "run2/rewrite_data_files"),
+        (Kind.INTENT, "run3/rewrite_data_files"),
+    ]
+
+
+def test_intent_of_a_dead_run_is_ended_once_by_a_run_of_several_operations():
+    folder, ledger = MemoryFolder(), FakeLedger()
+    log_of(folder, ledger).begin(intent(1))
+    log = log_of(folder, ledger)
+    for n in (2, 3):
+        log.begin(intent(n))
+        ledger.stored.append(record_number(n))
+        assert log.settle(TABLE, UUID)
+    assert [subject for kind, subject in kinds(folder, ledger) if kind is Kind.ABANDONED] == [
+        "run1/rewrite_data_files"
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,32 @@ def test_pin_starts_over_when_a_commit_moved_the_table(
     Path(stale[0][0].removeprefix("file://")).unlink()
     monkeypatch.setattr(catalog._listing, "open", lambda table: stale.pop() if stale else real(table))
     assert catalog.pin(EVENTS).metadata_location == events.metadata_location
+
+
+def test_known_state_is_returned_only_while_the_catalog_names_its_metadata_file(
+    events: Table, catalog: PyIcebergCatalog
+) -> None:
+    known = catalog.pin(EVENTS)
+    assert catalog.pin(EVENTS, known) is known
+    events.append(ROWS)
+    moved = catalog.pin(EVENTS, known)
+    assert moved.metadata_location == events.metadata_location != known.metadata_location
+    assert moved.snapshot is not None
+    assert moved.snapshot.snapshot_id == events.current_snapshot().snapshot_id
+
+
+def test_known_state_of_another_table_is_not_returned(events: Table, catalog: PyIcebergCatalog) -> None:
+    known = catalog.pin(EVENTS)
+    other = replace(known, table=TableId.parse("lake.db.other"))
+    assert catalog.pin(EVENTS, other) == known
+
+
+def test_table_that_is_gone_has_no_known_state(catalog: PyIcebergCatalog, events: Table) -> None:
+    known = catalog.pin(EVENTS)
+    events.catalog.drop_table("db.events")
+    with pytest.raises(UnknownTableError) as refused:
+        catalog.pin(EVENTS, known)
+    assert refused.value.code == "ICM-126"
 
 
 def test_service_catalog_lists_nested_namespaces_pins_and_reports_gone_tables(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fsspec.implementations.local import LocalFileSystem as FsspecLocal
@@ -24,9 +26,9 @@ from pyarrow.fs import (
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_maint.catalog.file_store import ArrowStore, LocalStore
+from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, file_system
 from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
@@ -199,9 +201,18 @@ def test_denied_access_is_refused(error: OSError) -> None:
         list(store.list("s3://b/t"))
 
 
-def test_other_failure_of_a_store_is_not_taken_for_denied_access() -> None:
-    store = ArrowStore(lambda path: (_Denied(OSError("AWS Error SLOW_DOWN")), path))  # type: ignore[arg-type, return-value]
-    with pytest.raises(OSError, match="SLOW_DOWN"):
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (OSError("AWS Error SLOW_DOWN"), IcebergMaintError, r"ICM-133 the store of s3://b/t/1 .*SLOW_DOWN"),
+        (OSError("AWS Error UNKNOWN"), OSError, "UNKNOWN"),
+    ],
+)
+def test_other_failure_of_a_store_is_not_taken_for_denied_access(
+    error: OSError, kind: type[Exception], text: str
+) -> None:
+    store = ArrowStore(lambda path: (_Denied(error), path))  # type: ignore[arg-type, return-value]
+    with pytest.raises(kind, match=text):
         store.stat("s3://b/t/1")
 
 
@@ -214,6 +225,41 @@ def test_store_of_a_location_is_that_of_its_file_io(tmp_path: Path) -> None:
     assert isinstance(arrow, ArrowStore)
     system, path = arrow._resolve("s3://b/t/1")
     assert (system.type_name, path) == ("s3", "b/t/1")
+
+
+class AzureLike(FsspecLocal):  # type: ignore[misc]
+    """Has the time of a file where adlfs has it, and keeps the first listing of a folder until it is told otherwise."""
+
+    protocol = ("abfss",)
+    kept: dict[str, Any] | None = None
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        found = super().info(path)
+        found["last_modified"] = datetime.fromtimestamp(found.pop("mtime"), UTC)
+        return dict(found)
+
+    def find(self, path: str, **given: Any) -> dict[str, Any]:
+        if self.kept is None:
+            self.kept = {name: self.info(name) for name in super().find(path, **given)}
+        return self.kept
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        self.kept = None
+
+
+def test_fsspec_file_system_of_azure_gives_times_and_new_listings(tmp_path: Path) -> None:
+    (tmp_path / "1").write_bytes(b"x")
+    os.utime(tmp_path / "1", (1_700_000_000, 1_700_000_000))
+    io, system = FsspecFileIO({}), AzureLike()
+    io.get_fs = lambda *_: system  # type: ignore[method-assign, assignment]
+    store = ArrowStore(lambda path: file_system(io, f"abfss://c@a{path}"))
+    system._strip_protocol = lambda path: path.removeprefix("abfss://c@a")  # type: ignore[method-assign]
+    assert [f.modified_ms for f in store.list(str(tmp_path))] == [1_700_000_000_000]
+    (tmp_path / "2").write_bytes(b"x")
+    assert {Path(f.path).name for f in store.list(str(tmp_path))} == {"1", "2"}
+    stored = store.stat(str(tmp_path / "1"))
+    assert stored is not None
+    assert stored.modified_ms == 1_700_000_000_000
 
 
 def test_fsspec_file_io_is_listed_by_its_file_system(tmp_path: Path) -> None:

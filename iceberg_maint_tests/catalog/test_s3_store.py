@@ -31,6 +31,7 @@ def properties(endpoint_and_bucket: tuple[str, Bucket]) -> dict[str, Any]:
     bucket.objects.clear()
     bucket.requests.clear()
     bucket.stubborn, bucket.token, bucket.bulk_requests = frozenset(), None, 0
+    bucket.is_conditional = True
     return {
         "s3.endpoint": endpoint,
         "s3.access-key-id": "key",
@@ -134,3 +135,47 @@ def test_property_that_boto3_is_not_given_leaves_the_store_to_arrow(
     properties: dict[str, Any], more: dict[str, str]
 ) -> None:
     assert type(open_store(PyArrowFileIO({**properties, **more}), ROOT)) is ArrowStore
+
+
+def test_object_that_appears_between_look_and_write_is_not_replaced(
+    store: S3Store, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes append to an audit log: one has just lost its lease. S3 itself must refuse the second one."""
+    path = f"{ROOT}/1.json"
+    store.create(path, [b"first"])
+    monkeypatch.setattr(store, "stat", lambda _path: None)
+    with pytest.raises(FileExistsError):
+        store.create(path, [b"second"])
+    assert bucket.objects["w/t/1.json"][0] == b"first"
+
+
+def test_create_that_is_sent_again_finds_its_own_object(store: S3Store, bucket: Bucket) -> None:
+    """boto3 sends a request again whose answer was lost."""
+    bucket.objects["w/t/1.json"] = (b"ab", time.time())
+    store.create(f"{ROOT}/1.json", [b"a", b"b"])
+    for other in (b"a", b"abc", b""):
+        with pytest.raises(FileExistsError):
+            store.create(f"{ROOT}/1.json", [other])
+
+
+@pytest.mark.parametrize("is_conditional", [True, False])
+@pytest.mark.parametrize("lines", [0, 1, 3])
+def test_create_writes_small_and_large_objects_with_and_without_conditions(
+    is_conditional: bool, lines: int, store: S3Store, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.catalog.s3_store._LARGEST_PUT_BYTES", 25)
+    bucket.is_conditional = is_conditional
+    content = [bytes([65 + n]) * 10 for n in range(lines)]
+    store.create(f"{ROOT}/a b.json", iter(content))
+    assert bucket.objects["w/t/a b.json"][0] == b"".join(content)
+    with pytest.raises(FileExistsError):
+        store.create(f"{ROOT}/a b.json", [b"other"])
+
+
+def test_create_without_the_right_to_write_is_refused(store: S3Store, bucket: Bucket) -> None:
+    bucket.denied = frozenset({"put"})
+    try:
+        with pytest.raises(RefusedError, match="ICM-125"):
+            store.create(f"{ROOT}/1.json", [b"x"])
+    finally:
+        bucket.denied = frozenset()

@@ -1,6 +1,6 @@
 """The chaos suite: everybody writes to one lake, ours are killed now and then, every row is accounted for.
 
-    python -m iceberg_maint_tests.chaos --seconds 300 --seed 1 --results build/chaos.jsonl
+    python -m iceberg_maint_tests.chaos --seconds 300 --seed 1 --results build/chaos.jsonl [--store s3]
 
 Ends with 1 when anything is not as it should be.
 """
@@ -23,10 +23,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True, help="decides what each writer does next")
     parser.add_argument("--results", type=Path, required=True, help="file that the result is added to")
     parser.add_argument("--folder", type=Path, help="folder of the lake and all logs, which then stay")
+    parser.add_argument("--store", choices=["local", "s3"], default="local", help="where the tables are")
     options = parser.parse_args()
     options.results.parent.mkdir(parents=True, exist_ok=True)
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="chaos-"))).absolute()
-    found = conduct(folder, options.seconds, options.seed)
+    found = conduct(folder, options.seconds, options.seed, options.store)
     with options.results.open("a", encoding="utf-8") as results:
         results.write(json.dumps(found) + "\n")
     print(json.dumps(found, indent=2))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from iceberg_maint_tests.surroundings.stores import Store
 
 CONFIG = """\
 ledger: {postgres}/ledger
@@ -11,12 +14,15 @@ catalogs:
   pg:
     type: jdbc
     uri: {postgres}/catalog
-    warehouse: file://{folder}/warehouse/pg
+    warehouse: {warehouse}/pg
+    properties: {properties}
   rest:
     type: rest
     uri: {rest}
+    properties: {properties}
 spark:
   master: local[1]
+  jars: {jars}
   conf: {{spark.driver.memory: 640m, spark.sql.shuffle.partitions: "1", spark.default.parallelism: "1"}}
 defaults:
   # What takes days in a lake of people takes a minute here, so that every operation has its turns.
@@ -113,10 +119,14 @@ class Place:
     def said(self, role: str) -> Path:
         return self.folder / f"{role}.log"
 
-    def prepare(self, postgres: str, rest: str) -> None:
-        """Makes the folders and writes the configuration; `postgres` is the server's address without a
-        database."""
-        for name in ("pg", "rest"):
-            (self.folder / "warehouse" / name).mkdir(parents=True)
-        text = CONFIG.format(postgres=postgres, rest=rest, folder=self.folder)
+    def prepare(self, postgres: str, rest: str, store: Store, jars: Sequence[Path]) -> None:
+        """Writes the configuration; `postgres` is the server's address without a database, `jars` are those of the
+        store's client."""
+        text = CONFIG.format(
+            postgres=postgres,
+            rest=rest,
+            warehouse=store.warehouse,
+            properties=store.properties_yaml(),
+            jars=[str(jar) for jar in jars],
+        )
         self.config.write_text(text, encoding="utf-8")

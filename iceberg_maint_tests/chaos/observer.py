@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.manifest import read_manifest_list
@@ -25,6 +24,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.history import History, Rows, Seen, compare, replay
 from iceberg_maint_tests.chaos.journal import Attempt
 from iceberg_maint_tests.chaos.lake import MODELLED, NAMESPACE, TABLES, TOKEN, ChaosTable, Row
+from iceberg_maint_tests.surroundings.stores import Store
 
 # A modelled text holds neither a comma nor a parenthesis. Behind the modelled columns a record has those that
 # the reader needed for itself.
@@ -44,10 +44,11 @@ class Leftovers:
 
 @dataclass(slots=True)
 class Observer:
-    """Looks at all tables; `attempts` of all journals are given by the caller."""
+    """Looks at all tables, whose files are in `store`; `attempts` of all journals are given by the caller."""
 
     config: Config
     runtime: Runtime
+    store: Store
     histories: dict[ChaosTable, History] = field(default_factory=lambda: {t: History() for t in TABLES})
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
     _known: dict[ChaosTable, set[str]] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class Observer:
     def leftovers(self, table: ChaosTable) -> Leftovers:
         """What lies about, when nobody writes."""
         loaded = self.load(table)
-        root = Path(_path(loaded.location()))
+        root = self.store.file(loaded.location())
         committed = self._committed(table, root, loaded)
         there = [p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")]
         trashed = sum(TRASH in p.parts for p in there)
@@ -139,7 +140,7 @@ class Observer:
         old = time.time() - _AGED_SECONDS
         for path in paths:
             with suppress(FileNotFoundError):
-                os.utime(_path(path), (old, old))
+                os.utime(self.store.file(path), (old, old))
 
     def _committed(self, table: ChaosTable, root: Path, loaded: Table) -> set[str]:
         """Names of all data and delete files of all snapshots there ever were, as the manifests tell that
@@ -158,10 +159,6 @@ class Observer:
                 entries = manifest.fetch_manifest_entry(loaded.io, discard_deleted=False)
                 found |= {_name(entry.data_file.file_path) for entry in entries}
         return found
-
-
-def _path(location: str) -> str:
-    return unquote(urlsplit(location).path)
 
 
 def _name(location: str) -> str:

@@ -16,7 +16,7 @@ from uuid import uuid4
 import psutil
 from sqlalchemy import create_engine, text
 
-from iceberg_maint.config import Config, load_config
+from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.runner.runtime import Runtime
@@ -31,6 +31,8 @@ from iceberg_maint_tests.chaos.result import result
 from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.support.servers.postgres import free_port, postgres
 from iceberg_maint_tests.support.spark.writers import Writers
+from iceberg_maint_tests.surroundings.parts import Parts
+from iceberg_maint_tests.surroundings.stores import CACHE, folder_or_s3
 
 _POLL_SECONDS = 2.0
 _CHECK_SECONDS = 8.0
@@ -46,9 +48,11 @@ _WAITS = (Reason.LEASE_HELD, Reason.BACK_OFF, Reason.RECENTLY_CHANGED)
 
 
 @contextmanager
-def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, Config, Runtime]]:
-    """Servers, tables and an empty crew; ends every process that was started."""
+def everybody(folder: Path, seed: int, store_name: str = "local") -> Iterator[tuple[Run, Observer]]:
+    """Servers, tables in a folder or on S3, and an empty crew; ends every process that was started."""
     place = Place(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = Parts(CACHE.absolute())
     run = Run(place, seed, random.Random(f"{seed} conductor"))
     with ExitStack() as stack:
         address = stack.enter_context(postgres())
@@ -59,24 +63,28 @@ def everybody(folder: Path, seed: int) -> Iterator[tuple[Run, Config, Runtime]]:
                 connection.execute(text(f"CREATE DATABASE {name}"))
         admin.dispose()
         port = free_port()
-        place.prepare(server, f"http://127.0.0.1:{port}")
+        store = stack.enter_context(folder_or_s3(store_name, folder, CACHE))
+        place.prepare(server, f"http://127.0.0.1:{port}", store, parts.jars("s3") if store.is_s3 else ())
+        os.environ.update({**jvm.environment(), **store.secrets})
         stack.callback(_end, run)
-        warehouse = f"file://{folder}/warehouse/rest"
-        run.start("rest", "rest_catalog", str(place.config), str(port), f"{server}/rest", warehouse)
-        os.environ.update(jvm.environment())
+        backend = (
+            f"{server}/rest",
+            f"{store.warehouse}/rest",
+            *(f"{k}={v}" for k, v in store.resolved().items()),
+        )
+        run.start("rest", "rest_catalog", str(place.config), str(port), *backend)
         config = load_config(place.config, os.environ)
         runtime = build(config)
         writers = Writers(Bridge(runtime.spark.session()))
         _wait(lambda: _answers(port), "the REST catalog")
         for table in TABLES:
             writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-        yield run, config, runtime
+        yield run, Observer(config, runtime, store)
 
 
-def conduct(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
+def conduct(folder: Path, seconds: float, seed: int, store_name: str = "local") -> dict[str, Any]:
     """The result of one run, as one JSON row."""
-    with everybody(folder, seed) as (run, config, runtime):
-        observer = Observer(config, runtime)
+    with everybody(folder, seed, store_name) as (run, observer):
         # The appender first: the others delete what it appended.
         for role in WRITERS:
             run.start(role, role, str(run.place.folder), str(seed))
@@ -95,13 +103,13 @@ def conduct(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
             observer.poll(table)
         _check_history(run, observer)
         heads = _check_all(run, observer)
-        rounds = _drain(runtime)
+        rounds = _drain(observer.runtime)
         for table in TABLES:
             observer.poll(table)
         heads += _check_all(run, observer)
         _check_history(run, observer)
         run.count_cpu()
-        return result(run, observer, began, ended, rounds)
+        return {"store": store_name, **result(run, observer, began, ended, rounds)}
 
 
 def _go_on(run: Run, observer: Observer, until: float) -> None:

@@ -22,6 +22,7 @@ from iceberg_maint_tests.chaos.journal import Answer, Attempt, Reader
 from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.chaos.observer import Leftovers, Observer
 from iceberg_maint_tests.chaos.role import Role
+from iceberg_maint_tests.surroundings.stores import Store
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +82,7 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(
         roles["appender"].writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
     appends, upserts = appender.Appender(roles["appender"]), upserter.Upserter(roles["upserter"])
     merges, changes = merger.Merger(roles["merger"]), changer.Changer(roles["changer"])
-    observer = Observer(config, runtime)
+    observer = Observer(config, runtime, Store("local", ""))
     for table in USED:
         for role in (appends, upserts, merges, changes, appends, changes, upserts, merges):
             role.step(table)
@@ -125,7 +126,7 @@ def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by
     role, table = roles["upserter"], USED[0]
     role.rng = Few()
     role.writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-    upserts, observer = upserter.Upserter(role), Observer(config, runtime)
+    upserts, observer = upserter.Upserter(role), Observer(config, runtime, Store("local", ""))
     write = role.writers.data
 
     def evolved(*args: Any) -> Any:

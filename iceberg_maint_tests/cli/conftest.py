@@ -118,6 +118,9 @@ class SwapEngine:
         self.catalog.put(replace(table, state=state, live_files=(*kept, *added)))
         return CommitResult(CommitStatus.COMMITTED, None, new.snapshot_id, head.snapshot_id)
 
+    def abandon_calls(self) -> None:
+        pass
+
     def cancel(self) -> None:
         self.cancelled += 1
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.audit.chain import Kind, entry_file_name, next_entry, parse
 from iceberg_maint.audit.folder import LocalFolder
 from iceberg_maint.audit.log import AuditLog
 from iceberg_maint.config import load_config
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.record import REDACTED
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.wiring import audit_log
 from iceberg_maint_tests.cli.conftest import Lake
@@ -91,6 +94,45 @@ def test_end_that_was_cut_is_named_by_the_ledger(audited: Lake) -> None:
     assert (fault["kind"], fault["name"]) == ("cut", record["record_id"])
 
 
+@pytest.mark.parametrize("is_folder_left", [False, True])
+def test_log_of_a_table_that_was_removed_whole_is_named_by_the_ledger(
+    audited: Lake, is_folder_left: bool
+) -> None:
+    audited("run", "db.healthy", "--force")
+    audited.clock.ms += 1000
+    audited("run", SICK, "--operation", "rewrite_data_files")
+    removed = entries(audited)
+    for file in removed:
+        file.unlink()
+    if not is_folder_left:
+        removed[0].parent.rmdir()
+    (record,) = audited.json("history", SICK)["records"]
+    tables = {t["table"]: t for t in audited.json("audit", "verify", exit_code=1)["tables"]}
+    assert [(f["kind"], f["name"]) for f in tables[SICK]["faults"]] == [("cut", record["record_id"])]
+    assert tables["lake.db.healthy"]["faults"] == []
+    assert audited("audit", "verify", SICK).exit_code == 1
+
+
+def test_work_from_before_the_log_waits_for_the_next_run_of_its_table(lake: Lake, tmp_path: Path) -> None:
+    lake("run", SICK, "--operation", "rewrite_data_files")
+    (record,) = lake.json("history", SICK)["records"]
+    lake.configure(f"audit: {{location: 'file://{tmp_path}/audit'}}\n")
+    lake.runtime = replace(lake.runtime, audit=audit_log(lake.config, lake.runtime.ledger))
+    (table,) = lake.json("audit", "verify")["tables"]
+    assert (table["table"], table["waiting_records"]) == (SICK, [record["record_id"]])
+    lake.clock.ms += 1000
+    lake("run", "db.healthy", "--force")
+    tables = {t["table"]: t for t in lake.json("audit", "verify")["tables"]}
+    assert (tables[SICK]["faults"], tables[SICK]["waiting_records"]) == ([], [record["record_id"]])
+
+
+def test_columns_of_the_verdict_have_plain_titles(audited: Lake) -> None:
+    assert "The audit log has no entries, and the ledger has no records." in audited("audit", "verify").stdout
+    audited("run", SICK)
+    title = audited("audit", "verify").stdout.splitlines()[0]
+    assert title.split() == ["table", "entries", "records", "open", "waiting", "faults"]
+
+
 def test_configuration_without_an_audit_log_is_refused(lake: Lake) -> None:
     result = lake("audit", "verify")
     assert result.exit_code == 2
@@ -158,3 +200,36 @@ def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: La
     result = audited("run", SICK)
     assert result.exit_code == 0
     assert bool(pruned) is writable
+
+
+def test_restrictions_that_begin_or_end_are_no_change_of_the_log(audited: Lake) -> None:
+    """The ledger shows the records of a governed table without values. The log has them as they were."""
+    audited("run", SICK)
+    audited.runtime.ledger.mark_governed(TableId.parse(SICK))
+    shown = audited.runtime.ledger.records(SICK, 50)
+    assert {key for r in shown for key, _, _ in r.outcome.partitions} == {REDACTED}
+    verified = audited.json("audit", "verify")["tables"]
+    assert [t["faults"] for t in verified] == [[]] * len(verified)
+
+
+def test_history_of_a_damaged_log_says_so(audited: Lake) -> None:
+    audited("run", SICK)
+    entries(audited)[0].unlink()
+    result = audited("history", SICK, "--audit", "--json")
+    assert result.exit_code == 0
+    assert len(json.loads(result.stdout)["records"]) > 0
+    assert "has 1 fault. Its records may be incomplete: run iceberg-maint audit verify." in result.stderr
+
+
+def test_history_omits_a_record_that_another_person_wrote(audited: Lake) -> None:
+    """A person who edits an entry can also compute its hash."""
+    audited("run", SICK)
+    logged = len(audited.json("history", SICK, "--audit")["records"])
+    last = entries(audited)[-1]
+    entry = parse(last.read_bytes())
+    body = {"run_id": "x", "operation": "y"}
+    forged = next_entry(replace(entry, sequence=entry.sequence), Kind.RECORD, "x", 1, body)
+    last.with_name(entry_file_name(forged.sequence)).write_bytes(forged.to_bytes())
+    result = audited("history", SICK, "--audit", "--json")
+    assert len(json.loads(result.stdout)["records"]) == logged
+    assert f"{entry_file_name(forged.sequence)} is no record of this program" in result.stderr

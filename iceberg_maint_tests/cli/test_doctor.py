@@ -12,6 +12,8 @@ from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.doctor import _probe
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
@@ -263,3 +265,33 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
     (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
     assert (shown["status"], shown["code"]) == (status, code)
     assert (weak or "a commit is refused if") in shown["detail"]
+
+
+def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_reported(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.json("observe", "db.sick")
+    uses = (MemoryUse(300 * 1024**2, 200 * 1024**2, 2, 1, exceeded=True),)
+    monkeypatch.setattr(lake.runtime.ledger, "memory_uses", lambda _uuid, _limit: uses)
+    declared = DeclaredMemory(1024**3, 2 * 1024**3, slots=2)
+    spark = lake.runtime.spark
+    lake.runtime = replace(lake.runtime, spark=replace(spark, memory=declared))
+    reported = [c for c in lake.json("doctor")["checks"] if c["check"] == "spark memory"]
+    assert [(c["status"], c["code"], c["detail"]) for c in reported] == [
+        (
+            "ok",
+            None,
+            "executors of 1024m run 2 at once; equality deletes get 218m of it by default",
+        ),
+        (
+            "warning",
+            "ICM-165",
+            (
+                "lake.db.sick: the last batch with equality deletes ran out of memory at an estimate of 300m. Fix: raise "
+                "spark.executor.memory under spark.conf, or equality_deletes.memory if it is set."
+            ),
+        ),
+    ]
+    lake.runtime = replace(lake.runtime, spark=replace(spark, memory=replace(declared, is_local=True)))
+    (only,) = [c["detail"] for c in lake.json("doctor")["checks"] if c["check"] == "spark memory"]
+    assert "raise spark.driver.memory under" in only

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import metric_docs, partition_metrics, table_metrics
 from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
@@ -487,3 +489,62 @@ def test_observe_of_an_unchanged_table_reports_its_error_after_a_wrong_policy(la
     lake.configure("tables: {'lake.db.sick': {layout: {sort_by: [nothing]}}}\n")
     (healthy, sick) = lake.json("observe", exit_code=2)["tables"]
     assert ("error" in healthy, sick["error"]["code"]) == (False, "ICM-100")
+
+
+def lake_of_keys(lake: Lake, keys: int) -> Lake:
+    """The lake with a table `cdc` whose equality deletes have this number of keys, on a cluster of small executors."""
+    files = [
+        LiveFile(f"file:///mem/{i}", FileKind.DATA, 0, "__all__", 10, 1000, 1, "parquet") for i in range(8)
+    ]
+    deletes = LiveFile(
+        "file:///mem/d", FileKind.EQUALITY_DELETES, 0, "__all__", keys, 100, 2, "parquet", equality_ids=(1,)
+    )
+    table = fake_table("lake.db.cdc", [*files, deletes], now_ms=1_700_000_000_000)
+    lake.catalog.put(replace(table, state=replace(table.state, key_types={1: "long"})))
+    memory = DeclaredMemory(512 * 1024**2, 2 * 1024**3, slots=1)
+    lake.runtime = replace(lake.runtime, spark=replace(lake.runtime.spark, memory=memory))
+    return lake
+
+
+def test_plan_says_which_memory_its_equality_deletes_need(lake: Lake) -> None:
+    document = lake_of_keys(lake, 1_000).json("plan", "db.cdc")
+    assert document["spark_memory"] == {
+        "one_pass_bytes": 512 * 1024**2,
+        "settings": [
+            {
+                "name": "spark.executor.memory",
+                "needed_bytes": 512 * 1024**2,
+                "declared_bytes": 512 * 1024**2,
+                "short": False,
+            },
+            {
+                "name": "spark.driver.memory",
+                "needed_bytes": 134_328_320,
+                "declared_bytes": 2 * 1024**3,
+                "short": False,
+            },
+        ],
+    }
+    result = lake("plan", "db.cdc")
+    assert (
+        "equality deletes need at least spark.executor.memory 512m (512m declared), spark.driver.memory 129m"
+        in " ".join(result.stdout.split())
+    )
+    assert "ICM-165" not in result.stderr
+    assert lake.json("plan", "db.sick")["spark_memory"] is None
+
+
+def test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts(lake: Lake) -> None:
+    result = lake_of_keys(lake, 10_000_000_000)("plan", "db.cdc")
+    assert result.exit_code == 0
+    assert (
+        "ICM-165 lake.db.cdc: the equality deletes of a planned batch need more memory than spark.executor.memory = 512m. "
+        "Fix: set spark.executor.memory = "
+    ) in " ".join(result.stderr.split())
+    assert "to read the data once" in " ".join(result.stdout.split())
+
+
+def test_run_warns_of_short_memory_before_its_batch(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    assert lake_of_keys(lake, 10_000_000_000)("run", "db.cdc").exit_code == 0
+    assert len(lake.engine.batches) > 0
+    assert [r.getMessage()[:19] for r in caplog.records if "ICM" in r.getMessage()] == ["ICM-165 lake.db.cdc"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
@@ -45,6 +47,59 @@ def test_assess_of_one_table_and_its_page_fit_80_columns(lake: Lake, monkeypatch
     assert result.exit_code == 0
     assert result.stdout.startswith("1 of 1 table needs maintenance.\n")
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+class Unreachable(FakeCatalog):
+    """A catalog that cannot be listed."""
+
+    def tables(self) -> tuple[TableId, ...]:
+        raise ConfigurationError("ICM-104", f"catalog '{self.name}' cannot be reached.", "start it.")
+
+
+def test_assess_shows_a_catalog_that_cannot_be_reached_beside_the_others(lake: Lake):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake("assess", "--json")
+    assert result.exit_code == 2
+    document = json.loads(result.stdout)
+    assert document["summary"]["tables"] == 2
+    assert document["errors"] == {"dead": "ICM-104 catalog 'dead' cannot be reached. Fix: start it."}
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    assert "ICM-104" in lake("assess").stderr
+
+
+def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake("observe", "--json")
+    assert result.exit_code == 2
+    assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
+    assert len(json.loads(result.stdout)["tables"]) == 2
+
+
+@pytest.mark.parametrize("command", ["tables", "reconcile", "release"])
+def test_command_goes_on_where_one_catalog_cannot_be_reached(lake: Lake, command: str):
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    result = lake(command, "--json")
+    assert result.exit_code == 2
+    assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
+    assert json.loads(result.stdout)
+    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    assert lake(command, "--json").exit_code == 2
+
+
+def test_observe_forgets_tables_that_were_dropped_and_none_of_a_catalog_that_is_down(lake: Lake):
+    """Else the alert `not_observed` of a dropped table has no end."""
+    lake("observe")
+    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.healthy", "lake.db.sick"]
+    lake.catalog.content.pop(TableId.parse("lake.db.healthy"))
+    lake("observe", "db.sick")
+    assert len(lake.runtime.ledger.known_tables()) == 2
+    working = lake.runtime
+    lake.runtime = replace(working, catalogs={"lake": Unreachable("lake"), "other": FakeCatalog("other")})
+    lake("observe")
+    assert len(lake.runtime.ledger.known_tables()) == 2
+    lake.runtime = working
+    lake("observe")
+    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.sick"]
 
 
 def test_assess_of_an_unknown_table_is_refused(lake: Lake):

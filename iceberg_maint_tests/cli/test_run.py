@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from typing import Any
 
 import click.testing
@@ -14,7 +15,7 @@ from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
+from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake, table_of
 
 BATCH_KEYS = [
     "batch_id",
@@ -256,3 +257,25 @@ def test_wrong_usage_exits_2_and_changes_nothing(lake: Lake, arguments: list[str
     assert result.exit_code == 2
     assert says in result.stderr
     assert lake.engine.batches == []
+
+
+def test_table_that_hangs_holds_no_other_and_is_named_with_its_code(lake: Lake) -> None:
+    lake.catalog.put(table_of("lake.db.also", {"1": 9}))
+    lake.configure("defaults: {table_timeout_seconds: 1}\n")
+    write = lake.engine.write
+
+    def hang(batch: Any, policy: Any) -> Any:
+        if batch.table == "lake.db.also":
+            threading.Event().wait(60)
+        return write(batch, policy)
+
+    lake.engine.write = hang  # type: ignore[method-assign]
+    document = lake.json("run", exit_code=1)
+    also, _, sick = document["tables"]
+    assert also["error"] == {
+        "code": "ICM-171",
+        "message": "lake.db.also used up its time: table_timeout_seconds = 1.",
+        "fix": "look for what did not answer, or raise the setting.",
+    }
+    assert also["operations"][REWRITE]["reason"] == "terminated"
+    assert sick["operations"][REWRITE]["outcome"] == "IMPROVED"

@@ -10,6 +10,9 @@ import pytest
 from iceberg_maint.cli.root import COMMANDS
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.report.fleet_page import Prices, fleet_page
+from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
+from iceberg_maint.report.status import Summary
 from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake, lake_of, table_of
 
 pytestmark = pytest.mark.usefixtures("narrow")
@@ -139,6 +142,29 @@ def test_report_lists_failures_with_their_message_and_run(lake: Lake) -> None:
     assert "db.sick rewrite_data_files FAILED conflict: concurrent commits won (run cli-" in words
     (failure,) = lake.json("report")["failures"]
     assert (failure["reason"], failure["message"]) == ("conflict", "concurrent commits won")
+
+
+@pytest.mark.parametrize("options", [(), ("--all",)])
+def test_why_names_the_error_of_the_last_run(lake: Lake, options: tuple[str, ...]) -> None:
+    lake("run", "db.sick", *REWRITE)
+    assert "its error" not in lake("why", "db.sick", *options).stdout
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick", "--force", *REWRITE)
+    lines = lake("why", "db.sick", *options).stdout.splitlines()
+    assert [line for line in lines if "its error" in line] == ["its error: concurrent commits won"]
+
+
+def test_page_of_the_report_has_the_message_of_the_last_batch_as_the_screen_does(lake: Lake) -> None:
+    lake.engine.results = [REJECTED]
+    lake("run", "db.sick", *REWRITE)
+    (record,) = failures_of(lake.runtime.ledger.records("lake.db.sick", 10))
+    (batch,) = record.outcome.batches
+    batches = (replace(batch, message="first"), replace(batch, message="last"))
+    outcome = replace(record.outcome, message="", batches=batches)
+    report = FleetReport((), {}, Summary(0, {}, 0, None), (replace(record, outcome=outcome),))
+    (failures,) = (s for s in fleet_page(report, (), Prices(), 0).sections if s.heading == "Failures")
+    assert [row[-1] for row in failures.rows] == ["last"]
+    assert [f["message"] for f in report_document(report)["failures"]] == ["last"]
 
 
 def test_proof_of_a_run_and_of_a_table_is_the_same_certificate(lake: Lake) -> None:

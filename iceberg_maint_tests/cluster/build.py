@@ -1,4 +1,4 @@
-"""Builds the demo lake through the catalog and the cluster of a configuration.
+"""Builds the demo lake through the catalog of a configuration, by writers on this machine.
 
 python -m iceberg_maint_tests.cluster.build FOLDER
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from iceberg_maint.demo.build import make_catalog
@@ -19,6 +20,9 @@ from iceberg_maint_tests.cluster.lake import LAKE
 def main(folder: str) -> None:
     where = place(Path(folder))
     config = where.prepare(os.environ)
+    # The writers are not what the suite is about, and need no executors.
+    conf = {k: v for k, v in config.spark.conf.items() if k != "spark.archives"}
+    config = replace(config, spark=replace(config.spark, master="local[2]", conf=conf))
     runtime = build(config)
     # The demo adds orphans to the store itself.
     writers = Writers(make_catalog(config), runtime.spark.session, where, SMALL, lambda _table: None)

@@ -1,4 +1,4 @@
-"""The configuration files of the demo on a cluster."""
+"""The configuration files of the suites on a cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from iceberg_maint.defs.home import INSTANCE
 from iceberg_maint.demo.workspace import place
 from iceberg_maint_tests.cluster.store import KEY, REGION, SECRET
+from iceberg_maint_tests.support import jvm
 
 _CONFIG = """\
 ledger: {database}/ledger
@@ -31,19 +32,22 @@ spark:
     spark.executor.cores: 1
     spark.cores.max: 2
     spark.sql.shuffle.partitions: 2
+    spark.pyspark.python: {python}
+    spark.executor.defaultJavaOptions: {java_options}
+"""
+PACKAGES = """\
     # The packages of the columnar engine. Each executor unpacks the archive into its own folder.
     spark.archives: {folder}/dependencies.tar.gz#dependencies
     spark.executorEnv.PYTHONPATH: ./dependencies
-    spark.pyspark.python: {python}
-    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-    spark.executor.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+"""
+_DEMO = """\
 defaults:
-  retry: {{backoff_seconds: 30}}
+  retry: {backoff_seconds: 30}
 tables:
-  "lake.demo.flights_by_month": {{rewrite_data_files: {{strategy: native}}}}
-  "lake.demo.lineitem": {{rewrite_data_files: {{strategy: columnar}}}}
-  "lake.demo.cdc_*": {{rewrite_data_files: {{equality_delete_max_age_seconds: 0}}}}
-  "lake.demo.weather_by_day": {{expire_snapshots: {{max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}}}
+  "lake.demo.flights_by_month": {rewrite_data_files: {strategy: native}}
+  "lake.demo.lineitem": {rewrite_data_files: {strategy: columnar}}
+  "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
+  "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
 """
 _BACKEND = """\
 ledger: sqlite:///{folder}/backend.db
@@ -87,10 +91,32 @@ def catalog_properties(addresses: Addresses) -> Mapping[str, str]:
     }
 
 
+def configuration(folder: Path, addresses: Addresses, master: str, more: str) -> str:
+    """The configuration of the program. `more` is YAML: further settings of Spark, then other sections."""
+    return (_CONFIG + more).format_map(_values(folder, addresses, master))
+
+
+def write_backend(folder: Path, addresses: Addresses) -> None:
+    """Writes the configuration of the catalog's server."""
+    (folder / "backend.yaml").write_text(
+        _BACKEND.format_map(_values(folder, addresses, "")), encoding="utf-8"
+    )
+
+
 def write_configuration(folder: Path, addresses: Addresses, master: str) -> None:
-    """Writes the configuration of the program, of the catalog's server and of Dagster."""
+    """Writes the configuration of the program, of the catalog's server and of Dagster for the demo."""
+    where = place(folder)
+    policies = _DEMO.replace("{", "{{").replace("}", "}}")
+    where.config.write_text(configuration(folder, addresses, master, PACKAGES + policies), encoding="utf-8")
+    write_backend(folder, addresses)
+    where.prepare(os.environ)
+    with (where.dagster_home / INSTANCE).open("a", encoding="utf-8") as instance:
+        instance.write(_STORAGE.format(database=addresses.database))
+
+
+def _values(folder: Path, addresses: Addresses, master: str) -> Mapping[str, object]:
     properties = catalog_properties(addresses)
-    values = {
+    return {
         "folder": folder,
         "database": addresses.database,
         "catalog": addresses.catalog,
@@ -98,11 +124,6 @@ def write_configuration(folder: Path, addresses: Addresses, master: str) -> None
         "master": master,
         # The interpreter without the packages of this environment.
         "python": Path(sys.executable).resolve(),
+        "java_options": jvm.options(),
         "properties": "\n".join(f"      {k}: {_SECRETS.get(k, v)!r}" for k, v in properties.items()),
     }
-    where = place(folder)
-    where.config.write_text(_CONFIG.format(**values), encoding="utf-8")
-    (folder / "backend.yaml").write_text(_BACKEND.format(**values), encoding="utf-8")
-    where.prepare(os.environ)
-    with (where.dagster_home / INSTANCE).open("a", encoding="utf-8") as instance:
-        instance.write(_STORAGE.format(**values))

@@ -27,6 +27,8 @@ def step(tick: int, request: Requested, success: bool, records: tuple[Record, ..
     print(
         f"tick {tick} {request.table.name}: {'' if success else 'FAILED '}{done}", file=sys.stderr, flush=True
     )
+    for message in (b.message for r in records for b in r.outcome.batches if b.message):
+        print(f"    {message}", file=sys.stderr, flush=True)
 
 
 def main(folder: str) -> None:

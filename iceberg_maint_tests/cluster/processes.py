@@ -1,12 +1,14 @@
-"""Processes of this machine by Linux's /proc: who owns a port, and by whom a process was started."""
+"""Processes of this machine by Linux's /proc: who owns a port, by whom a process was started, and CPU times."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,37 @@ def _ancestors(pid: int) -> list[tuple[int, str]]:
 
 
 def _parent(pid: int) -> int:
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of the programs whose parent ends, so that `cpu_seconds` counts them."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def cpu_seconds() -> float:
+    """The CPU time of this process and of everything that it started, ended programs included."""
+    ticks = 0
+    for pid in (os.getpid(), *descendants(os.getpid())):
+        # Fields 14 to 17 of proc(5): the times of the process and of its ended children.
+        ticks += sum(map(int, _stat(pid)[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that this process started, and those that they started."""
+    numbers = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+    parents = {number: _parent(number) for number in numbers}
+    known = {pid}
+    while more := {child for child, parent in parents.items() if parent in known} - known:
+        known |= more
+    return sorted(known - {pid})
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields after the command, [] for a process that has ended."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_text()
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[1])
+        return []

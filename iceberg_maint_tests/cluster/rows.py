@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from fsspec.implementations.local import LocalFileSystem
 
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint_tests.cluster import store as s3
-from iceberg_maint_tests.cluster.lake import LAKE
 
 
 class Mirror(DirFileSystem):  # type: ignore[misc]
@@ -27,21 +27,22 @@ class Mirror(DirFileSystem):  # type: ignore[misc]
 class Rows:
     """The rows of each table at `copy`, to compare."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, tables: Sequence[str]) -> None:
+        self._folder, self._tables = folder, tables
         self._bucket = folder / "bucket"
         self._reader = DuckDBReader(Mirror(str(self._bucket), LocalFileSystem()))
 
     def copy(self) -> None:
         """Copies the present rows of every table."""
         s3.mirror("wh/", self._bucket)
-        for table in LAKE:
-            self._reader.copy(self._metadata(table.name), self._parquet(table.name))
+        (self._folder / "before").mkdir(exist_ok=True)
+        for table in self._tables:
+            self._reader.copy(self._metadata(table), self._parquet(table))
 
     def compare(self) -> dict[str, Comparison]:
         """Compares the rows of every table with its copy."""
         s3.mirror("wh/", self._bucket)
-        return {t.name: self._reader.compare(self._parquet(t.name), self._metadata(t.name)) for t in LAKE}
+        return {t: self._reader.compare(self._parquet(t), self._metadata(t)) for t in self._tables}
 
     def _metadata(self, name: str) -> str:
         """The newest metadata file. A committed one has the highest number; nothing else writes here."""

@@ -1,22 +1,20 @@
-"""moto's S3, which names the process that writes a data file and can hold one write back."""
+"""moto's S3, which names the process that writes an object and can hold one write back."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import Any
 
+from iceberg_maint.demo import s3_server
 from iceberg_maint_tests.cluster.processes import Process, owner_of_port
 
-BUCKET = "lake"
-KEY, SECRET, REGION = "cluster-demo", "cluster-demo-secret", "us-east-1"
-_ACCOUNT = "123456789012"
+BUCKET, REGION = s3_server.BUCKET, s3_server.REGION
+KEY, SECRET = s3_server.KEY_ID, s3_server.SECRET
 COPY = "killed-attempt-1"
 """Part of the name of a file that `add_old_copies` makes."""
 HOLD_SECONDS = 120.0
@@ -25,9 +23,10 @@ HOLD_SECONDS = 120.0
 
 @dataclass
 class Watch:
-    """The first write of a data file of `table`: the process that makes it. It ends after `release`."""
+    """The first write of an object whose path `matches`: the process that makes it. It ends after `release`."""
 
-    table: str
+    matches: Callable[[str], bool]
+    key: str = ""
     writer: Process | None = None
     caught: Event = field(default_factory=Event)
     release: Event = field(default_factory=Event)
@@ -37,37 +36,36 @@ class Store:
     """The WSGI application. `writers` are the processes that wrote data files, by table."""
 
     def __init__(self) -> None:
-        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-
-        self._app = DomainDispatcherApplication(create_backend_app)
+        self._app = s3_server.moto_application()
         self._lock = Lock()
         self.watch: Watch | None = None
         self.writers: dict[str, list[Process]] = {}
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        path = str(environ["PATH_INFO"])
-        if environ["REQUEST_METHOD"] == "PUT" and path.endswith(".parquet"):
-            self._data_file(path, int(environ["REMOTE_PORT"]))
+        if environ["REQUEST_METHOD"] == "PUT":
+            self._write(str(environ["PATH_INFO"]), int(environ["REMOTE_PORT"]))
         answer: Iterable[bytes] = self._app(environ, start_response)
         return answer
 
-    def _data_file(self, path: str, port: int) -> None:
-        table = path.partition("/data/")[0].rpartition("/")[2]
-        writer = owner_of_port(port)
+    def _write(self, path: str, port: int) -> None:
+        watch = self.watch
+        is_watched = watch is not None and not watch.caught.is_set() and watch.matches(path)
+        is_data = path.endswith(".parquet")
+        writer = owner_of_port(port) if is_data or is_watched else None
         with self._lock:
-            if writer is not None:
+            if writer is not None and is_data:
+                table = path.partition("/data/")[0].rpartition("/")[2]
                 self.writers.setdefault(table, []).append(writer)
-            watch = self.watch
-            if watch is None or watch.table != table or watch.caught.is_set() or writer is None:
+            if not is_watched or watch is None or watch.caught.is_set() or writer is None:
                 return
-            watch.writer = writer
+            watch.key, watch.writer = path.lstrip("/").removeprefix(f"{BUCKET}/"), writer
             watch.caught.set()
         watch.release.wait(HOLD_SECONDS)
 
     @contextmanager
-    def held(self, table: str) -> Iterator[Watch]:
-        """Holds back the first write of a data file of this table inside the block."""
-        watch = self.watch = Watch(table)
+    def held(self, matches: Callable[[str], bool]) -> Iterator[Watch]:
+        """Holds back the first write of a matching object inside the block."""
+        watch = self.watch = Watch(matches)
         try:
             yield watch
         finally:
@@ -75,62 +73,28 @@ class Store:
             watch.release.set()
 
 
-@contextmanager
-def serving(store: Store) -> Iterator[str]:
+def serving(store: Store) -> AbstractContextManager[str]:
     """Runs the store on a loopback port. Gives its address."""
-    import boto3
-    from werkzeug.serving import make_server
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = make_server("127.0.0.1", 0, store, threaded=True)
-    Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    boto3.client(
-        "s3",
-        endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=KEY,
-        aws_secret_access_key=SECRET,
-    ).create_bucket(Bucket=BUCKET)
-    try:
-        yield url
-    finally:
-        server.shutdown()
+    return s3_server.serving(store)
 
 
 def add_old_copies(prefix: str, number: int, age_seconds: float) -> int:
     """Copies data files under a prefix beside themselves, with a time in the past. Returns the number of copies."""
-    bucket = _bucket()
-    written = sorted(k for k in bucket.keys if k.startswith(prefix) and k.endswith(".parquet"))[:number]
-    for i, key in enumerate(written):
-        folder = key.rpartition("/")[0]
-        copy = _s3().put_object(BUCKET, f"{folder}/{i:05}-0-{COPY}.parquet", bucket.keys[key].value)
-        copy.last_modified = copy.last_modified - timedelta(seconds=age_seconds)
-    return len(written)
+    return s3_server.add_old_copies(prefix, number, age_seconds, f"{{:05}}-0-{COPY}.parquet")
 
 
 def mirror(prefix: str, folder: Path) -> None:
     """Copies all objects under a prefix into a folder of this machine. Objects never change."""
-    for key in sorted(_bucket().keys):
+    for key in sorted(s3_server.bucket_of_moto().keys):
         path = folder / key
         if key.startswith(prefix) and not key.endswith("/") and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_bucket().keys[key].value)
+            path.write_bytes(s3_server.bucket_of_moto().keys[key].value)
 
 
 def keys(prefix: str) -> list[str]:
     """The keys under a prefix."""
-    return sorted(k for k in _bucket().keys if k.startswith(prefix))
-
-
-def _s3() -> Any:
-    from moto.s3.models import s3_backends
-
-    return s3_backends[_ACCOUNT]["aws"]
-
-
-def _bucket() -> Any:
-    return _s3().buckets[BUCKET]
+    return sorted(k for k in s3_server.bucket_of_moto().keys if k.startswith(prefix))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:

@@ -16,6 +16,7 @@ import pytest
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import Storage, local_path
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, RewriteTask, WrongInputError
+from iceberg_maint.core.outcomes.environment import is_environment, python_causes
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 from iceberg_maint_tests.support.columnar.vectors import vector_blob
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
@@ -110,7 +111,7 @@ def test_file_that_is_gone_is_named_and_leaves_no_output(
     io, bucket = s3
     task = remote_task(tmp_path, io, bucket)
     del bucket.objects[HOSTILE]
-    with pytest.raises(FileNotFoundError, match="p=a b%2F"):
+    with pytest.raises(WrongInputError, match=r"p=a b%2F.* does not exist\.$"):
         rewrite(task)
     assert not [key for key in bucket.objects if key.startswith("lake/t/data/o")]
 
@@ -126,6 +127,39 @@ def test_output_of_a_task_that_fails_is_deleted(
     with pytest.raises(WrongInputError, match="cannot be read as Parquet"):
         rewrite(replace(task, memory_limit_bytes=100))
     assert not [key for key in bucket.objects if key.startswith("lake/t/data/o")]
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
+@pytest.mark.parametrize("which", ["input", "output"])
+def test_answer_that_is_shorter_than_the_object_is_a_failure_of_the_store(
+    which: str, memory: int, tmp_path: Path, s3: tuple[dict[str, str], Bucket]
+) -> None:
+    io, bucket = s3
+    task = remote_task(tmp_path, io, bucket)
+    key = HOSTILE if which == "input" else task.output_path.removeprefix("s3://bucket/")
+    bucket.short = frozenset([key])
+    with pytest.raises(
+        OSError, match=r"NETWORK_CONNECTION: the store answered with less than \d+ bytes of "
+    ) as error:
+        rewrite(replace(task, memory_limit_bytes=memory))
+    assert is_environment(python_causes(error.value))
+    assert not [key for key in bucket.objects if key.startswith("lake/t/data/o")]
+
+
+def test_part_of_a_deletion_vector_is_no_deletion_vector(
+    tmp_path: Path, s3: tuple[dict[str, str], Bucket]
+) -> None:
+    io, bucket = s3
+    task = remote_task(tmp_path, io, bucket)
+    blob = vector_blob([0, 2])
+    bucket.objects["lake/t/data/dv.puffin"] = (b"PFA1" + blob + b"rest", time.time())
+    bucket.short = frozenset(["lake/t/data/dv.puffin"])
+    path = "s3://bucket/lake/t/data/dv.puffin"
+    first = replace(
+        task.inputs[0], deletes=(DeleteReference(DeleteKind.DELETION_VECTOR, path, len(blob), 4, 2),)
+    )
+    with pytest.raises(OSError, match=f"less than {len(blob)} bytes of {path}"):
+        rewrite(replace(task, inputs=(first, task.inputs[1])))
 
 
 def test_credentials_that_the_store_denies_are_an_error_without_them(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar import page_splice
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import SpliceWriter
@@ -103,6 +106,39 @@ def test_spliced_output_has_row_groups_of_the_stated_size(task: RewriteTask) -> 
     assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
     assert found.metrics.lower_bounds == expected.metrics.lower_bounds
     assert found.metrics.nan_value_counts == {2: 3 * ROWS // 5}
+
+
+def test_large_input_is_spliced_a_row_group_at_a_time(
+    task: RewriteTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    hold = FileRange.hold
+
+    def counted(data: FileRange) -> pa.Buffer:
+        found = hold(data)
+        held.append(sum(d.contents is not None for d in gc.get_objects() if isinstance(d, FileRange)))
+        return found
+
+    monkeypatch.setattr(FileRange, "hold", counted)
+    size = sum(f.size_bytes for f in task.inputs)
+    found = rewrite(replace(task, memory_limit_bytes=4 * size))
+    expected = without_splice(task)
+    assert found.spliced == (1, 3, 5, 6)
+    assert max(held) == 1
+    assert len(found.metrics.split_offsets) == 3
+    assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
+    sizes, offsets = expected.metrics.column_sizes, expected.metrics.split_offsets
+    assert replace(found.metrics, column_sizes=sizes, split_offsets=offsets) == expected.metrics
+    assert found.proof == expected.proof
+
+
+@pytest.mark.parametrize("compares", ["value_difference", "statistics_difference"])
+def test_encoded_columns_of_a_splice_are_compared(
+    task: RewriteTask, monkeypatch: pytest.MonkeyPatch, compares: str
+) -> None:
+    monkeypatch.setattr(page_splice.Comparison, compares, lambda *_: "planted")
+    assert page_splice.spliced_result(task) is None
+    assert not Path(task.output_path).exists()
 
 
 def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:

@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.config.locations import check_database, check_warehouse, file_system_of, sqlite_file
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.config.locations import (
+    check_database,
+    check_store,
+    check_warehouse,
+    file_system_of,
+    sqlite_file,
+)
+from iceberg_maint.errors import ConfigurationError, RefusedError
 
 MOUNTS = r"""/dev/a / ext4 rw 0 0
 nas:/x /mnt/nas nfs rw 0 0
@@ -49,3 +55,42 @@ def test_database_addresses_are_brought_to_one_form() -> None:
 
 def test_warehouse_loses_its_trailing_slash() -> None:
     assert check_warehouse("s3://bucket/path/", "w") == "s3://bucket/path"
+
+
+S3, GCS, ADLS = (
+    "org.apache.iceberg.aws.s3.S3FileIO",
+    "org.apache.iceberg.gcp.gcs.GCSFileIO",
+    "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+)
+AZURE = "abfss://lake@account.dfs.core.windows.net/warehouse"
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "io_impl"),
+    [
+        ("s3://lake/w", S3),
+        ("s3a://lake/w", S3),
+        ("gs://lake/w", GCS),
+        (AZURE, ADLS),
+        ("gs://lake/w", ""),
+        ("s3://lake/w", "com.example.OwnFileIO"),
+        ("file:///w", ""),
+    ],
+)
+def test_store_that_its_file_io_reads_is_accepted(warehouse: str, io_impl: str) -> None:
+    check_store(warehouse, io_impl, "catalogs.lake")
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "io_impl", "message"),
+    [
+        ("gs://lake/w", S3, f"which does not read gs: .* set it to {GCS}"),
+        (AZURE, GCS, f"which does not read abfss: .* set it to {ADLS}"),
+        ("file:///w", S3, "which does not read file: .* remove catalogs.lake.properties.io-impl"),
+        ("abfss://lake/w", ADLS, "must name container and account. .*abfss://container@account"),
+        ("abfss://lake@account/w", "", "must name container and account"),
+    ],
+)
+def test_store_that_its_file_io_does_not_read_is_refused(warehouse: str, io_impl: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^ICM-100 catalogs.lake.*{message}"):
+        check_store(warehouse, io_impl, "catalogs.lake")

@@ -92,12 +92,12 @@ class Table:
         self._now = FakeTable(replace(self.state, snapshots=kept, metadata_location=location), self.files)
         self._catalog.put(self._now)
 
-    def add(self, day: str, files: int, kind: FileKind = FileKind.DATA) -> None:
-        """`files` new files of 1,000 bytes in one commit."""
+    def add(self, day: str, files: int, kind: FileKind = FileKind.DATA, size: int = 1000) -> None:
+        """`files` new files of this size in bytes in one commit."""
         number = len(self.state.snapshots) + 1
         names = [f"{day}-{number}-{i}.parquet" for i in range(files)]
         partition = UNPARTITIONED_KEY if self.state.specs[0].is_unpartitioned else key(day)
-        self.commit((), [LiveFile(n, kind, 0, partition, 10, 1000, number, "parquet") for n in names])
+        self.commit((), [LiveFile(n, kind, 0, partition, 10, size, number, "parquet") for n in names])
 
     def drop(self, day: str) -> None:
         self.commit([f.path for f in self.files if f.partition == key(day)], ())
@@ -182,6 +182,9 @@ class MemoryEngine:
         ]  # fmt: skip
         snapshot = table.commit(batch.paths(), added, {TOKEN_PROPERTY: ticket.token})
         return CommitResult(CommitStatus.COMMITTED, snapshot_id=snapshot.snapshot_id, base_snapshot_id=base)
+
+    def abandon_calls(self) -> None:
+        pass
 
     def cancel(self) -> None:
         self.cancelled += 1

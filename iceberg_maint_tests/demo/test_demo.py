@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.demo.tables import ORPHANS, SMALL
+from iceberg_maint.demo.store import ORPHANS
+from iceberg_maint.demo.tables import SMALL
 
 pytestmark = pytest.mark.spark
 

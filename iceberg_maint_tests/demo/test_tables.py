@@ -9,7 +9,8 @@ import pytest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.tables import SMALL, TABLES, Writers
+from iceberg_maint.demo.store import ORPHANS
+from iceberg_maint.demo.tables import SMALL, TABLES
 from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
@@ -57,7 +58,7 @@ def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLak
     assert (health.snapshots, health.manifests) == (SMALL.weather_days, SMALL.weather_days)
     month_ago = time.time() - 29 * 86_400
     left = [p for p in small_lake.place.root.rglob("*killed*.parquet") if p.stat().st_mtime < month_ago]
-    assert len(left) == tables.ORPHANS
+    assert len(left) == ORPHANS
 
 
 def test_lineitem_is_unhealthy_in_both_of_its_specs(small_lake: SmallLake) -> None:
@@ -97,7 +98,7 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
     small_lake.runtime = replace(small_lake.runtime, catalogs=catalogs)
     catalog = load_catalog(CATALOG, **properties)
     catalog.create_namespace_if_not_exists(NAMESPACE)
-    small_lake.writers = Writers(catalog, lambda: spark, small_lake.place, SMALL)
+    small_lake.writers = replace(small_lake.writers, catalog=catalog, session=lambda: spark)
     return small_lake
 
 

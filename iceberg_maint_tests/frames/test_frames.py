@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from iceberg_maint import frames
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.errors import ConfigurationError
@@ -211,3 +211,16 @@ def test_ledger_that_does_not_exist_is_refused_and_not_made(config: Path) -> Non
     with frames.open(config) as ledger, pytest.raises(ConfigurationError, match=r"ICM-128 .*no such file"):
         frames.health(ledger)
     assert not (config.parent / "ledger.db").exists()
+
+
+def test_time_beyond_every_calendar_is_missing_and_breaks_no_frame() -> None:
+    """A writer may store nanoseconds where the specification has milliseconds."""
+    ledger = memory_ledger()
+    stored = measured("day=1")
+    late = replace(stored.partitions[PartitionKey("day=1")], last_change_ms=1_800_000_000 * 10**9)
+    ledger.put_health(replace(stored, partitions={PartitionKey("day=1"): late}))
+    ledger.put_health(measured("day=1", table_uuid=OTHER_UUID, table=OTHER))
+    frame = frames.health(ledger).set_index("table")
+    assert frame["last_change"].dtype == "datetime64[ms, UTC]"
+    assert pd.isna(frame["last_change"][NAME])
+    assert len(frame) == 2

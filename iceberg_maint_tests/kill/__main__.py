@@ -1,6 +1,7 @@
 """Runs what is left of the kill suite, or reports it.
 
-python -m iceberg_maint_tests.kill [--folder DIR] [--most N] [--only WORD…] [--each-point] [--fresh] [--report]
+python -m iceberg_maint_tests.kill [--folder DIR] [--store s3] [--most N] [--only WORD…] [--each-point] [--fresh]
+    [--report]
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from pathlib import Path
 from iceberg_maint_tests.kill.points import Case, cases
 from iceberg_maint_tests.kill.suite import MOST_ATTEMPTS, Results, Suite, commit_of_checkout, is_good, rounds
 
-FOLDER = Path(".cache/kill")
+FOLDERS = {"local": Path(".cache/kill"), "s3": Path(".cache/kill-s3")}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.kill", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where lake and results are")
+    parser.add_argument("--folder", type=Path, help="where lake and results are")
+    parser.add_argument("--store", choices=list(FOLDERS), default="local", help="where the tables are")
     parser.add_argument("--most", type=int, default=None, help="cases to run at most")
     parser.add_argument("--only", nargs="*", default=[], help="cases with all these words in their names")
     parser.add_argument(
@@ -30,12 +32,13 @@ def main() -> int:
     parser.add_argument("--fresh", action="store_true", help="forget all results first")
     parser.add_argument("--report", action="store_true", help="tell of the results, run nothing")
     options = parser.parse_args()
+    folder = (options.folder or FOLDERS[options.store]).absolute()
     if options.fresh:
-        shutil.rmtree(options.folder, ignore_errors=True)
-    results = Results(options.folder.absolute() / "results.jsonl", commit_of_checkout())
+        shutil.rmtree(folder, ignore_errors=True)
+    results = Results(folder / "results.jsonl", commit_of_checkout())
     untried = []
     if not options.report:
-        untried = _run(results, options.folder.absolute() / "lake", options)
+        untried = _run(results, folder / "lake", options)
     return _report(results, untried)
 
 
@@ -45,17 +48,17 @@ def _run(results: Results, folder: Path, options: argparse.Namespace) -> list[st
     left = one_of_each_point(left) if options.each_point else left
     if not left:
         return []
-    suite = Suite.alone(folder)
     done = 0
-    for point, mode, kinds in rounds(left):
-        try:
-            for row in suite.round(point, mode, kinds):
-                results.add(row)
-                done += 1
-                state = "good" if is_good(row) else "NOT GOOD"
-                print(f"{done}/{len(left)} {row['case']}: {state}, {row['seconds']} s", flush=True)
-        except Exception:  # noqa: BLE001 - a case that could not be tried has no row; the next ones are tried
-            print(f"{point.code} {mode.name} {kinds}: {traceback.format_exc()}", flush=True)
+    with Suite.alone(folder, options.store) as suite:
+        for point, mode, kinds in rounds(left):
+            try:
+                for row in suite.round(point, mode, kinds):
+                    results.add(row)
+                    done += 1
+                    state = "good" if is_good(row) else "NOT GOOD"
+                    print(f"{done}/{len(left)} {row['case']}: {state}, {row['seconds']} s", flush=True)
+            except Exception:  # noqa: BLE001 - a case that could not be tried has no row; the next ones are tried
+                print(f"{point.code} {mode.name} {kinds}: {traceback.format_exc()}", flush=True)
     return [case.name for case in left if case.name not in results.done()]
 
 

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,8 +24,10 @@ from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import build, spark_engine
 from iceberg_maint_tests.kill.points import Kind
+from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.writers import Writers
+from iceberg_maint_tests.surroundings.stores import BUCKET, Store, buckets_of, file_of
 
 CATALOG = "killed"
 CONFIG = """\
@@ -34,9 +36,11 @@ catalogs:
   killed:
     type: jdbc
     uri: sqlite:///{folder}/catalog.db
-    warehouse: file://{folder}/warehouse
+    warehouse: {warehouse}
+    properties: {properties}
 spark:
   master: local[2]
+  jars: {jars}
   conf:
     spark.driver.memory: 768m
     spark.sql.shuffle.partitions: "1"
@@ -60,8 +64,8 @@ _PUT_BACK = (
 
 @dataclass
 class Lake:
-    """The folder of the lake and its tables. `session` gives this process's Spark session, None: that of the
-    configuration."""
+    """The folder of the lake and its tables, whose files are in it or are objects of versitygw in it. `session` gives
+    this process's Spark session, None: that of the configuration."""
 
     folder: Path
     session: Callable[[], Any] | None = None
@@ -74,9 +78,19 @@ class Lake:
     def table(self, kind: Kind) -> TableId:
         return TableId(CATALOG, ("db",), kind.value)
 
+    @property
+    def warehouse(self) -> Path:
+        """The folder of all tables."""
+        buckets = buckets_of(self.folder)
+        return buckets / BUCKET / "warehouse" if buckets.exists() else self.folder / "warehouse"
+
     def place(self, kind: Kind) -> Path:
         """The table's folder."""
-        return self.folder / "warehouse" / "db" / kind.value
+        return self.warehouse / "db" / kind.value
+
+    def file(self, location: str) -> Path:
+        """The file with the content of a location."""
+        return file_of(location, buckets_of(self.folder))
 
     def runtime(self, kind: Kind) -> Runtime:
         """A program's view of one table: each has a ledger of its own, as if it had a program to itself."""
@@ -119,10 +133,17 @@ class Lake:
         """Where the table's orphans were put."""
         return [self.place(kind) / "data" / f"nobodys-{n}.parquet" for n in range(ORPHANS)]
 
-    def configured(self) -> Runtime:
-        """The whole lake's program, of a folder that may be new."""
-        (self.folder / "warehouse").mkdir(parents=True, exist_ok=True)
-        self.config.write_text(CONFIG.format(folder=self.folder), "utf-8")
+    def configured(self, store: Store | None = None, jars: Sequence[Path] = ()) -> Runtime:
+        """The whole lake's program, of a folder that may be new. `jars` are those of the store's client."""
+        self.warehouse.mkdir(parents=True, exist_ok=True)
+        store = store or Store("local", f"file://{self.warehouse}")
+        text = CONFIG.format(
+            folder=self.folder,
+            warehouse=store.warehouse,
+            properties=store.properties_yaml(),
+            jars=[str(jar) for jar in jars],
+        )
+        self.config.write_text(text, "utf-8")
         return build(load_config(self.config, os.environ))
 
     def make(self, bridge: Bridge) -> None:
@@ -135,20 +156,20 @@ class Lake:
                 path.write_bytes(b"PAR1")
                 os.utime(path, (old, old))
         self._kept.mkdir()
-        shutil.copytree(self.folder / "warehouse", self._kept / "warehouse", copy_function=os.link)
+        shutil.copytree(self.warehouse, self._kept / "warehouse", copy_function=os.link)
         self._pointers_file.write_text(json.dumps(self._pointers()), "utf-8")
 
     def put_back(self) -> None:
         """Every file, every table and every ledger as they were when the lake was made. Iceberg's files
-        never change, so that what is kept are links to them."""
+        never change, so that what is kept are links to them; versitygw, too, replaces files and changes none."""
         for kind in self.kinds:
             for path in self.folder.glob(f"{self._ledger(kind).name}*"):
                 path.unlink()
-        now, kept = (_files(root / "warehouse") for root in (self.folder, self._kept))
+        now, kept = (_files(root) for root in (self.warehouse, self._kept / "warehouse"))
         for path in now.keys() - kept.keys():
             now[path].unlink()
         for path in kept.keys() - now.keys():
-            target = self.folder / "warehouse" / path
+            target = self.warehouse / path
             target.parent.mkdir(parents=True, exist_ok=True)
             os.link(kept[path], target)
         with closing(sqlite3.connect(self.folder / "catalog.db", timeout=30)) as catalog, catalog:
@@ -179,7 +200,7 @@ class Lake:
 
     @cached_property
     def _reader(self) -> DuckDBReader:
-        return DuckDBReader()
+        return DuckDBReader(BucketFiles(buckets_of(self.folder)))
 
     def _pointers(self) -> dict[str, tuple[str, str | None]]:
         with closing(sqlite3.connect(self.folder / "catalog.db", timeout=30)) as catalog:

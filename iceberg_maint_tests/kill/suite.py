@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +30,8 @@ from iceberg_maint_tests.kill.runs import (
 )
 from iceberg_maint_tests.kill.verify import Verifier
 from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.surroundings.parts import Parts
+from iceberg_maint_tests.surroundings.stores import CACHE, folder_or_s3
 
 MOST_ATTEMPTS = 2
 """Runs until all is as it must be."""
@@ -91,12 +94,17 @@ class Suite:
     verifier: Verifier
 
     @classmethod
-    def alone(cls, folder: Path) -> Self:
-        """In a new folder and in this process's own Spark, whose options the killed ones get as well."""
+    @contextmanager
+    def alone(cls, folder: Path, store_name: str = "local") -> Iterator[Self]:
+        """In a new folder, its tables there or on S3, and in this process's own Spark, whose options the killed ones
+        get as well."""
         shutil.rmtree(folder, ignore_errors=True)
-        os.environ.update(jvm.environment())
-        lake = Lake(folder)
-        return cls.on(lake, Bridge(lake.configured().spark.session()))
+        folder.mkdir(parents=True)
+        with folder_or_s3(store_name, folder, CACHE) as store:
+            os.environ.update({**jvm.environment(), **store.secrets})
+            lake = Lake(folder)
+            jars = Parts(CACHE.absolute()).jars("s3") if store.is_s3 else ()
+            yield cls.on(lake, Bridge(lake.configured(store, jars).spark.session()))
 
     @classmethod
     def on(cls, lake: Lake, bridge: Bridge) -> Self:

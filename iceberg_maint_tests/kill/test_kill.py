@@ -17,7 +17,7 @@ from iceberg_maint_tests.kill.__main__ import one_of_each_point
 from iceberg_maint_tests.kill.lake import CATALOG, Lake
 from iceberg_maint_tests.kill.points import GRID_KINDS, POINTS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.suite import Results, Suite, is_good, rounds
-from iceberg_maint_tests.kill.verify import _double_effects, _missing_files
+from iceberg_maint_tests.kill.verify import _double_effects
 
 HURT_HERE = (
     ("K8", Mode.LOST),
@@ -98,12 +98,12 @@ def test_differences_are_reported(suite: Suite) -> None:
     undone = verifier.differences(kind, operations)
     assert [d.partition(":")[0] for d in undone] == ["rewrite_data_files is due"]
     table = verifier._table(kind)
-    assert list(_missing_files(table)) == []
+    assert list(verifier._missing_files(table)) == []
     gone = next(suite.lake.place(kind).glob("data/0*.parquet"))
     gone.unlink()
-    assert [d.rpartition("/")[2] for d in _missing_files(table)] == [gone.name]
+    assert [d.rpartition("/")[2] for d in verifier._missing_files(table)] == [gone.name]
     suite.lake.put_back()
-    assert list(_missing_files(table)) == []
+    assert list(verifier._missing_files(table)) == []
     assert list(_double_effects(table)) == []
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
+from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, TOKEN_PROPERTY
@@ -54,7 +54,7 @@ class Verifier:
         before, table = self.before[kind], self._table(kind)
         return [
             *self._rows(kind, before, table),
-            *_missing_files(table),
+            *self._missing_files(table),
             *_double_effects(table),
             *self._undone(kind, operations),
             *self._housekept(kind, operations, before, table),
@@ -109,6 +109,21 @@ class Verifier:
         if operations != EXPIRE and before.snapshot_id not in {s.snapshot_id for s in table.snapshots()}:
             yield "the snapshot that was read before is gone"
 
+    def _missing_files(self, table: Table) -> Iterator[str]:
+        """Files that a reader of any snapshot needs and that are not there."""
+        needed = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+        seen: set[str] = set()
+        for snapshot in table.snapshots():
+            needed.add(snapshot.manifest_list)
+            for manifest in snapshot.manifests(table.io):
+                if manifest.manifest_path not in seen:
+                    seen.add(manifest.manifest_path)
+                    entries = manifest.fetch_manifest_entry(table.io)
+                    needed |= {entry.data_file.file_path for entry in entries}
+        for location in sorted(needed | seen):
+            if not self.lake.file(location).exists():
+                yield f"missing: {location}"
+
     def _seen(self, kind: Kind) -> Before:
         table, snapshot = self._table(kind), self._table(kind).current_snapshot()
         assert snapshot is not None
@@ -124,11 +139,9 @@ class Verifier:
         return self._catalog.load_table(self.lake.table(kind).in_catalog)
 
     @cached_property
-    def _catalog(self) -> SqlCatalog:
-        folder = self.lake.folder
-        return SqlCatalog(
-            CATALOG, uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
-        )
+    def _catalog(self) -> Catalog:
+        catalogs = load_config(self.lake.config, os.environ).catalogs
+        return load_catalog(CATALOG, **catalogs[CATALOG].pyiceberg_properties())
 
 
 def _entries(table: Table) -> Entries:
@@ -140,22 +153,6 @@ def _entries(table: Table) -> Entries:
         for manifest in snapshot.manifests(table.io)
         for entry in manifest.fetch_manifest_entry(table.io)
     )
-
-
-def _missing_files(table: Table) -> Iterator[str]:
-    """Files that a reader of any snapshot needs and that are not there."""
-    needed = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
-    seen: set[str] = set()
-    for snapshot in table.snapshots():
-        needed.add(snapshot.manifest_list)
-        for manifest in snapshot.manifests(table.io):
-            if manifest.manifest_path not in seen:
-                seen.add(manifest.manifest_path)
-                entries = manifest.fetch_manifest_entry(table.io)
-                needed |= {entry.data_file.file_path for entry in entries}
-    for location in sorted(needed | seen):
-        if not Path(urlsplit(location).path).exists():
-            yield f"missing: {location}"
 
 
 def _double_effects(table: Table) -> Iterator[str]:

@@ -74,11 +74,11 @@ def _run(results: Results, folder: Path, most: int | None) -> None:
     left = [p for p in ZOMBIE_POINTS if not {f"{p.code} {kind}" for kind in p.kinds} <= results.done()][:most]
     if not left:
         return
-    suite = Suite.alone(folder)
-    for point in left:
-        for row in stopped(suite, point):
-            results.add(row)
-            print(f"{row['case']}: {row['differences'] or 'good'}; {row['came']}", flush=True)
+    with Suite.alone(folder) as suite:
+        for point in left:
+            for row in stopped(suite, point):
+                results.add(row)
+                print(f"{row['case']}: {row['differences'] or 'good'}; {row['came']}", flush=True)
 
 
 def _report(results: Results) -> int:

@@ -12,6 +12,7 @@ REWRITE, PROOF, SPLICE, PAGES = (
     f"{_HERE}/test_{name}.py" for name in ("rewrite", "proof", "splice", "page_splice")
 )
 DECODE, POSITIONS, COMPARE = "columnar/decode.py", "columnar/positions.py", "columnar/proof.py"
+PACKING = "columnar/packing.py"
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
@@ -40,6 +41,7 @@ STATED = rewrite("input_other_than_stated_is_refused")
 VECTOR = rewrite("deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused")
 FOOTER = proof("footer_statistics_other_than_those_of_the_rows_are_found")
 MANIFEST = proof("metrics_other_than_those_of_the_rows_are_found")
+PACKED = (f"{_HERE}/test_packing.py::test_file_of_another_form_is_not_packed",)
 RULE = splice("column_that_breaks_a_rule_is_encoded")
 WRONG = pages("column_whose_source_states_wrong_statistics_is_encoded")
 
@@ -68,7 +70,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("counts of the manifest are not compared", COMPARE, "if count != rows:", "if False:", MANIFEST),
     Mutant("split offsets are not compared", COMPARE, "if split_offsets(groups) != self._metrics.split_offsets:", "if False:", proof("split_offsets_other_than_the_row_groups_are_found")),
     Mutant("a spliced output is not compared with its sources", COPY, "if difference(output, form, parts, spliced):", "if False:", pages("output_that_differs_from_its_sources_is_deleted_and_encoded")),
-    Mutant("statistics of copied columns are not compared", COPY, "if statistics_difference(output, self._table, spliced, tables, metrics, self.task.metrics_modes):", "if False:", WRONG),
+    Mutant("statistics of copied columns are not compared", COPY, "if statistics_difference(output, self._table, spliced, totals, metrics, self.task.metrics_modes):", "if False:", WRONG),
+    Mutant("values of columns beside copied ones are not compared", COPY, "problem = problem or comparison.value_difference(0, rows)", "pass", pages("encoded_columns_of_a_splice_are_compared")),
+    Mutant("statistics of columns beside copied ones are not compared", COPY, "if problem := problem or comparison.statistics_difference(0, rows):", "if comparison.statistics_difference(0, rows) and problem:", pages("encoded_columns_of_a_splice_are_compared")),
+    Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
+    Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _number(checksum) & 0xFFFFFFFF:", "elif False:", PACKED),
+    Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
+    Mutant("files of other schemas are packed", PACKING, "or not metadata.schema.equals(self._schema)", "", PACKED),
+    Mutant("pages after the first are not packed", PACKING, "if rows is not None and _number(values) != rows:", "if False:", PACKED),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
     Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
@@ -78,7 +87,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if rows >= pages * min_rows_per_page else', 'return "" if rows >= 0 else', RULE),
-    Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], source.pages_bytes):", "if False:", (SPLICE,)),
+    Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
+    Mutant("an answer that is too short is the file", "whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
 )
 # fmt: on

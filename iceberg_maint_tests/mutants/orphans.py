@@ -16,6 +16,7 @@ VERSIONS = "iceberg_maint_tests/core/removal/test_unlogged_metadata.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_restore.py")
 LOCATIONS = "iceberg_maint_tests/core/model/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable_files.py"
+UNRELIABLE = f"{_HERE}/test_unreliable_listing.py"
 RELEASED, IN_PLACE, CORE_RELEASED, RELEASE = (
     f"{_HERE}/test_released.py",
     f"{_HERE}/test_in_place.py",
@@ -128,4 +129,6 @@ MUTANTS = (
     Mutant("a release is stored after the commit", "runner/execute.py", "    record_release(work, batch, policy, runtime)\n", "", (RELEASE,)),
     Mutant("files of a lost expiry may go", "runner/release.py", "    if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
     Mutant("files of an unsettled expiry may go", "runner/release.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),
+    Mutant("pages that repeat are listed twice", "catalog/s3_store.py", "if first in self._begun:", "if False:", (UNRELIABLE,)),
+    Mutant("a refused continuation ends the listing", "catalog/s3_store.py", 'if "ContinuationToken" not in query or status', "if True or status", (UNRELIABLE,)),
 )  # fmt: skip

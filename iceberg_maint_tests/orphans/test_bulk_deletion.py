@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.catalog.file_store import LocalStore
 from iceberg_maint.core.removal.orphans import TrashedFile
-from iceberg_maint.errors import FenceLostError
+from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.orphans.bulk_deletion import deleted_in_bulk
 
 
@@ -115,5 +115,5 @@ def test_lost_lease_stops_before_the_next_request(trash: Path) -> None:
 
 
 def test_file_that_is_still_listed_after_its_deletion_is_an_error(trash: Path) -> None:
-    with pytest.raises(OSError, match="still lists it"):
+    with pytest.raises(IcebergMaintError, match=r"ICM-153 .*still lists it"):
         list(fates(BulkStore(lies=True), trash, trashed(trash, "a")))

@@ -60,6 +60,8 @@ MADE_REAL = {
     "ICM-143": "cli/test_audit.py::test_edited_entry_is_named_and_exits_1",
     "ICM-144": "audit/test_log.py::test_required_log_that_cannot_be_written_refuses_the_run",
     "ICM-151": "alerts/test_alert_pass.py::test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_other",
+    "ICM-153": "orphans/test_unreliable_listing.py::test_page_that_names_itself_as_the_next_one_ends_with_a_code",
+    "ICM-154": "catalog/test_remote_signing.py::test_table_without_credentials_is_refused_before_a_file_is_read",
     "ICM-155": "security/test_approved_locations.py::test_store_reaches_nothing_outside",
     "ICM-156": "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
     "ICM-157": "audit/test_publish.py::test_table_with_other_columns_is_refused",
@@ -69,9 +71,11 @@ MADE_REAL = {
     "ICM-162": "runner/test_other_name.py::test_second_name_of_a_maintained_table_is_refused",
     "ICM-163": "catalog/test_service_errors.py::test_metastore_that_lacks_a_call_is_refused_by_its_name",
     "ICM-164": "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
+    "ICM-165": "cli/test_inspect.py::test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts",
     "ICM-169": "security/test_read_restrictions.py::"
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",
+    "ICM-171": "cli/test_run.py::test_table_that_hangs_holds_no_other_and_is_named_with_its_code",
 }
 
 

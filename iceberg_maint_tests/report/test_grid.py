@@ -62,3 +62,12 @@ def test_long_word_of_prose_is_not_broken() -> None:
     text = io.StringIO()
     write(Console(file=text, width=20, highlight=False), "run iceberg-maint-" + "x" * 30 + " now", "  ")
     assert text.getvalue().splitlines() == ["run", "  iceberg-maint-" + "x" * 30, "  now"]
+
+
+def test_long_word_stands_alone_and_leaves_the_other_lines_in_the_width() -> None:
+    console = Console(file=io.StringIO(), width=40)
+    with console.capture() as capture:
+        write(console, f"the file is gone {'x' * 60} and a reader of the table waits for it", "  ")
+    lines = capture.get().splitlines()
+    assert "".join(lines).count("x" * 60) == 1
+    assert [line for line in lines if len(line) > 40] == ["  " + "x" * 60]

@@ -19,7 +19,10 @@ from iceberg_maint.report.advice import Advice
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.console import draw_health
 from iceberg_maint.report.fleet import fleet
-from iceberg_maint.report.formatting import metric_value, number, setting
+from iceberg_maint.report.fleet_page import Prices, fleet_page
+from iceberg_maint.report.formatting import metric_value, number, setting, size
+from iceberg_maint.report.report_page import FleetReport
+from iceberg_maint.report.status import Summary
 from iceberg_maint.report.work import work_of
 
 PROOF = Proof("full", True, 3422, 150, 150, "xxh64x2-1:0:0.0,0.0")
@@ -112,3 +115,19 @@ def test_message_for_a_terminal_is_broken_between_words() -> None:
         "  tables with 'iceberg-maint tables'.",
     ]
     assert wrapped(f"at {'x' * 70} is", 60).splitlines() == ["at", f"  {'x' * 70}", "  is"]
+
+
+def test_page_counts_what_was_deleted_and_not_what_only_moved_to_the_trash() -> None:
+    def counted(operation: Operation, counts: dict[str, int]) -> Record:
+        batch = replace(BATCH, counts=counts)
+        return replace(record(operation), outcome=replace(outcome(operation), batches=(batch,)))
+
+    held = {"released_bytes": 7_000, "released_deleted_bytes": 1_000}
+    swept = {"trashed_bytes": 9_000, "swept_bytes": 5_000, **held}
+    records = (
+        counted(Operation.EXPIRE_SNAPSHOTS, held),
+        counted(Operation.REMOVE_ORPHAN_FILES, swept),
+    )
+    report = FleetReport((), {}, Summary(0, {}, 0, None), ())
+    tiles = {t.label: t.value for t in fleet_page(report, records, Prices(), 3).tiles}
+    assert tiles["of storage given back"] == size(6_000)

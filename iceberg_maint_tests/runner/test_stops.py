@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
+from iceberg_maint.ports.audit import NoAudit
 from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.lease import leased
+from iceberg_maint.runner.maintain import maintain
+from iceberg_maint.runner.request import Request
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
 
 
@@ -71,6 +78,33 @@ def test_lost_fence_stops_before_the_table_is_touched() -> None:
     world.expire_leases()
     world.run()
     assert world.our_commits() == 2
+
+
+class SettledTables(NoAudit):
+    """An audit log that counts how often a run appends what it lacks."""
+
+    def __init__(self) -> None:
+        self.settled = 0
+
+    def settle(self, table: str, table_uuid: str) -> bool:
+        self.settled += 1
+        return super().settle(table, table_uuid)
+
+
+@pytest.mark.parametrize("is_stolen", [False, True])
+def test_run_appends_to_the_audit_log_only_while_it_has_the_lease(is_stolen: bool) -> None:
+    """The owner of the lease appends at the same time."""
+    world, audit = World("a"), SettledTables()
+
+    def steal(_batch: Batch) -> None:
+        world.expire_leases()
+        world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "thief", 60, 0)
+
+    if is_stolen:
+        world.before_commit = steal
+    runtime = replace(world.runtime(Process()), audit=audit)
+    maintain(TABLE, Request("run-1", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
+    assert audit.settled == (0 if is_stolen else 1)
 
 
 def test_lease_of_another_run_is_waited_for_then_left() -> None:
@@ -239,3 +273,42 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
         ),
     ):
         raise KeyboardInterrupt
+
+
+def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed() -> None:
+    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    before = signal.getsignal(signal.SIGALRM)
+    world.before_write = lambda _batch: threading.Event().wait(60)
+    with pytest.raises(
+        TableTimeout, match=r"^ICM-171 .* used up its time: table_timeout_seconds = 1\. Fix: "
+    ):
+        world.run()
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert world.abandoned == 1
+    assert (world.history("p=a").ineffective, world.history("p=b").ineffective) == (1, 0)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.outcome.reason is Reason.TERMINATED
+    assert record.outcome.message.startswith("ICM-171 ")
+    world.before_write = lambda _batch: None
+    assert [b.partitions for b in world.run().batches] == [("p=b",)]
+
+
+def test_time_that_is_not_used_up_interrupts_nothing() -> None:
+    world = World("ab", replace(POLICY, table_timeout_seconds=1))
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_work_off_the_main_thread_is_cancelled_after_its_time() -> None:
+    """Only the main thread can be interrupted."""
+    cancelled = threading.Event()
+    seen: list[bool] = []
+
+    def body() -> None:
+        with table_deadline("lake.db.t", 1, cancelled.set):
+            seen.append(cancelled.wait(60))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert seen == [True]

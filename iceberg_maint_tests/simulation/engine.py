@@ -65,6 +65,9 @@ class SimEngine:
         if self._process.engine_gone:
             raise RefusedError("ICM-103", "the JVM is gone.")
 
+    def abandon_calls(self) -> None:
+        pass
+
     def cancel(self) -> None:
         pass
 

@@ -54,7 +54,7 @@ class ProcessCatalog:
         known = self._process.world.lake.tables
         return {t: known[t].state.metadata_location for t in tables if t in known}
 
-    def pin(self, table: TableId) -> TableState:
+    def pin(self, table: TableId, known: TableState | None = None) -> TableState:
         return self._step("pin", lambda: self._process.world.shown(table))
 
     def metadata_document(self, _table: TableId, location: str) -> Mapping[str, Any]:

@@ -4,9 +4,9 @@
         [--results FILE] [--faults] [--rest]
 
 Prints a table of catalog, store and operation, one of the answers of a REST catalog and the outcome of each run, then one of
-the faults of a store and the code of each command, and exits with 1 if a cell differs from what is expected. With
-`--results` the cells are added to those in the file, and the table has all of them. With `--faults` only the last table
-is made, with `--rest` only the second.
+the faults of a store and the code of each command, and exits with 1 if a cell differs from what is expected. `--store azure`
+needs npm, and `adlfs` on PYTHONPATH. With `--results` the cells are added to those in the file, and the table has all of
+them. With `--faults` only the last table is made, with `--rest` only the second.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.surroundings.azure import azure, azurite
 from iceberg_maint_tests.surroundings.catalogs import CATALOGS, Surrounding
 from iceberg_maint_tests.surroundings.faults import fault_page, run_faults, wrong_faults
-from iceberg_maint_tests.surroundings.matrix import STORES, expected, is_offered, page
+from iceberg_maint_tests.surroundings.matrix import ON_REQUEST, STORES, expected, is_offered, page
 from iceberg_maint_tests.surroundings.parts import Parts
 from iceberg_maint_tests.surroundings.rest_runs import rest_answers, rest_page, wrong_answers
-from iceberg_maint_tests.surroundings.stores import Store, local, moto, versitygw, versitygw_program
+from iceberg_maint_tests.surroundings.stores import PROGRAMS, Store, gcs, local, moto, program_of, versitygw
 
 CELL_SECONDS = 900
 
@@ -36,7 +37,7 @@ def main() -> int:
     """Runs the cells one after the other."""
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.surroundings")
     parser.add_argument("--catalog", action="append", choices=list(CATALOGS))
-    parser.add_argument("--store", action="append", choices=STORES)
+    parser.add_argument("--store", action="append", choices=(*STORES, *ON_REQUEST))
     parser.add_argument("--cache", type=Path, default=Path(".cache"))
     parser.add_argument("--keep", type=Path, help="keep the logs in this folder")
     parser.add_argument("--results", type=Path)
@@ -76,7 +77,7 @@ def main() -> int:
 
 def faults_of(folder: Path, parts: Parts) -> dict[str, dict[str, str]]:
     """The words of all faults. None without versitygw."""
-    program = versitygw_program(parts.cache)
+    program = program_of("versitygw", parts.cache)
     return {} if program is None else run_faults(folder, program)
 
 
@@ -108,11 +109,15 @@ def run_cell(folder: Path, catalog: str, store: str, parts: Parts) -> dict[str, 
 
 
 def _store(name: str, folder: Path, parts: Parts) -> ExitStack | Store:
-    if name == "versitygw":
-        program = versitygw_program(parts.cache)
+    if name == "azure":
+        return azure(folder, azurite(parts.cache))
+    served = {"versitygw": (versitygw, "versitygw"), "gcs": (gcs, "fake-gcs-server")}
+    if name in served:
+        start, program_name = served[name]
+        program = program_of(program_name, parts.cache)
         if program is None:
-            raise FileNotFoundError("versitygw needs Go")
-        return versitygw(folder, program)
+            raise FileNotFoundError(f"{PROGRAMS[program_name]} needs Go")
+        return start(folder, program)
     return {"local": local, "moto": moto}[name](folder)
 
 

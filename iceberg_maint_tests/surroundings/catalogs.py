@@ -52,7 +52,7 @@ class Surrounding:
 
 
 def _jars(store: Store, parts: Parts) -> Sequence[Path]:
-    return parts.jars("s3") if store.is_s3 else ()
+    return parts.jars(store.jars) if store.jars else ()
 
 
 @contextmanager

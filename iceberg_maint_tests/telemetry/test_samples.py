@@ -135,7 +135,8 @@ def test_tables_beyond_the_limit_share_one_name_and_have_no_gauges() -> None:
         ("über", "%C3%BCber"),
         ("50%", "50%25"),
         ("", "none"),
-        ("  ", "none"),
+        ("  ", "%20%20"),
+        (" a b ", "%20a b%20"),
     ],
 )
 def test_hostile_name_becomes_a_value_that_every_receiver_takes(text: str, value: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
@@ -28,6 +29,7 @@ from iceberg_maint.core.model.table_state import (
     Snapshot,
 )
 from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.whole_reads import read_whole
 
 Integers = NDArray[np.int64]
 Bounds = tuple[bytes | None, ...] | None
@@ -70,6 +72,8 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
     message that begins with `what`."""
     try:
         with io.new_input(location).open() as stream:
+            if isinstance(stream, pa.NativeFile):
+                return bytes(read_whole(stream, location))
             return stream.read()
     except FileNotFoundError as error:
         raise UnreadableTableError(

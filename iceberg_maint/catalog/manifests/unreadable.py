@@ -25,6 +25,8 @@ def unreadable(
             message,
             "correct the credentials in the properties of the catalog, or grant permission to read below this location.",
         )
+    if any(name == "ModuleNotFoundError" for name, _ in causes):
+        return UnreadableTableError("ICM-133", message, "install the package that the message names.")
     if is_environment(causes):
         return UnreadableTableError(
             "ICM-133",

@@ -99,8 +99,8 @@ def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterato
     yield from _orphans(facts.orphan_passes, limits)
     longest = limits.not_observed_seconds
     if longest is not None and now_ms - facts.observed_ms > longest * 1000:
-        minutes = (now_ms - facts.observed_ms) // 60_000
-        yield Condition(AlertKind.NOT_OBSERVED, f"The table was last observed {minutes} minutes ago.")
+        ago = _ago((now_ms - facts.observed_ms) // 1000)
+        yield Condition(AlertKind.NOT_OBSERVED, f"The table was last observed {ago} ago.")
     yield from _delays(facts, limits, now_ms)
     yield from _expiry(facts, limits, now_ms)
 
@@ -196,3 +196,10 @@ def _hours(seconds: int) -> str:
     if seconds < 7200:
         return f"{seconds // 60} minutes"
     return f"{seconds / 3600:g} hours" if seconds < 172_800 else f"{seconds / 86_400:g} days"
+
+
+def _ago(seconds: int) -> str:
+    for noun, unit in (("day", 86_400), ("hour", 3600)):
+        if seconds >= 2 * unit:
+            return _count(seconds // unit, noun)
+    return _count(seconds // 60, "minute")

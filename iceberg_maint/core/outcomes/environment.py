@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-ENVIRONMENT_CODES = frozenset({"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-160", "ICM-161"})
+ENVIRONMENT_CODES = frozenset(
+    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161"}
+)
 """Codes of errors of the environment."""
 
 _CLASSES = frozenset(
@@ -65,7 +67,10 @@ _TEXTS = (
     "Unable to execute HTTP request",
     "Status Code: 401",
     "Status Code: 403",
+    "Status Code: 500",
+    "Status Code: 502",
     "Status Code: 503",
+    "Status Code: 504",
     "security token included in the request is",
     # S3's answer to vended credentials that are too old has status 400.
     "The provided token has expired",
@@ -76,11 +81,21 @@ _TEXTS = (
     # another region by 400 or 301.
     "(HTTP status 400) during HeadObject",
     "(HTTP status 301) during HeadObject",
+    # The client of S3FileIO: an answer ends early, or does not come. S3FileIO repeats some of these reads.
+    "Premature end of Content-Length delimited message body",
+    "SocketTimeoutException: Read timed out",
+    "SocketException: Connection reset",
+    # A store that does not serve now, in an answer without a text.
+    "(HTTP status 500) during",
+    "(HTTP status 502) during",
+    "(HTTP status 503) during",
+    "(HTTP status 504) during",
     # Arrow returns the answer of a store as text.
     "AWS Error NETWORK_CONNECTION",
     "AWS Error ACCESS_DENIED",
     "AWS Error INVALID_ACCESS_KEY_ID",
     "AWS Error SIGNATURE_DOES_NOT_MATCH",
+    "AWS Error INTERNAL_FAILURE",
     "AWS Error SERVICE_UNAVAILABLE",
     "AWS Error SLOW_DOWN",
 )

@@ -337,6 +337,17 @@ class Policy:
         "no new batch starts after this time in one run; an orphan pass stops after it and continues later",
         minimum=1,
     )
+    table_timeout_seconds: int | None = _key(
+        None,
+        "time after which a run gives up a table: it stops the engine, counts a failure, and goes on with the next "
+        "table",
+        minimum=1,
+    )
+    share_run_below_bytes: int = _key(
+        128 * 1024 * 1024,
+        "in Dagster, tables with less due data than this share a run and its Spark; 0: each table has its own",
+        minimum=0,
+    )
     ledger_keep_days: int | None = _key(
         90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1
     )

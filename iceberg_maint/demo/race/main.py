@@ -23,6 +23,7 @@ from iceberg_maint.demo.race.strategies import WAYS, Way
 from iceberg_maint.demo.race.stream import RaceTable, tables_of
 from iceberg_maint.demo.race.verdict import Raced, judge
 from iceberg_maint.demo.race.writer import DONE, READY, Acknowledged, acknowledged
+from iceberg_maint.demo.store import LOCAL, LakeStore
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.wiring import build
@@ -52,14 +53,16 @@ class RaceReport:
         return tuple(faults)
 
 
-def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS) -> RaceReport:
-    """Runs each strategy for this time on its own tables.
+def run(
+    root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS, store: LakeStore = LOCAL
+) -> RaceReport:
+    """Runs each strategy for this time on its own tables in this store.
 
     Raises ConfigurationError ICM-100 for a folder with other content, RefusedError ICM-103 without a Java.
     """
     began = time.monotonic()
     place = RacePlace(root.absolute())
-    config = place.prepare(os.environ)
+    config = place.prepare(os.environ, store)
     runtime = build(config)
     # Created here, so that two processes do not create it at the same time.
     make_catalog(config)
@@ -76,7 +79,7 @@ def run(root: Path, seconds: float, console: Console, ways: Sequence[Way] = WAYS
             general.heading(console, way.title, f"beside a writer of equality deletes, for {seconds:g} s")
             tried = _race(runtime, way, writer, seconds)
             written = acknowledged(place.journal, tables_of(way.name))
-            raced += _judge(runtime, way, tried, written)
+            raced += _judge(runtime, way, tried, written, store)
     general.heading(console, "After", "DuckDB has read every maintenance commit")
     results(console, raced)
     report = RaceReport(tuple(raced), time.monotonic() - began)
@@ -105,9 +108,13 @@ def _race(
 
 
 def _judge(
-    runtime: Runtime, way: Way, tried: dict[RaceTable, tuple[int, str]], written: Mapping[str, Acknowledged]
+    runtime: Runtime,
+    way: Way,
+    tried: dict[RaceTable, tuple[int, str]],
+    written: Mapping[str, Acknowledged],
+    store: LakeStore,
 ) -> list[Raced]:
-    reader = DuckDBReader()
+    reader = DuckDBReader(store.file_system)
     try:
         return [
             judge(

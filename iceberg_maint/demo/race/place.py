@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from iceberg_maint.config.load import Config, load_config
+from iceberg_maint.demo.store import LOCAL, LakeStore
 from iceberg_maint.demo.workspace import refuse_other, write_config
 
 _POLICY = """\
@@ -39,11 +40,11 @@ class RacePlace:
         """The output of the writer's process."""
         return self.root / "writer.log"
 
-    def prepare(self, environ: Mapping[str, str]) -> Config:
-        """Deletes the folder and creates it with its configuration. Raises ConfigurationError ICM-100 for a
+    def prepare(self, environ: Mapping[str, str], store: LakeStore = LOCAL) -> Config:
+        """Deletes the folder and creates it with its configuration for the store. Raises ConfigurationError ICM-100 for a
         folder with other content."""
         refuse_other(self.root, self.config, "race")
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
-        write_config(self.config, "make demo-race", _POLICY)
+        write_config(self.config, "make demo-race", _POLICY, store)
         return load_config(self.config, environ)

@@ -6,35 +6,25 @@ Refuses keys that cannot be compared, and deletes that do not fit the declared m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, assert_never
+from typing import Any
 
 from iceberg_maint.core.planning.equality_deletes import beside_bytes
 from iceberg_maint.core.planning.memory import (
     FIELD_BYTES,
     DoesNotFitError,
-    MemoryNeed,
     Preflight,
     driver_bytes,
     preflight,
 )
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import (
-    ConvertEqualityDeletes,
-    RewriteDataFiles,
-    RewritePositionDeleteFiles,
-    file_work,
-)
+from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.key_files import KeyFiles
 from iceberg_maint.spark.deletes.keys import keys_of
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan.table import Table
-from iceberg_maint.spark.session.executor_memory import (
-    default_budget_bytes,
-    driver_memory_bytes,
-    executor_memory,
-)
+from iceberg_maint.spark.session.executor_memory import driver_memory_bytes, executor_memory
 
 _UNCOMPARABLE = frozenset({"float", "double"})
 """Iceberg allows no equality deletes by these types (spec: Equality Delete Files): NaN and -0.0 have several forms."""
@@ -124,17 +114,6 @@ def preflight_of(
             "windows.max_files_per_batch).",
         ) from why
     return estimate
-
-
-def memory_of(batch: Batch) -> MemoryNeed | None:
-    """The memory that applying the batch's equality deletes needs; None if the batch applies none."""
-    match work := file_work(batch.work):
-        case RewriteDataFiles() | ConvertEqualityDeletes():
-            return work.memory
-        case RewritePositionDeleteFiles():
-            return None
-        case _:
-            assert_never(work)
 
 
 def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[Any]) -> int:

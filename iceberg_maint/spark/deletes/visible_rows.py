@@ -14,6 +14,7 @@ from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.memory import DoesNotFitError, MemoryNeed, Preflight, preflight
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.spark_memory import default_budget_bytes
 from iceberg_maint.core.planning.work import ConvertEqualityDeletes
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.marked_rows import kept_deletes
@@ -27,7 +28,7 @@ from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import read_staged, staged
 from iceberg_maint.spark.scan.table import Table
-from iceberg_maint.spark.session.executor_memory import default_budget_bytes, executor_memory
+from iceberg_maint.spark.session.executor_memory import executor_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

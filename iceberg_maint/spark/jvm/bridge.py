@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from py4j.clientserver import JavaClient
 from py4j.java_gateway import JavaClass, JavaMember, JavaObject, JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -83,6 +84,14 @@ class Bridge:
         Spark looks up catalogs in its built-in settings, which lack the catalog of staged writes.
         """
         self.jvm.org.apache.spark.sql.SparkSession.setActiveSession(self.session)
+
+    def abandon_calls(self) -> None:
+        """Closes the connection of this thread. An interrupted call leaves its answer in the connection, and the next
+        call would take that for its own."""
+        client = self.gateway._gateway_client
+        # Without pinned threads a connection is taken out of the pool for its call, and an interrupt drops it.
+        if isinstance(client, JavaClient) and (connection := client.get_thread_connection()) is not None:
+            connection.close()
 
     def once(self, make: Callable[[Bridge], T]) -> T:
         """The object that `make` builds for this bridge. The first call builds it; later calls return the same."""
@@ -194,6 +203,19 @@ class Bridge:
         self.gateway._callback_server = None
 
 
+_shared: list[Bridge] = []
+"""The bridge that `bridge_of` returned last."""
+
+
+def bridge_of(spark: SparkSession) -> Bridge:
+    """Returns the bridge of a session, the same one for all engines of the process: what it has looked up and built in
+    the JVM serves the next table of a run, too."""
+    with _callback_lock:
+        if not (_shared and _shared[0].spark is spark):
+            _shared[:] = [Bridge(spark)]
+        return _shared[0]
+
+
 def sql_name(identifier: str) -> str:
     """`catalog.namespace.table` for Spark's parser: every part in backquotes, backquotes in it doubled."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in identifier.split("."))
@@ -237,6 +259,17 @@ def all_lines(error: BaseException) -> str:
     chain = causes(error)
     name, message = chain[-1] if chain else (type(error).__name__, str(error))
     return f"{name.rpartition('.')[2]}: {' '.join(message.split())[:500]}".rstrip(": .")
+
+
+def first_cause(error: BaseException) -> str:
+    """The innermost cause that has a message, on one line of at most 500 characters. The message of an exception of a
+    Python worker is a traceback, of which this is the last line."""
+    for name, message in reversed(causes(error)):
+        if lines := message.strip().splitlines():
+            is_traceback = name.endswith(".PythonException")
+            text = lines[-1] if is_traceback else f"{name.rpartition('.')[2]}: {' '.join(message.split())}"
+            return text[:500].rstrip(": .")
+    return all_lines(error)
 
 
 def one_line(error: BaseException) -> str:

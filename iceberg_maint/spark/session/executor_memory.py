@@ -4,33 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
+from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, connection_lost
 from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 _JOB_GROUP = "spark.jobGroup.id"
 _ANYTHING, _ARRAY = "java.lang.Object", "[Ljava.lang.Object;"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure")
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorMemory:
-    """The memory of the smallest executor and the slots of the largest.
-
-    `unified_bytes` is the smallest memory that execution and storage share. `slots` is the
-    largest number of tasks that an executor runs at once. Hash maps grow by `page_bytes`.
-    """
-
-    unified_bytes: int
-    slots: int
-
-    @property
-    def page_bytes(self) -> int:
-        """As Spark's `MemoryManager.pageSizeBytes` if `spark.buffer.pageSize` is not set."""
-        share = max(1, self.unified_bytes // 2 // self.slots // 16)
-        return min(max(1 << (share - 1).bit_length(), 1024**2), 64 * 1024**2)
 
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
@@ -45,16 +27,6 @@ def executor_memory(bridge: Bridge) -> ExecutorMemory:
         cores = int(conf.getInt("spark.executor.cores", 1)) // int(conf.getInt("spark.task.cpus", 1))
         return memory_of_heap(heap_bytes, float(conf.getDouble("spark.memory.fraction", 0.6)), cores)
     return ExecutorMemory(min(m for m, _ in limits), max(s for _, s in limits))
-
-
-def memory_of_heap(heap_bytes: int, fraction: float, slots: int) -> ExecutorMemory:
-    """The memory of an executor with this heap, of which Spark reserves 300 MiB."""
-    return ExecutorMemory(int((heap_bytes - 300 * 1024**2) * fraction), max(1, slots))
-
-
-def default_budget_bytes(memory: ExecutorMemory) -> int:
-    """The default limit for applying equality deletes, if policy sets none: half of the memory."""
-    return memory.unified_bytes // 2
 
 
 def driver_memory_bytes(bridge: Bridge, tasks_bytes: int) -> int:

@@ -57,12 +57,14 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarLock:
-    """The jars of one pair of Spark and Iceberg, `spark_version` as major.minor."""
+    """The jars of one pair of Spark and Iceberg, `spark_version` as major.minor. `s3_jars` are for tables on S3; they
+    are not in `jars`."""
 
     spark_version: str
     scala_version: str
     iceberg_version: str
     jars: tuple[Jar, ...]
+    s3_jars: tuple[Jar, ...] = ()
 
 
 Fetch = Callable[[Jar, Path], Path]
@@ -91,7 +93,8 @@ def parse_lock(document: Mapping[str, Any], spark_version: str) -> JarLock:
     for pair in document["pairs"]:
         if pair["spark"] == minor_version:
             jars = parse_jars([*pair["jars"], *document["common"]])
-            return JarLock(minor_version, pair["scala"], pair["iceberg"], jars)
+            s3_jars = parse_jars(pair.get("s3", ()))
+            return JarLock(minor_version, pair["scala"], pair["iceberg"], jars, s3_jars)
     supported = " and ".join(pair["spark"] for pair in document["pairs"])
     raise RefusedError(
         "ICM-103",

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
+from iceberg_maint.core.planning.spark_memory import memory_of
 from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.ports.engine import MemoryExceededError, Written
 from iceberg_maint.spark.deletes.convert import Converted, convert
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
-from iceberg_maint.spark.deletes.preflight import memory_of
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.session.executor_memory import measured, ran_out

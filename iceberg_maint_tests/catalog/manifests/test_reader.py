@@ -303,6 +303,7 @@ class _Refusing:
         # S3 answers a HEAD request without a text: to an expired token, and to a signature for another region.
         (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), "ICM-133", "s3.region"),
         (OSError("AWS Error UNKNOWN (HTTP status 301) during HeadObject operation"), "ICM-133", "s3.region"),
+        (ModuleNotFoundError("No module named 'adlfs'"), "ICM-133", "install the package"),
         (OSError("truncated"), "ICM-101", "restore the file"),
     ],
 )

@@ -161,3 +161,18 @@ def test_paused_table_and_paused_policy_are_muted():
     assert not facts().is_paused
     assert facts(histories=(TableHistory(), TableHistory(paused=True))).is_paused
     assert facts(policy=Policy(paused=True)).is_paused
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1860, "31 minutes"),
+        (7199, "119 minutes"),
+        (7200, "2 hours"),
+        (172_799, "47 hours"),
+        (172_800, "2 days"),
+    ],
+)
+def test_time_since_the_last_observation_is_in_its_own_unit(seconds: int, text: str):
+    (condition,) = (c for c in conditions(facts(observed_ms=NOW_MS - seconds * 1000), NOW_MS))
+    assert condition.summary == f"The table was last observed {text} ago."

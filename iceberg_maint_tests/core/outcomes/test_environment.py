@@ -34,6 +34,17 @@ SDK = "software.amazon.awssdk."
             "java.lang.IllegalArgumentException",
             "Cannot initialize FileIO implementation x.Y: Missing x.Y [java.lang.ClassNotFoundException: x.Y]",
         ),
+        (
+            SDK + "services.s3.model.S3Exception",
+            "Internal error (Service: S3, Status Code: 500, Request ID: 1)",
+        ),
+        (
+            "org.apache.spark.SparkException",
+            "Caused by: ConnectionClosedException: Premature end of Content-Length delimited message body (expected: 9)",
+        ),
+        ("org.apache.spark.SparkException", "Caused by: java.net.SocketTimeoutException: Read timed out"),
+        ("OSError", "AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response body."),
+        ("OSError", "AWS Error INTERNAL_FAILURE during GetObject operation"),
         ("OSError", "When listing: AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 7"),
     ],
 )

@@ -21,8 +21,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.ports.engine import EngineFailedError, Written
 from iceberg_maint.spark.rewrite.columnar import strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
@@ -290,9 +289,31 @@ def test_task_that_dies_fails_the_batch_and_leaves_the_table(
     name = sick_table(shop, 2)
     snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
     monkeypatch.setattr(strategy, "rewrite_task", dying)
-    with pytest.raises(JVM_ERRORS):
+    with pytest.raises(EngineFailedError) as failure:
         shop.engine.write(planned(shop, name), COLUMNAR)
+    assert str(failure.value).startswith("SparkException: Python worker exited unexpectedly")
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
+
+
+@pytest.mark.parametrize("policy", [COLUMNAR, FULL], ids=["columnar", "native"])
+def test_data_file_that_is_missing_is_named(shop: Workshop, policy: Policy) -> None:
+    name = sick_table(shop, 2, by="")
+    batch = planned(shop, name)
+    file = batch.groups[0].files[0].path
+    Path(file.removeprefix("file:")).unlink()
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    message = outcome.batches[0].message
+    assert (outcome.batches[0].reason, "Traceback" in message, "An error occurred" in message) == (
+        Reason.ERROR,
+        False,
+        False,
+    )
+    if policy is COLUMNAR:
+        assert message == (
+            f"ICM-101 {batch.table}: {file} does not exist. Fix: restore or remove the file; nothing was committed."
+        )
+    else:
+        assert file.removeprefix("file:") in message
 
 
 def test_task_that_read_other_rows_than_planned_is_refused(

@@ -18,6 +18,7 @@ from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerpr
 from iceberg_maint.spark.rewrite.columnar.job import (
     SPARK_TASK_BYTES,
     Runner,
+    _import_engine,
     bins,
     package_zip,
     worker_python,
@@ -115,6 +116,21 @@ def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Pa
         "",
         f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",
     )
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy", "pyroaring"])
+def test_worker_without_a_package_of_the_engine_names_it(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task imports it late: a check that imports less lets every batch fail instead of writing it by Spark."""
+    for name in [m for m in sys.modules if m.startswith("iceberg_maint.columnar.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert _import_engine("", 0) == f"the Python of the executors cannot import {package}"
+
+
+def test_worker_with_all_packages_can_run_tasks() -> None:
+    assert _import_engine("", 0) == ""
 
 
 @pytest.mark.parametrize(

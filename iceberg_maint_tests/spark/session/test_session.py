@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from importlib.metadata import version
@@ -167,6 +168,15 @@ def test_password_in_an_address_that_is_read_at_the_start_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"ICM-118 spark.conf.spark.files is an address") as refusal:
         arguments_of(conf, {"pw-4"})
     assert "pw-4" not in str(refusal.value)
+
+
+def test_spark_conf_writes_an_event_log_only_on_request_and_redacts_it() -> None:
+    assert "spark.eventLog.enabled" not in spark_conf(SparkSettings("local[1]", (), {}))
+    conf = spark_conf(SparkSettings("local[1]", (), {}, {"spark.eventLog.enabled": "true"}))
+    assert conf["spark.eventLog.enabled"] == "true"
+    assert re.search(conf["spark.redaction.regex"], "spark.sql.catalog.lake.s3.secret-access-key")
+    with pytest.raises(IcebergMaintError, match="ICM-105"):
+        spark_conf(SparkSettings("local[1]", (), {}, {"spark.redaction.regex": "nothing"}))
 
 
 def test_spark_conf_user_setting_beats_a_default() -> None:

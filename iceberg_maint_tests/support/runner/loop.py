@@ -157,7 +157,7 @@ class World:
         self.adoptions: list[tuple[str, ...]] = []
         self.adopt_fails: Exception | None = None
         self.lost: set[str] = set()
-        self.cancelled = 0
+        self.cancelled = self.abandoned = 0
         self.before_write: Callable[[Batch], None] = lambda _batch: None
         self.before_commit: Callable[[Batch], None] = lambda _batch: None
         self.write_result: Callable[[Written], Written] = lambda written: written
@@ -360,6 +360,9 @@ class LoopEngine:
         if world.unknown == "done":
             return CommitResult(CommitStatus.UNKNOWN, base_snapshot_id=base, message="no answer")
         return CommitResult(CommitStatus.COMMITTED, snapshot_id=snapshot.snapshot_id, base_snapshot_id=base)
+
+    def abandon_calls(self) -> None:
+        self.world.abandoned += 1
 
     def cancel(self) -> None:
         self.world.cancelled += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
@@ -22,7 +22,8 @@ class Bucket:
     """Objects by key: content and time. `requests` counts what was asked, by method. With a `token`,
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
-    delete) are denied."""
+    delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
+    length of the half. Unless it `is_conditional`, it knows no conditional writes."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -33,6 +34,9 @@ class Bucket:
     stubborn: frozenset[str] = frozenset()
     bulk_requests: int = 0
     denied: frozenset[str] = frozenset()
+    is_conditional: bool = True
+    short: frozenset[str] = frozenset()
+    listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
 
 
 @contextmanager
@@ -106,17 +110,19 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         key, query = self._asked()
         if not key:
-            self._answer(200, _listing(self.store, query))
+            self._answer(*(self.store.listed or (lambda *asked: (200, listing(*asked))))(self.store, query))
         elif key not in self.store.objects:
             self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
         else:
             content, _ = self.store.objects[key]
             wanted = self.headers.get("Range")
+            part = 2 if key in self.store.short else 1
             if wanted is None:
-                self._send(200, content)
+                self._send(200, content[: len(content) // part])
                 return
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             end = min(int(last) + 1 if last else len(content), len(content))
+            end = int(first) + (end - int(first)) // part
             self._send(206, content[int(first) : end], f"bytes {first}-{end - 1}/{len(content)}")
 
     def do_PUT(self) -> None:
@@ -134,6 +140,12 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             self.store.objects[key] = (copied[0], time.time())
             self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
+            return
+        if self.headers.get("If-None-Match") == "*" and not self.store.is_conditional:
+            self._answer(501, "<Error><Code>NotImplemented</Code></Error>")
+            return
+        if self.headers.get("If-None-Match") == "*" and key in self.store.objects:
+            self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
         if "uploadId" in query:
             self.store.uploads[query["uploadId"]][int(query["partNumber"])] = content
@@ -202,13 +214,16 @@ def _unchunked(stream: IO[bytes]) -> bytes:
     return content
 
 
-def _listing(bucket: Bucket, query: dict[str, str]) -> str:
-    """ListObjectsV2 by the page."""
+def listing(
+    bucket: Bucket, query: dict[str, str], objects: Mapping[str, tuple[bytes, float]] | None = None
+) -> str:
+    """ListObjectsV2 by the page, of the bucket's objects or of these."""
+    objects = bucket.objects if objects is None else objects
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", query.get("start-after", ""))
     limit = min(int(query.get("max-keys", _PAGE_OBJECTS)), _PAGE_OBJECTS)
     found: dict[str, str] = {}
-    for key in sorted(bucket.objects):
+    for key in sorted(objects):
         rest = key[len(prefix) :]
         if not key.startswith(prefix):
             continue
@@ -217,7 +232,7 @@ def _listing(bucket: Bucket, query: dict[str, str]) -> str:
             folder = prefix + head + delimiter
             found[folder] = f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
         else:
-            content, at = bucket.objects[key]
+            content, at = objects[key]
             time_text = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(at))
             found[key] = (
                 f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"

@@ -199,8 +199,13 @@ class Workers:
 
 
 def _import_engine(_task: str, _attempt: int) -> str:
+    """Imports all that a task may import, some of it late: returns "", or which package is missing."""
     try:
-        import iceberg_maint.columnar.task  # noqa: F401
+        import pyarrow as pa  # noqa: F401
+        import pyroaring  # noqa: F401
+
+        import iceberg_maint.columnar.rewrite
+        import iceberg_maint.columnar.storage  # noqa: F401
     except ImportError as why:
         return f"the Python of the executors cannot import {why.name}"
     return ""

@@ -46,7 +46,7 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
     import pyarrow as pa  # the driver does not need it
 
     from iceberg_maint.columnar.rewrite import rewrite
-    from iceberg_maint.columnar.storage import Storage
+    from iceberg_maint.columnar.storage import MissingFileError, Storage
 
     task = RewriteTask.from_json(text)
     location = of_attempt(task.output_path, attempt)
@@ -55,6 +55,8 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
     except UnsupportedColumnError as why:
         return TaskResult(location, unsupported=str(why)).text()
     except WrongInputError as why:
+        if isinstance(why, MissingFileError) and why.location == location:
+            raise
         return TaskResult(location, wrong_input=str(why)).text()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
         return TaskResult(location, unsupported=f"Arrow cannot rewrite the rows: {why}").text()

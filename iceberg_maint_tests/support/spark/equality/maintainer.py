@@ -96,6 +96,9 @@ class Interleaved:
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         return self.engine.commit(batch, written, context)
 
+    def abandon_calls(self) -> None:
+        self.engine.abandon_calls()
+
     def cancel(self) -> None:
         self.engine.cancel()
 

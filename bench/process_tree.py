@@ -1,0 +1,95 @@
+"""CPU seconds of this process, its JVM and Spark's Python workers, read often: a walk by psutil costs too much."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import NamedTuple
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Used(NamedTuple):
+    """CPU seconds of the driver's Python, of the JVM, and of Spark's Python workers."""
+
+    driver: float
+    jvm: float
+    workers: float
+
+    def since(self, before: Used) -> Used:
+        """Returns what was used after `before`."""
+        return Used(*(now - then for now, then in zip(self, before, strict=True)))
+
+    def plus(self, other: Used) -> Used:
+        """Returns the sum of both."""
+        return Used(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def total(self) -> float:
+        """Returns the seconds of all processes."""
+        return sum(self)
+
+
+NOTHING = Used(0.0, 0.0, 0.0)
+
+
+def used() -> Used:
+    """Returns what this process, its JVM and the workers have used so far, dead workers included. Without /proc
+    raises FileNotFoundError."""
+    jvm = workers = 0.0
+    for pid in _jvms():
+        own, waited = _seconds(pid)
+        jvm += own
+        # Waited for by the JVM: daemons that ended. A daemon has waited for its workers.
+        workers += waited + sum(map(_tree, _daemons(pid)))
+    return Used(process_time(), jvm, workers)
+
+
+_known: dict[int, list[int]] = {}
+
+
+def _jvms() -> list[int]:
+    return _once(os.getpid(), lambda pid: [c for c in _children(pid) if _name(c) == "java"])
+
+
+def _daemons(jvm: int) -> list[int]:
+    return _once(jvm, lambda pid: [c for c in _children(pid) if "python" in _name(c)])
+
+
+def _once(pid: int, look: Callable[[int], list[int]]) -> list[int]:
+    """The children that `look` finds. It has hundreds of threads to look at, so it is not called again."""
+    if not _known.get(pid):
+        _known[pid] = look(pid)
+    return _known[pid]
+
+
+def _tree(pid: int) -> float:
+    return sum(_seconds(pid)) + sum(map(_tree, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _seconds(pid: int) -> tuple[float, float]:
+    """CPU seconds of a process, and of the children that it has waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0, 0.0
+    user, system, waited_user, waited_system = map(int, fields[11:15])
+    return (user + system) / _TICKS, (waited_user + waited_system) / _TICKS
