@@ -102,6 +102,9 @@ class Handlers:
             case ("POST", "v1", "namespaces", namespace, "tables", name):
                 request = self._asked("UpdateTable", body)
                 return self._told(handlers.updateTable(catalog, self._table(namespace, name), request))
+            case ("DELETE", "v1", "namespaces", namespace, "tables", name):
+                handlers.dropTable(catalog, self._table(namespace, name))
+                return ""
             case ("POST", "v1", "namespaces", _, "tables", _, "metrics"):
                 return ""
         raise LookupError
@@ -146,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    do_GET = do_HEAD = do_POST = _serve
+    do_GET = do_HEAD = do_POST = do_DELETE = _serve
 
     def log_message(self, *_: object) -> None:
         pass

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from iceberg_maint import wiring
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import load_configuration
-from iceberg_maint.errors import EXIT_DONE
 from iceberg_maint.spark.commit.retry import OPERATION_CALLS
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Handlers
@@ -138,17 +135,6 @@ class RestRuns:
         assert self.rows(name) == FILES * ROWS, name
         return first, then
 
-    def together(self, tables: tuple[str, ...]) -> list[int]:
-        """The exit codes of runs that start at once, each in a process of its own."""
-        command = [sys.executable, "-m", "iceberg_maint", "--config", str(self.config), "run"]
-        started = [
-            subprocess.Popen(
-                [*command, table, *REWRITE], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-            for table in tables
-        ]
-        return [process.wait(300) for process in started]
-
 
 def _no_fault(_request: Request) -> None:
     return None
@@ -172,10 +158,6 @@ def two_names(runs: RestRuns) -> dict[str, str]:
     words["second REST name"] = runs.run("oauth.db.shared")
     words["JDBC name"] = runs.run(f"{BACKEND}.db.shared")
     words["first name again"] = runs.run("bearer.db.shared")
-    runs.make("db.race")
-    codes = runs.together(("bearer.db.race", f"{BACKEND}.db.race"))
-    words["two names at once"] = f"{runs.commits('db.race')} commit, {int(EXIT_DONE in codes)} done"
-    assert runs.rows("db.race") == FILES * ROWS
     assert runs.rows("db.shared") == 2 * FILES * ROWS
     return words
 
@@ -185,7 +167,6 @@ TWO_NAMES = {
     "second REST name": "ICM-162, 0",
     "JDBC name": "ICM-162, 0",
     "first name again": DONE,
-    "two names at once": "1 commit, 1 done",
 }
 
 
