@@ -19,6 +19,7 @@ from iceberg_maint.spark.rewrite.columnar.job import (
     SPARK_TASK_BYTES,
     Runner,
     _import_engine,
+    _shipped_package,
     bins,
     package_zip,
     worker_python,
@@ -145,3 +146,8 @@ def test_workers_of_a_cluster_run_the_configured_interpreter(
     master: str, configured: str | None, python: str
 ) -> None:
     assert worker_python(master, configured, default="python3") == python
+
+
+def test_package_that_is_shipped_is_one_file_for_all_engines_of_a_process() -> None:
+    """Spark refuses to register two files of one name."""
+    assert _shipped_package() == _shipped_package()
