@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
@@ -153,6 +154,8 @@ class ServiceListing:
 
     def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
         self._name, self._properties, self._calls = name, dict(properties), calls
+        # PyIceberg's client of Hive has one connection, on which the answers of two threads would mix.
+        self._turn = threading.RLock() if properties["type"] == "hive" else nullcontext()
 
     def tables(self) -> list[TableId]:
         return self._call(
@@ -239,7 +242,8 @@ class ServiceListing:
 
     def _call(self, work: Callable[[Catalog], T]) -> T:
         where = self._properties.get("uri", self._properties["type"])
-        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)):  # without user and password
+        # The address without user and password.
+        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)), self._turn:
             return work(self._catalog)
 
     @property

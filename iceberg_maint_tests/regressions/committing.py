@@ -377,7 +377,7 @@ COMMITTING = (
         "The check of executors imports less than a task does: without PyArrow every columnar batch fails, none is written by Spark",
         "The check imports every package that a task may import, and the batch is written by `native` with a note",
         off(
-            "spark/rewrite/columnar/job.py",
+            "spark/rewrite/columnar/workers.py",
             "        import iceberg_maint.columnar.rewrite\n        import iceberg_maint.columnar.storage  # noqa: F401\n",
             "",
             "spark/rewrite/test_columnar_parts.py::test_worker_without_a_package_of_the_engine_names_it",

@@ -18,7 +18,7 @@ from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerpr
 from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, Runner, bins, worker_python
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
-from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, package_zip
+from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, _shipped_package, package_zip
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 
@@ -139,3 +139,8 @@ def test_workers_of_a_cluster_run_the_configured_interpreter(
     master: str, configured: str | None, python: str
 ) -> None:
     assert worker_python(master, configured, default="python3") == python
+
+
+def test_package_that_is_shipped_is_one_file_for_all_engines_of_a_process() -> None:
+    """Spark refuses to register two files of one name."""
+    assert _shipped_package() == _shipped_package()

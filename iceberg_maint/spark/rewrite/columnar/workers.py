@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zipfile
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -33,11 +34,17 @@ class Workers:
         if str(context.master).startswith("local"):
             return ""
         try:
-            context.addPyFile(str(package_zip(Path(mkdtemp(prefix="iceberg-maint-")))))
+            context.addPyFile(str(_shipped_package()))
             [answer] = run_tasks(self._bridge, _import_engine, [""], [0])
         except JVM_ERRORS as why:
             return f"the executors run no Python worker: {one_line(why)}"
         return answer
+
+
+@cache
+def _shipped_package() -> Path:
+    """The package as a zip file, the same one for every engine of this process: Spark refuses another file of the name."""
+    return package_zip(Path(mkdtemp(prefix="iceberg-maint-")))
 
 
 def _import_engine(_task: str, _attempt: int) -> str:
