@@ -193,7 +193,7 @@ COMMITTING = (
         "An interrupt ends the run and releases its batch for the next run",
         off(
             "runner/execute.py",
-            '        engine.cancel()\n        _terminated(batch, runtime, lease, attempt, histories, "stopped before its commit")\n        raise\n',
+            '        engine.cancel()\n        _terminated(batch, policy, runtime, lease, attempt, histories, why, "stopped before its commit")\n        raise\n',
             '        engine.cancel()\n        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
             "runner/test_stops.py::test_terminated_while_writing_hands_the_batch_back",
         ),

@@ -85,7 +85,7 @@ KEYS_AND_SECRETS = (
         "Secrets come from the environment. A secret in the file is refused",
         off(
             "config/secrets.py",
-            "    if _SECRET_KEY.search(key) and not about:\n",
+            "    if (_SECRET_KEY.search(key) and not about) or _AZURE_SECRET.search(text):\n",
             "    if False:\n",
             "config/test_secrets.py::test_secret_in_the_file_is_refused",
         ),
@@ -463,8 +463,8 @@ KEYS_AND_SECRETS = (
         "Each answer of a REST catalog is searched for read restrictions, and such a table is refused before a file is opened",
         off(
             "catalog/listing.py",
-            "            hooks.extend((refuse_restricted, _without_unparsed_types))\n",
-            "            hooks.append(_without_unparsed_types)\n",
+            '            rest._session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))\n',
+            '            rest._session.hooks["response"].append(_without_unparsed_types)\n',
             "security/test_read_restrictions.py::"
             "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
         ),

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import bindparam, select, update
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes import settle as settling
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.ledger import attempts, batches, leases, table_history, unrecorded_runs
+from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.ports.ledger import BatchStatus, Lease
 from iceberg_maint.runner import execute as executing
@@ -121,11 +122,19 @@ def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
 @mutant("a write needs the fence of its lease", seed=8)
 def fence_is_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leases, "_same_lease", lambda held: lease_table.c.table_uuid == held.table_uuid)
+    of_the_table = lease_table.c.table_uuid == bindparam("table_uuid")
+    patch.setattr(
+        leases,
+        "_IN_FORCE",
+        select(lease_table.c.fence).where(of_the_table, lease_table.c.expires_ms > db_now_ms()),
+    )
 
 
 @mutant("an expired lease holds nothing", seed=1)
 def expiry_of_leases_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leases, "_in_force", leases._same_lease)
+    held = {c: lease_table.c[c] == bindparam(c) for c in ("table_uuid", "owner", "fence")}
+    patch.setattr(leases, "_IN_FORCE", select(lease_table.c.fence).where(*held.values()))
 
 
 @mutant("leases expire by the database's clock", seed=0)

@@ -42,9 +42,9 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "ledger/unrecorded_runs.py",
-        "unrecorded",
-        "attempt.c.run_id != lease.owner, attempt.c.fence < lease.fence",
-        "attempt.c.run_id != lease.owner, attempt.c.fence <= lease.fence",
+        "",
+        'attempt.c.run_id != bindparam("owner"), attempt.c.fence < bindparam("fence")',
+        'attempt.c.run_id != bindparam("owner"), attempt.c.fence <= bindparam("fence")',
         "Each lease gets a fence of its own: attempts with the lease's fence have its owner.",
     ),
     Equivalent(
@@ -105,7 +105,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "ledger/attempts.py",
-        "_attempt",
+        "",
         ".limit(1)",
         ".limit(2)",
         "`scalar` returns the value of the first row only.",

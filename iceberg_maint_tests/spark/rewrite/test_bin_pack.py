@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError, StaleBatchError
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS
+from iceberg_maint.ports.engine import EngineFailedError
 from iceberg_maint.spark.rewrite import bin_pack
 from iceberg_maint.spark.scan.table import quoted_columns
 from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite, sick_table, workshop
@@ -287,7 +287,7 @@ def test_cancel_from_another_thread_stops_the_running_jobs(
     stop = threading.Thread(target=cancel, daemon=True)
     stop.start()
     name = sick_table(shop, 1)
-    with pytest.raises(JVM_ERRORS):
+    with pytest.raises(EngineFailedError, match="SPARK_JOB_CANCELLED"):
         shop.engine.write(shop.batch(name), FULL)
     ended.set()
     stop.join(30)
