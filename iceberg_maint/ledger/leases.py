@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, insert, select, update
 
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.schema import db_now_ms, lease
 from iceberg_maint.ports.ledger import Lease
 
-_IN_FORCE = select(lease.c.fence).where(
-    lease.c.table_uuid == bindparam("table_uuid"),
-    lease.c.owner == bindparam("owner"),
-    lease.c.fence == bindparam("fence"),
-    lease.c.expires_ms > db_now_ms(),
+_SAME_LEASE = and_(
+    lease.c.table_uuid == bindparam("held_table"),
+    lease.c.owner == bindparam("held_owner"),
+    lease.c.fence == bindparam("held_fence"),
 )
-"""Every write asks for it: to build a statement costs more than SQLite needs to run it."""
+_IN_FORCE = and_(_SAME_LEASE, lease.c.expires_ms > db_now_ms())
+_HOLDS = select(lease.c.fence).where(_IN_FORCE)
+"""Every write asks for it, so it is built once: to build a statement costs more than SQLite needs to run it."""
 
 
 def acquire(
@@ -45,27 +46,20 @@ def acquire(
 
 def extend(conn: Connection, lease_to_extend: Lease) -> bool:
     """Extends the lease by its ttl. Returns False if it has expired or another owner has it."""
-    changed = conn.execute(
-        update(lease)
-        .where(_in_force(lease_to_extend))
-        .values(expires_ms=db_now_ms() + lease_to_extend.ttl_seconds * 1000)
-    )
+    later = db_now_ms() + lease_to_extend.ttl_seconds * 1000
+    changed = conn.execute(update(lease).where(_IN_FORCE).values(expires_ms=later), _held(lease_to_extend))
     return changed.rowcount == 1
 
 
 def holds(conn: Connection, lease_to_check: Lease) -> bool:
     """Returns whether owner and fence are the current ones and the lease has not expired."""
-    same = {
-        "table_uuid": lease_to_check.table_uuid,
-        "owner": lease_to_check.owner,
-        "fence": lease_to_check.fence,
-    }
-    return conn.execute(_IN_FORCE, same).first() is not None
+    return conn.execute(_HOLDS, _held(lease_to_check)).first() is not None
 
 
 def release(conn: Connection, lease_to_release: Lease) -> None:
     """Frees the table if the lease is still ours. The table keeps the lease's fence as its last one."""
-    conn.execute(update(lease).where(_same_lease(lease_to_release)).values(owner=None, expires_ms=0))
+    freed = update(lease).where(_SAME_LEASE).values(owner=None, expires_ms=0)
+    conn.execute(freed, _held(lease_to_release))
 
 
 def require(conn: Connection, required: Lease) -> None:
@@ -95,13 +89,5 @@ def owner_of(conn: Connection, table_uuid: str) -> str | None:
     )
 
 
-def _same_lease(expected: Lease) -> ColumnElement[bool]:
-    return and_(
-        lease.c.table_uuid == expected.table_uuid,
-        lease.c.owner == expected.owner,
-        lease.c.fence == expected.fence,
-    )
-
-
-def _in_force(expected: Lease) -> ColumnElement[bool]:
-    return and_(_same_lease(expected), lease.c.expires_ms > db_now_ms())
+def _held(held: Lease) -> dict[str, str | int]:
+    return {"held_table": held.table_uuid, "held_owner": held.owner, "held_fence": held.fence}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import ColumnElement, and_, bindparam, select, update
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes import settle as settling
@@ -119,22 +119,23 @@ def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "require", lambda _conn, _held: None)
 
 
+def _replace_lease_rules(patch: pytest.MonkeyPatch, same_lease: ColumnElement[bool]) -> None:
+    in_force = and_(same_lease, lease_table.c.expires_ms > db_now_ms())
+    patch.setattr(leases, "_SAME_LEASE", same_lease)
+    patch.setattr(leases, "_IN_FORCE", in_force)
+    patch.setattr(leases, "_HOLDS", select(lease_table.c.fence).where(in_force))
+
+
 @mutant("a write needs the fence of its lease", seed=8)
 def fence_is_not_compared(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "_same_lease", lambda held: lease_table.c.table_uuid == held.table_uuid)
-    of_the_table = lease_table.c.table_uuid == bindparam("table_uuid")
-    patch.setattr(
-        leases,
-        "_IN_FORCE",
-        select(lease_table.c.fence).where(of_the_table, lease_table.c.expires_ms > db_now_ms()),
-    )
+    given = and_(bindparam("held_owner").is_not(None), bindparam("held_fence").is_not(None))
+    _replace_lease_rules(patch, and_(lease_table.c.table_uuid == bindparam("held_table"), given))
 
 
 @mutant("an expired lease holds nothing", seed=1)
 def expiry_of_leases_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "_in_force", leases._same_lease)
-    held = {c: lease_table.c[c] == bindparam(c) for c in ("table_uuid", "owner", "fence")}
-    patch.setattr(leases, "_IN_FORCE", select(lease_table.c.fence).where(*held.values()))
+    patch.setattr(leases, "_IN_FORCE", leases._SAME_LEASE)
+    patch.setattr(leases, "_HOLDS", select(lease_table.c.fence).where(leases._SAME_LEASE))
 
 
 @mutant("leases expire by the database's clock", seed=0)
