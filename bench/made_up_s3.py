@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, quote, urlsplit
 
+from iceberg_maint_tests.support.servers.request_body import read_body
+
 PAGE = 1_000
 MARK = "1767225600000-made-up"
 TRASH = f".iceberg-maint-trash/files/{MARK}/"
@@ -68,7 +70,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         """An object, or a part of one."""
-        self._body()
+        read_body(self)
         self._count("PUT")
         self._answer("")
 
@@ -80,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A bulk deletion, or an upload in parts."""
-        body = self._body().decode()
+        body = read_body(self).decode()
         query = urlsplit(self.path).query
         if "upload" in query:
             self._count("PUT")
@@ -93,17 +95,6 @@ class Handler(BaseHTTPRequestHandler):
             self.gone[int(key.rpartition("/")[2][:8])] = 1
         deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
         self._answer(f"<DeleteResult>{deleted}</DeleteResult>")
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        content = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            content += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-        return content
 
     def _count(self, kind: str) -> None:
         self.requests[kind] = self.requests.get(kind, 0) + 1

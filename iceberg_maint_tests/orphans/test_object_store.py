@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,28 +95,32 @@ class World:
         return [key for key in self.bucket.objects if TRASH in f"/{key}"]
 
 
-@pytest.fixture(params=["arrow", "boto3"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(Later, "ahead_ms", 8 * DAY_MS)
-    monkeypatch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
+@contextmanager
+def object_world(scratch: Path, patch: pytest.MonkeyPatch, *, arrow_only: bool = False) -> Iterator[World]:
+    """Uploads a table and its orphans to a server that ends with the block."""
+    patch.setattr(Later, "ahead_ms", 8 * DAY_MS)
+    patch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
     layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
-    lake = layout.build(tmp_path / "lake")
+    lake = layout.build(scratch / "lake")
     with object_server() as (endpoint, bucket):
         for path in lake.folder.rglob("*"):
             if path.is_file() and path != lake.database:
                 bucket.objects[str(path).lstrip("/")] = (path.read_bytes(), time.time())
-        catalog = PyIcebergCatalog(
-            "lake",
-            {
-                "type": "sql",
-                "uri": f"sqlite:///{lake.database}",
-                "s3.endpoint": endpoint,
-                "s3.access-key-id": "key",
-                "s3.secret-access-key": "a secret",
-                "s3.region": "us-east-1",
-            },
-        )
-        yield World(lake, bucket, catalog, tmp_path, request.param == "arrow")
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{lake.database}",
+            "s3.endpoint": endpoint,
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "a secret",
+            "s3.region": "us-east-1",
+        }
+        yield World(lake, bucket, PyIcebergCatalog("lake", properties), scratch, arrow_only)
+
+
+@pytest.fixture(params=["arrow", "boto3"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    with object_world(tmp_path, monkeypatch, arrow_only=request.param == "arrow") as world:
+        yield world
 
 
 def test_orphans_of_an_object_store_go_and_come_back(world: World) -> None:

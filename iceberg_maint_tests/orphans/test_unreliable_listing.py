@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint_tests.orphans.test_object_store import (
     ALL,
@@ -18,11 +16,10 @@ from iceberg_maint_tests.orphans.test_object_store import (
     POLICY,
     TABLE,
     Later,
-    ObjectPath,
     World,
+    object_world,
 )
-from iceberg_maint_tests.support.orphans.layouts import LAYOUTS
-from iceberg_maint_tests.support.servers.object_server import Bucket, listing, object_server
+from iceberg_maint_tests.support.servers.object_server import Bucket, listing
 
 Query = dict[str, str]
 Answer = tuple[int, str]
@@ -31,23 +28,8 @@ Answer = tuple[int, str]
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A table of about 200 files and 21 orphans; a page has 50 objects."""
-    monkeypatch.setattr(Later, "ahead_ms", 8 * DAY_MS)
-    monkeypatch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
-    layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
-    lake = layout.build(tmp_path / "lake")
-    with object_server() as (endpoint, bucket):
-        for path in lake.folder.rglob("*"):
-            if path.is_file() and path != lake.database:
-                bucket.objects[str(path).lstrip("/")] = (path.read_bytes(), time.time())
-        properties = {
-            "type": "sql",
-            "uri": f"sqlite:///{lake.database}",
-            "s3.endpoint": endpoint,
-            "s3.access-key-id": "key",
-            "s3.secret-access-key": "a secret",
-            "s3.region": "us-east-1",
-        }
-        yield World(lake, bucket, PyIcebergCatalog("lake", properties), tmp_path)
+    with object_world(tmp_path, monkeypatch) as world:
+        yield world
 
 
 def live_stay(world: World) -> bool:

@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from iceberg_maint_tests.support.servers.request_body import read_body
+
 KINDS = ("metadata", "data", "list", "write", "delete")
 FAULTS = ("slow_down", "error", "timeout", "reset", "cut", "short")
 CUTS = ("cut", "short")
@@ -110,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
     def _serve(self) -> None:
-        body = self._body()
+        body = read_body(self)
         fault = self.rule.fault_of(kind_of(self.command, self.path), self.command)
         if fault in _CODES:
             status, code, message = _CODES[fault]
@@ -163,14 +165,3 @@ class _Handler(BaseHTTPRequestHandler):
         if abort:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
-
-    def _body(self) -> bytes:
-        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
-            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        content = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            content += self.rfile.read(size)
-            self.rfile.readline()
-        while self.rfile.readline().strip():
-            pass
-        return content

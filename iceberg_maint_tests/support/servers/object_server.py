@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
-from typing import IO
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from iceberg_maint_tests.support.servers.request_body import read_body, read_chunks
 
 _PAGE_OBJECTS = 50
 
@@ -183,12 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(204)
 
     def _body(self) -> bytes:
-        if "chunked" in self.headers.get("Transfer-Encoding", ""):
-            content = _unchunked(self.rfile)
-        else:
-            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        content = read_body(self)
         # The SDK's own chunks, with checksums after the last one.
-        return _unchunked(BytesIO(content)) if "x-amz-decoded-content-length" in self.headers else content
+        return read_chunks(BytesIO(content)) if "x-amz-decoded-content-length" in self.headers else content
 
     def _answer(self, status: int, document: str = "") -> None:
         self._send(status, document.encode())
@@ -202,16 +200,6 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", content_range)
         self.end_headers()
         self.wfile.write(content)
-
-
-def _unchunked(stream: IO[bytes]) -> bytes:
-    content = b""
-    while size := int(stream.readline().split(b";")[0], 16):
-        content += stream.read(size)
-        stream.readline()
-    while stream.readline().strip():
-        pass
-    return content
 
 
 def listing(
