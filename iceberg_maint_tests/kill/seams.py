@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.runner.maintain import Event, OperationEnded
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.kill.points import Seam
 
 FEW = 2
@@ -128,6 +130,15 @@ class _Ledger:
             self._failpoint.reach(Seam.OUTCOME)
 
 
+_OF_THREAD = threading.local()
+
+
+def _load_watched(bridge: Bridge, name: str) -> Any:
+    table = Bridge.load_table(bridge, name)
+    watch: Callable[[Any], Any] | None = getattr(_OF_THREAD, "watch", None)
+    return watch(table) if watch else table
+
+
 class _Engine:
     def __init__(self, engine: Callable[[], Any], failpoint: Failpoint, data_folder: Path) -> None:
         self._real, self._failpoint, self._data_folder = engine, failpoint, data_folder
@@ -147,12 +158,13 @@ class _Engine:
 
     def commit(self, batch: Batch, written: Written, ticket: CommitContext) -> CommitResult:
         bridge = self._real()._activated_bridge()
-        load = bridge.load_table
-        bridge.load_table = lambda name: self._watched(load(name))
+        # All runs of a process share the bridge, and several commit at a time.
+        bridge.load_table = partial(_load_watched, bridge)
+        _OF_THREAD.watch = self._watched
         try:
             result: CommitResult = self._real().commit(batch, written, ticket)
         finally:
-            del bridge.load_table
+            del _OF_THREAD.watch
         self._failpoint.reach(Seam.ANSWERED)
         return result
 
