@@ -24,6 +24,8 @@ _NANOSECONDS = 1_000_000
 _LARGEST_COPY_BYTES = 5 << 30
 """S3 copies larger objects in parts only."""
 _COPY_CHUNK_BYTES = 16 << 20
+_WITH_HOST = ("file", "hdfs", "viewfs")
+"""Schemes of locations whose authority is no part of the path in Arrow's file system."""
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 """Names of Arrow file systems that can write a file without creating a folder."""
 
@@ -269,9 +271,14 @@ def _make_parent(system: FileSystem, path: str) -> None:
 
 
 def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
-    """Returns the Arrow file system that a FileIO reads a location with, and the path in it."""
+    """Returns the Arrow file system that a FileIO reads a location with, and the path in it. In an object store every
+    character is part of the key. PyIceberg cuts a location at `?` and `#` and drops line breaks, and so finds another
+    object: the live file of which this one is a copy."""
     any_io: Any = io
     if hasattr(any_io, "fs_by_scheme"):
+        scheme, separator, address = location.partition("://")
+        if separator and scheme.lower() not in _WITH_HOST:
+            return any_io.fs_by_scheme(scheme.lower(), address.partition("/")[0]), address
         scheme, netloc, path = any_io.parse_location(location, any_io.properties)
         return any_io.fs_by_scheme(scheme, netloc), path
     scheme, _, address = location.partition("://")
