@@ -31,7 +31,14 @@ from iceberg_maint.core.policy.housekeeping import (
     TRASH_HOLD_FLOOR_SECONDS,
     RemoveOrphanFilesPolicy,
 )
-from iceberg_maint.core.removal.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
+from iceberg_maint.core.removal.orphans import (
+    TRASH,
+    Kept,
+    NameRules,
+    ScanCounts,
+    approved_until_ms,
+    orphans_digest,
+)
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import RefusedError, UnreadableTableError
@@ -364,6 +371,8 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
         )
     for count, path in enumerate(islice(paths.unlisted(), _MAX_UNLISTED + 1)):
         stored = store.stat(path) if count < _MAX_UNLISTED else None
+        if stored is not None and f"/{TRASH}/" in path:
+            continue  # registered where it is, in the trash, whose files are not listed
         if stored is None or stored.modified_ms is None or stored.modified_ms < started_ms:
             if (mark_id := _mark_of(path, target, store)) is not None:
                 raise RefusedError(

@@ -394,3 +394,17 @@ def test_emptied_trash_leaves_no_folder(lake: Lake) -> None:
     put_into_trash(lake)
     sweep_all(lake, later())
     assert not (lake.folder / PLAIN.table_folder / TRASH).exists()
+
+
+def test_file_that_is_registered_in_the_trash_stays_there(lake: Lake) -> None:
+    # A person got rows back by `add_files` from the trash, in place of `orphans restore`.
+    put_into_trash(lake)
+    [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
+    commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
+    [emptied] = sweep_all(lake, later())
+    assert (emptied.deleted_files, emptied.left_files) == (ORPHANS, 1)
+    assert trashed.is_file()
+    target = lake.target()
+    found = scan(target, POLICY, later(), lake.walk(target), lake.folder, later().local_now_ms())
+    found.paths.close()
+    assert found.counts.orphan_files == 0
