@@ -24,6 +24,13 @@ def guarded_properties(properties: Mapping[str, str], approved: ApprovedLocation
     return {**properties, **inner, **guard}
 
 
+def guard_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the catalog properties that nothing else may replace; none if every location is approved."""
+    if APPROVED not in properties:
+        return {}
+    return {key: properties[key] for key in (APPROVED, PY_IO_IMPL, _INNER) if key in properties}
+
+
 def approved_of(properties: Mapping[str, str]) -> ApprovedLocations | None:
     """Returns the approved locations in catalog properties, None if every location is approved."""
     return ApprovedLocations(tuple(json.loads(properties[APPROVED]))) if APPROVED in properties else None

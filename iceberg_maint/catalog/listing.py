@@ -175,7 +175,11 @@ class ServiceListing:
         def load(catalog: Catalog) -> tuple[str, FileIO]:
             self._take()
             loaded = catalog.load_table(table.in_catalog)
-            return loaded.metadata_location, loaded.io
+            if self._is_rest:
+                return loaded.metadata_location, loaded.io
+            # PyIceberg adds the table's own properties, by which a writer of the table would choose the store's endpoint
+            # and the class of the FileIO.
+            return loaded.metadata_location, catalog._load_file_io(location=loaded.metadata_location)
 
         opened = self._load(table, lambda catalog, _table: load(catalog))
         if opened is not None:
