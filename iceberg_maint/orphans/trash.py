@@ -67,7 +67,7 @@ def trash(
     scan: Scan,
     store: Store,
     reachability: Reachability,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     approved: str | None = None,
     holds: Callable[[], bool] = lambda: True,
@@ -127,7 +127,7 @@ def _move(
     prefix: str,
     store: Store,
     metadata_location: str,
-    now_ms: int,
+    now_ms: Callable[[], int],
     holds: Callable[[], bool],
     progress: Moved,
 ) -> None:
@@ -219,7 +219,7 @@ def sweep(
     store: Store,
     reachability: Reachability,
     scratch: Path,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     deletes: bool = True,
     mark_id: str | None = None,
@@ -249,7 +249,7 @@ def sweep(
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        pending = pending_manifests(target.state, policy, now_ms)
+        pending = pending_manifests(target.state, policy, now_ms())
         read_reached(paths, target, store, reachability, pending)
         reached: dict[str, frozenset[str]] = {}
         # If two trash batches hold one path, the newer one holds what was last written there.
@@ -274,7 +274,11 @@ def sweep(
 
 
 def _due(
-    marks: list[TrashBatchHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+    marks: list[TrashBatchHeader],
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    now_ms: Callable[[], int],
 ) -> list[TrashBatchHeader]:
     check_target(target, policy)
     due = []

@@ -319,7 +319,7 @@ def test_store_with_vended_credentials_keeps_the_limits_and_takes_new_credential
         catalog = PyIcebergCatalog("lake", guarded_properties(plain, limits), now_ms=lambda: now_ms[0])
         bucket.token, bucket.objects["t/a"], bucket.objects["u/a"] = "first", (b"1", 0.0), (b"2", 0.0)
         store = open_store(catalog.io_of(TABLE), "s3://bucket/t")
-        bucket.token = "second"  # noqa: S105 - of the test
+        bucket.token = "second"
         now_ms[0] += 900_000
         assert [f.path for f in store.list("s3://bucket/t")] == ["s3://bucket/t/a"]
         for call in (store.read, store.stat, store.delete, store.list):
