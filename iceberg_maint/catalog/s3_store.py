@@ -158,6 +158,21 @@ class S3Store(ArrowStore):
         failed = {entry.get("Key") for entry in answer.get("Errors", ())}
         return frozenset(path for key, path in keys.items() if key not in gone or key in failed)
 
+    def tidy(self, folder: str) -> None:
+        """Deletes the markers of the folder and of those below it if they hold no file. Only listed markers go: a file
+        that another program writes meanwhile stays."""
+        base = folder.rstrip("/")
+        bucket, root = _bucket_and_key(base)
+        query = {"Bucket": bucket, "Prefix": f"{root}/", "MaxKeys": _KEYS_PER_REQUEST}
+        pages = _Pages(folder, lambda query: self._client().list_objects_v2(**query))
+        markers = []
+        for entry in pages.entries(query):
+            if not entry["Key"].endswith("/") or entry["Size"]:
+                return
+            markers.append(f"{base}{entry['Key'][len(root) :]}")
+        for start in range(0, len(markers), _KEYS_PER_REQUEST):
+            self.delete_bulk(markers[start : start + _KEYS_PER_REQUEST])
+
     def _client(self) -> Any:
         import boto3
         from botocore.config import Config

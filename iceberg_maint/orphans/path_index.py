@@ -75,7 +75,8 @@ class PathTables:
     def _listed(self, entry: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
         file, reason = entry
         store, key, below = self._place(file.path)
-        if not below:
+        # A key with `..` is another place only for those that resolve it. Its name keeps the file.
+        if not below and reason is None:
             raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
         path = _bytes(file.path)
         return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, reason

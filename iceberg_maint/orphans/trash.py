@@ -8,6 +8,7 @@ both are checked.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
-from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.errors import ArchivedFileError, FenceLostError, RefusedError
 from iceberg_maint.orphans.bulk_deletion import deleted_in_bulk
 from iceberg_maint.orphans.lease_guard import TimeUpError
 from iceberg_maint.orphans.parallel import changed
@@ -35,6 +36,7 @@ from iceberg_maint.orphans.trash_manifest import (
 )
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
+_log = logging.getLogger(__name__)
 _WHY = "no metadata references it"
 
 
@@ -158,10 +160,12 @@ def move_files(
     stage_of: Callable[[TrashedFile], str] = lambda _: "",
 ) -> None:
     """Writes the manifest of a trash batch, then moves its files in their order. Files of one stage may move at once.
-    A file that changed or is gone is skipped. Raises FenceLostError."""
+    A file that changed or is gone is skipped, and so is an archived one, which the store does not copy. Raises
+    FenceLostError."""
     require_lease(holds)
     store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
+    archived: list[ArchivedFileError] = []
 
     def move(line: TrashedFile) -> bool:
         stored = store.stat(line.path)
@@ -171,6 +175,9 @@ def move_files(
             store.move(line.path, line.trash_path)
         except FileNotFoundError:
             return False  # its writer, or another cleaner, has deleted it since
+        except ArchivedFileError as why:
+            archived.append(why)
+            return False
         return True
 
     for line, is_moved in changed(lines(), move, store.at_once, lambda: require_lease(holds), stage_of):
@@ -178,6 +185,10 @@ def move_files(
             progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
         else:
             progress.skipped += 1
+    if archived:
+        _log.warning(
+            "%s: %d files were not moved to the trash; one: %s", header.table, len(archived), archived[0]
+        )
 
 
 def _is_unchanged(stored: StoredFile, line: TrashedFile) -> bool:

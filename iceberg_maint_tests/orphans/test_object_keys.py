@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint_tests.orphans.test_object_store import ALL, DAY_MS, POLICY, TABLE, Later, World
 from iceberg_maint_tests.orphans.test_unreliable_listing import live_stay, world
-from iceberg_maint_tests.support.servers.object_server import listing
+from iceberg_maint_tests.support.servers.object_server import Bucket, listing
 
 __all__ = ["world"]
 LONG_AGO = 1_700_000_000.0
@@ -67,3 +68,39 @@ def test_orphan_that_its_writer_deletes_during_the_moves_is_skipped(
     monkeypatch.setattr(store, "move", deleted_first)
     work = world.run()
     assert (work.trashed_files, work.stopped, live_stay(world)) == (ALL - 1, None, True)
+
+
+def test_archived_orphan_stays_and_the_others_go(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    archived = min(str(path).lstrip("/") for path in world.lake.orphans)
+    world.bucket.archived = frozenset({archived})
+    work = world.run()
+    assert (work.trashed_files, work.stopped, archived in world.bucket.objects) == (ALL - 1, None, True)
+    assert f"ICM-172 s3://bucket/{archived} is archived" in caplog.text
+    assert swept(world) == ALL - 1
+
+
+@pytest.mark.parametrize("key", ["/../x.parquet", "/data/../../../x", "/data/./x.parquet"])
+def test_key_with_dots_stays_and_the_orphans_go(world: World, key: str) -> None:
+    key = world.catalog.pin(TABLE).location.removeprefix("s3://bucket/") + key
+    world.bucket.objects[key] = (b"x", LONG_AGO)
+    assert world.run().trashed_files == ALL
+    assert (key in world.bucket.objects, live_stay(world)) == (True, True)
+
+
+def test_file_that_comes_while_the_trash_is_tidied_stays(world: World) -> None:
+    # Another installation moves a file to the trash between the listing and the deletion of its markers.
+    world.bucket.objects["t/trash/"] = world.bucket.objects["t/trash/files/"] = (b"", LONG_AGO)
+    answer = listing
+
+    def meanwhile(bucket: Bucket, query: dict[str, str]) -> tuple[int, str]:
+        answered = answer(bucket, query)
+        if query.get("prefix", "").startswith("t/trash"):
+            bucket.objects.setdefault("t/trash/files/orphan", (b"x", LONG_AGO))
+            world.bucket.listed = None
+        return 200, answered
+
+    world.bucket.listed = meanwhile
+    store = open_store(world.catalog.io_of(TABLE), "s3://bucket/t")
+    store.tidy("s3://bucket/t/trash")
+    store.tidy("s3://bucket/t/trash")
+    assert [key for key in world.bucket.objects if key.startswith("t/")] == ["t/trash/files/orphan"]

@@ -23,7 +23,7 @@ class Bucket:
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
     delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
-    length of the half. Unless it `is_conditional`, it knows no conditional writes."""
+    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class Bucket:
     denied: frozenset[str] = frozenset()
     is_conditional: bool = True
     short: frozenset[str] = frozenset()
+    archived: frozenset[str] = frozenset()
     listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
 
 
@@ -131,6 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
         source = self.headers.get("x-amz-copy-source")
         if source is not None:
             copied = self.store.objects.get(unquote(source).lstrip("/").partition("/")[2])
+            if unquote(source).lstrip("/").partition("/")[2] in self.store.archived:
+                self._answer(403, "<Error><Code>ObjectNotInActiveTierError</Code></Error>")
+                return
             if copied is None:
                 self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
                 return
