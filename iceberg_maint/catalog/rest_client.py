@@ -129,8 +129,8 @@ class PatientRestCatalog(RestCatalog):
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
         """Returns the table with a FileIO that has the catalog's properties and what the server gives with the table.
-        PyIceberg adds the table's own properties: whoever may write the table would choose the endpoint of the store,
-        the credentials and the class of the FileIO, and could take away the catalog's approved locations."""
+        PyIceberg adds the table's own properties: a writer of the table would choose the endpoint of the store, the
+        credentials and the class of the FileIO, and could take away the catalog's approved locations."""
         metadata = table_response.metadata.model_copy(update={"properties": {}})
         return super()._response_to_table(
             identifier_tuple, table_response.model_copy(update={"metadata": metadata})

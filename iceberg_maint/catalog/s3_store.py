@@ -160,7 +160,7 @@ class S3Store(ArrowStore):
 
     def tidy(self, folder: str) -> None:
         """Deletes the markers of the folder and of those below it if they hold no file. Only listed markers go: a file
-        that another program writes meanwhile stays."""
+        that another program writes after the listing stays."""
         base = folder.rstrip("/")
         bucket, root = _bucket_and_key(base)
         query = {"Bucket": bucket, "Prefix": f"{root}/", "MaxKeys": _KEYS_PER_REQUEST}
