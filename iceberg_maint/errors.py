@@ -65,6 +65,7 @@ CODES: dict[str, str] = {
     "ICM-170": "the catalog denies commits",
     "ICM-171": "the table used up its time",
     "ICM-172": "an object is archived",
+    "ICM-173": "a path names two objects",
 }
 
 EXIT_DONE = 0

@@ -83,6 +83,7 @@ MADE_REAL = {
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",
     "ICM-171": "cli/test_run.py::test_table_that_hangs_holds_no_other_and_is_named_with_its_code",
     "ICM-172": "orphans/test_object_keys.py::test_archived_orphan_stays_and_the_others_go",
+    "ICM-173": "catalog/manifests/test_live_files.py::test_live_files_path_that_names_two_objects_is_refused",
 }
 
 
