@@ -89,6 +89,11 @@ class PyIcebergCatalog:
         """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)
 
+    def pointer(self, table: TableId) -> str | None:
+        """Returns the metadata location of a table as the catalog has it now, for work that removes files: an ETag that
+        a server forgets to change would hide a commit. None if the table does not exist."""
+        return self._listing.location(table)
+
     def pin(self, table: TableId, known: TableState | None = None) -> TableState:
         """Returns the state at the current snapshot, read from the metadata file itself; the `known` state if the
         catalog still names its metadata file.

@@ -122,9 +122,12 @@ class PatientRestCatalog(RestCatalog):
         self._guard = guard_of(properties)
         super().__init__(name, **properties)
 
-    def location_of(self, identifier: tuple[str, ...]) -> str:
+    def location_of(self, identifier: tuple[str, ...], *, is_new: bool = False) -> str:
         """Returns the metadata location of a table, without its metadata. A server that gave an ETag with the last
-        answer is asked whether that has changed (REST specification: loadTable). Raises what `load_table` raises."""
+        answer is asked whether that has changed (REST specification: loadTable), unless the answer must be new. Raises
+        what `load_table` raises."""
+        if is_new:
+            self._tags.pop(identifier, None)
         return self._with_token(lambda: self._location_of(identifier))
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
