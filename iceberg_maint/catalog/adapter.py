@@ -10,7 +10,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
-from iceberg_maint.catalog.approved_io import approved_of, check, check_state
+from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
 from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
@@ -88,6 +88,12 @@ class PyIcebergCatalog:
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
         """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)
+
+    def check_writes(self, table: TableId, location: str, properties: Mapping[str, str]) -> None:
+        """Raises RefusedError ICM-155 if files of the table with this location and these properties are written to a
+        location that is not approved."""
+        if self._approved is not None:
+            check_writes(str(table), location, properties, self._approved)
 
     def pointer(self, table: TableId) -> str | None:
         """Returns the metadata location of a table as the catalog has it now, for work that removes files: an ETag that
