@@ -106,8 +106,9 @@ class S3Store(ArrowStore):
                 yield StoredFile(base + entry["Key"][len(root) :], entry["Size"], modified_ms)
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. A large object, and
-        a store without this condition, are looked for before instead."""
+        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. It is looked for
+        before all the same: some stores ignore the condition and replace the object. A large object, and one in a store
+        that refuses the condition, is only looked for."""
         content, rest = bytearray(), iter(lines)
         for line in rest:
             content += line
@@ -123,7 +124,7 @@ class S3Store(ArrowStore):
 
         bucket, key = _bucket_and_key(path)
         with _answered(path):
-            for _ in range(_CONFLICTS):
+            for _ in range(_CONFLICTS if self.stat(path) is None else 0):
                 try:
                     self._client().put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
                 except ClientError as error:

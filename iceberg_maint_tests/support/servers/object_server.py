@@ -23,7 +23,7 @@ class Bucket:
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
     delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
-    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes."""
+    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -35,6 +35,7 @@ class Bucket:
     bulk_requests: int = 0
     denied: frozenset[str] = frozenset()
     is_conditional: bool = True
+    ignores_conditions: bool = False
     short: frozenset[str] = frozenset()
     archived: frozenset[str] = frozenset()
     listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
@@ -148,7 +149,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-None-Match") == "*" and not self.store.is_conditional:
             self._answer(501, "<Error><Code>NotImplemented</Code></Error>")
             return
-        if self.headers.get("If-None-Match") == "*" and key in self.store.objects:
+        is_conditional = self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
+        if is_conditional and key in self.store.objects:
             self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
         if "uploadId" in query:
