@@ -64,6 +64,8 @@ CODES: dict[str, str] = {
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
     "ICM-171": "the table used up its time",
+    "ICM-172": "an object is archived",
+    "ICM-173": "a path names two objects",
 }
 
 EXIT_DONE = 0
@@ -132,6 +134,22 @@ class GovernedTableError(RefusedError):
 
     def __reduce__(self) -> tuple[type[GovernedTableError], tuple[str, tuple[str, bytes] | None]]:
         return (GovernedTableError, (self.message, self.metadata))
+
+
+class ArchivedFileError(RefusedError):
+    """An object in a storage class that answers no reads (ICM-172): S3 Glacier, or an archive tier. It was not moved."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        super().__init__(
+            "ICM-172",
+            f"{location} is archived: its storage class permits neither reads nor copies.",
+            "restore the object in the store, or delete it there; and end the lifecycle rule that archives files of "
+            "the table.",
+        )
+
+    def __reduce__(self) -> tuple[type[ArchivedFileError], tuple[str]]:
+        return (ArchivedFileError, (self.location,))
 
 
 class StaleBatchError(RefusedError):

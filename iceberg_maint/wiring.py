@@ -424,7 +424,17 @@ def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> En
     from iceberg_maint.spark.engine import SparkEngine
 
     take_calls = catalogs.take_calls if isinstance(catalogs, ConfiguredCatalogs) else None
-    return SparkEngine(session, lambda table: metadata_reader(catalogs, table), take_calls=take_calls)
+
+    def check_writes(table: str, location: str, properties: Mapping[str, str]) -> None:
+        name = TableId.parse(table)
+        _metadata_catalog(catalogs, name.catalog).check_writes(name, location, properties)
+
+    return SparkEngine(
+        session,
+        lambda table: metadata_reader(catalogs, table),
+        take_calls=take_calls,
+        check_writes=check_writes,
+    )
 
 
 def checked(session: SessionFactory) -> SessionFactory:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
-from iceberg_maint.catalog.approved_io import approved_of, check, check_state
+from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
 from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
@@ -27,11 +27,13 @@ from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
 from iceberg_maint.catalog.vended_credentials import refreshed
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import GovernedTableError, RefusedError, UnknownTableError, UnreadableTableError
 
 _PIN_TRIES = 3
+S3_SCHEMES = ("s3://", "s3a://", "s3n://")
 
 
 def _now_ms() -> int:
@@ -87,6 +89,17 @@ class PyIcebergCatalog:
         """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)
 
+    def check_writes(self, table: TableId, location: str, properties: Mapping[str, str]) -> None:
+        """Raises RefusedError ICM-155 if files of the table with this location and these properties are written to a
+        location that is not approved."""
+        if self._approved is not None:
+            check_writes(str(table), location, properties, self._approved)
+
+    def pointer(self, table: TableId) -> str | None:
+        """Returns the metadata location of a table as the catalog has it now, for work that removes files: an ETag that
+        a server forgets to change would hide a commit. None if the table does not exist."""
+        return self._listing.location(table)
+
     def pin(self, table: TableId, known: TableState | None = None) -> TableState:
         """Returns the state at the current snapshot, read from the metadata file itself; the `known` state if the
         catalog still names its metadata file.
@@ -124,12 +137,20 @@ class PyIcebergCatalog:
         """Returns the live files of these partitions and all global equality deletes.
 
         Raises UnreadableTableError ICM-101, RefusedError ICM-120 for a file listed twice, ICM-155 for a
-        location that is not approved.
+        location that is not approved, ICM-173 for a path that names two objects.
         """
         with _consistent(state.table):
             files = live_files(self.io_of(state.table), state, partitions, self._memo)
         if self._approved is not None:
             check(self._approved, (f.path for f in files), f"{state.table}: a live file")
+        for file in files:
+            if file.path.startswith(S3_SCHEMES) and cut_path(file.path) != file.path:
+                raise RefusedError(
+                    "ICM-173",
+                    f"{state.table}: Iceberg's S3FileIO reads {file.path!r} as {cut_path(file.path)!r}, other "
+                    "clients as another object. A rewrite would change the rows for one of them.",
+                    "copy the file to a name without `?` and `#`, and register that one in its place.",
+                )
         return files
 
     def changed_files(

@@ -9,6 +9,7 @@ from typing import Any
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from iceberg_maint.core.model.approved_locations import LOCATION_PROVIDER, ApprovedLocations, locations_of
+from iceberg_maint.core.model.location import claim
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
@@ -22,6 +23,13 @@ def guarded_properties(properties: Mapping[str, str], approved: ApprovedLocation
     inner = {_INNER: properties[PY_IO_IMPL]} if PY_IO_IMPL in properties else {}
     guard = {APPROVED: json.dumps(approved.prefixes), PY_IO_IMPL: f"{__name__}.{ApprovedFileIO.__name__}"}
     return {**properties, **inner, **guard}
+
+
+def guard_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the catalog properties that nothing else may replace; none if every location is approved."""
+    if APPROVED not in properties:
+        return {}
+    return {key: properties[key] for key in (APPROVED, PY_IO_IMPL, _INNER) if key in properties}
 
 
 def approved_of(properties: Mapping[str, str]) -> ApprovedLocations | None:
@@ -123,10 +131,22 @@ def check_state(state: TableState, approved: ApprovedLocations) -> None:
     """Raises RefusedError ICM-155 if the metadata of a pinned table names a location that is not approved,
     or a class that chooses locations."""
     check(approved, locations_of(state), str(state.table))
-    if provider := state.properties.get(LOCATION_PROVIDER):
+    _check_provider(str(state.table), state.properties)
+
+
+def check_writes(
+    table: str, location: str, properties: Mapping[str, str], approved: ApprovedLocations
+) -> None:
+    """Raises RefusedError ICM-155 if a table with this location and these properties has files written elsewhere."""
+    check(approved, claim(table, "", location, properties, f"{location}/").locations, table)
+    _check_provider(table, properties)
+
+
+def _check_provider(table: str, properties: Mapping[str, str]) -> None:
+    if provider := properties.get(LOCATION_PROVIDER):
         raise RefusedError(
             "ICM-155",
-            f"{state.table}: table property {LOCATION_PROVIDER} is '{provider}', a class that may write to any "
+            f"{table}: table property {LOCATION_PROVIDER} is '{provider}', a class that may write to any "
             "location. The catalog has approved_locations.",
             "remove the property, or approved_locations of the catalog.",
         )

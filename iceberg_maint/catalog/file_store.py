@@ -15,7 +15,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandl
 from pyiceberg.io import FileIO
 
 from iceberg_maint.core.outcomes.environment import is_environment, python_causes
-from iceberg_maint.errors import IcebergMaintError, RefusedError
+from iceberg_maint.errors import ArchivedFileError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.whole_reads import read_whole
 
@@ -24,6 +24,15 @@ _NANOSECONDS = 1_000_000
 _LARGEST_COPY_BYTES = 5 << 30
 """S3 copies larger objects in parts only."""
 _COPY_CHUNK_BYTES = 16 << 20
+_WITH_HOST = ("file", "hdfs", "viewfs")
+"""Schemes of locations whose authority is no part of the path in Arrow's file system."""
+_ARCHIVED = (
+    "OBJECT_NOT_IN_ACTIVE_TIER",
+    "ObjectNotInActiveTier",
+    "INVALID_OBJECT_STATE",
+    "InvalidObjectState",
+)
+"""What S3 answers for an object in Glacier or in an archive tier."""
 _OBJECT_STORES = ("s3", "gcs", "abfs")
 """Names of Arrow file systems that can write a file without creating a folder."""
 
@@ -205,7 +214,7 @@ class ArrowStore:
                     out.write(line)
 
     def move(self, source: str, target: str) -> None:
-        """Moves a file within its store. Raises FileExistsError, FileNotFoundError."""
+        """Moves a file within its store. Raises FileExistsError, FileNotFoundError, ArchivedFileError."""
         (system, old), (_, new) = self._resolve(source), self._resolve(target)
         with _permitted(source):
             if self.stat(target) is not None:
@@ -213,8 +222,10 @@ class ArrowStore:
             _make_parent(system, new)
             try:
                 system.move(old, new)
-            except OSError:
+            except OSError as error:
                 # Arrow returns the store's answer as text.
+                if any(word in str(error) for word in _ARCHIVED):
+                    raise ArchivedFileError(source) from error
                 stored = self.stat(source)
                 if stored is None:
                     raise FileNotFoundError(source) from None
@@ -269,9 +280,14 @@ def _make_parent(system: FileSystem, path: str) -> None:
 
 
 def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
-    """Returns the Arrow file system that a FileIO reads a location with, and the path in it."""
+    """Returns the Arrow file system that a FileIO reads a location with, and the path in it. In an object store every
+    character is part of the key. PyIceberg cuts a location at `?` and `#` and drops line breaks, and so finds another
+    object: the live file of which this one is a copy."""
     any_io: Any = io
     if hasattr(any_io, "fs_by_scheme"):
+        scheme, separator, address = location.partition("://")
+        if separator and scheme.lower() not in _WITH_HOST:
+            return any_io.fs_by_scheme(scheme.lower(), address.partition("/")[0]), address
         scheme, netloc, path = any_io.parse_location(location, any_io.properties)
         return any_io.fs_by_scheme(scheme, netloc), path
     scheme, _, address = location.partition("://")

@@ -55,6 +55,11 @@ class Listing(Protocol):
         """Returns the metadata locations of those tables that exist and can be loaded."""
         ...
 
+    def location(self, table: TableId) -> str | None:
+        """Returns the metadata location of one table as the catalog has it now, whatever it answered before; None if
+        the table does not exist. Raises as `open`."""
+        ...
+
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
         UnreadableTableError ICM-101 if the catalog answers but cannot load the table, GovernedTableError ICM-169
@@ -90,11 +95,12 @@ class SqlListing:
         known_locations = self._select({})
         return {t: known_locations[t] for t in tables if t in known_locations}
 
+    def location(self, table: TableId) -> str | None:
+        names = {"table_namespace": ".".join(table.namespace), "table_name": table.name}
+        return self._select(names).get(table)
+
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        known_locations = self._select(
-            {"table_namespace": ".".join(table.namespace), "table_name": table.name}
-        )
-        location = known_locations.get(table)
+        location = self.location(table)
         return None if location is None else (location, self._io(location))
 
     def probe_commit(self, table: TableId) -> bool:
@@ -175,16 +181,23 @@ class ServiceListing:
         def load(catalog: Catalog) -> tuple[str, FileIO]:
             self._take()
             loaded = catalog.load_table(table.in_catalog)
-            return loaded.metadata_location, loaded.io
+            if self._is_rest:
+                return loaded.metadata_location, loaded.io
+            # PyIceberg adds the table's own properties, by which a writer of the table would choose the store's endpoint
+            # and the class of the FileIO.
+            return loaded.metadata_location, catalog._load_file_io(location=loaded.metadata_location)
 
         opened = self._load(table, lambda catalog, _table: load(catalog))
         if opened is not None:
             check_signing(table, opened[1].properties)
         return opened
 
-    def _location(self, catalog: Catalog, table: TableId) -> str:
+    def location(self, table: TableId) -> str | None:
+        return self._load(table, partial(self._location, is_new=True))
+
+    def _location(self, catalog: Catalog, table: TableId, *, is_new: bool = False) -> str:
         if self._is_rest:
-            return cast("PatientRestCatalog", catalog).location_of(table.in_catalog)
+            return cast("PatientRestCatalog", catalog).location_of(table.in_catalog, is_new=is_new)
         self._take()
         return catalog.load_table(table.in_catalog).metadata_location
 

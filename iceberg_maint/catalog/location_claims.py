@@ -86,6 +86,12 @@ class FleetClaims:
                 if pointer_and_claim is not None:
                     changed[name] = StoredClaim(*pointer_and_claim, now_ms)
                     claims.append(pointer_and_claim[1])
+                elif stored is not None and name in catalog.tables():
+                    # The catalog lists the table and answers that it does not exist: it was not dropped.
+                    _log.warning(
+                        "%s is listed and cannot be loaded; its last known locations are left alone", name
+                    )
+                    claims.append(replace(stored.claim, current_until_ms=stored.current_ms))
         finally:
             dropped = known.keys() - set(tables)
             if changed or dropped:

@@ -52,14 +52,14 @@ class MetadataWalk:
 
     def metadata_location(self) -> str:
         """Returns the catalog's current pointer. Raises UnknownTableError ICM-126."""
-        pointers = self._catalog.pointers([self._table])
-        if self._table not in pointers:
+        pointer = self._catalog.pointer(self._table)
+        if pointer is None:
             raise UnknownTableError(
                 "ICM-126",
                 f'"{self._table}" is no longer in its catalog. Nothing was removed.',
                 "none is needed unless the table was dropped by mistake.",
             )
-        return pointers[self._table]
+        return pointer
 
     def paths(self) -> Iterator[str]:
         """Yields every file that the current metadata reference. Manifests that were read before are

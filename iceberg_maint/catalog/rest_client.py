@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from pyiceberg.catalog import _ENV_CONFIG
-from pyiceberg.catalog.rest import PAGE_SIZE, Endpoints, ListNamespaceResponse, RestCatalog
+from pyiceberg.catalog.rest import (
+    PAGE_SIZE,
+    Endpoints,
+    ListNamespaceResponse,
+    RestCatalog,
+    TableResponse,
+)
 from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.catalog.rest.response import _handle_non_200_response
 from pyiceberg.exceptions import (
@@ -22,13 +28,16 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     UnauthorizedError,
 )
-from pyiceberg.typedef import Identifier
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.config import merge_config
 from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter
 from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import HTTPError
 
+from iceberg_maint.catalog.approved_io import guard_of
 from iceberg_maint.catalog.call_budget import CallBudget
 
 T = TypeVar("T")
@@ -110,12 +119,28 @@ class PatientRestCatalog(RestCatalog):
     def __init__(self, name: str, calls: CallBudget, properties: Mapping[str, str]) -> None:
         self._calls, self._has_answered = calls, list[bool]()
         self._tags: dict[tuple[str, ...], _Tagged] = {}
+        self._guard = guard_of(properties)
         super().__init__(name, **properties)
 
-    def location_of(self, identifier: tuple[str, ...]) -> str:
+    def location_of(self, identifier: tuple[str, ...], *, is_new: bool = False) -> str:
         """Returns the metadata location of a table, without its metadata. A server that gave an ETag with the last
-        answer is asked whether that has changed (REST specification: loadTable). Raises what `load_table` raises."""
+        answer is asked whether that has changed (REST specification: loadTable), unless the answer must be new. Raises
+        what `load_table` raises."""
+        if is_new:
+            self._tags.pop(identifier, None)
         return self._with_token(lambda: self._location_of(identifier))
+
+    def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
+        """Returns the table with a FileIO that has the catalog's properties and what the server gives with the table.
+        PyIceberg adds the table's own properties: a writer of the table would choose the endpoint of the store, the
+        credentials and the class of the FileIO, and could take away the catalog's approved locations."""
+        metadata = table_response.metadata.model_copy(update={"properties": {}})
+        return super()._response_to_table(
+            identifier_tuple, table_response.model_copy(update={"metadata": metadata})
+        )
+
+    def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:
+        return super()._load_file_io({**properties, **self._guard}, location)
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
         """Returns the namespaces below one, or the outermost. PyIceberg encodes the parent twice, so a server does not know

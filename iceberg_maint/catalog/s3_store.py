@@ -106,8 +106,9 @@ class S3Store(ArrowStore):
                 yield StoredFile(base + entry["Key"][len(root) :], entry["Size"], modified_ms)
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
-        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. A large object, and
-        a store without this condition, are looked for before instead."""
+        """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. It is looked for
+        before all the same: some stores ignore the condition and replace the object. A large object, and one in a store
+        that refuses the condition, is only looked for."""
         content, rest = bytearray(), iter(lines)
         for line in rest:
             content += line
@@ -123,7 +124,7 @@ class S3Store(ArrowStore):
 
         bucket, key = _bucket_and_key(path)
         with _answered(path):
-            for _ in range(_CONFLICTS):
+            for _ in range(_CONFLICTS if self.stat(path) is None else 0):
                 try:
                     self._client().put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
                 except ClientError as error:
@@ -157,6 +158,21 @@ class S3Store(ArrowStore):
         gone = {entry.get("Key") for entry in answer.get("Deleted", ())}
         failed = {entry.get("Key") for entry in answer.get("Errors", ())}
         return frozenset(path for key, path in keys.items() if key not in gone or key in failed)
+
+    def tidy(self, folder: str) -> None:
+        """Deletes the markers of the folder and of those below it if they hold no file. Only listed markers go: a file
+        that another program writes after the listing stays."""
+        base = folder.rstrip("/")
+        bucket, root = _bucket_and_key(base)
+        query = {"Bucket": bucket, "Prefix": f"{root}/", "MaxKeys": _KEYS_PER_REQUEST}
+        pages = _Pages(folder, lambda query: self._client().list_objects_v2(**query))
+        markers = []
+        for entry in pages.entries(query):
+            if not entry["Key"].endswith("/") or entry["Size"]:
+                return
+            markers.append(f"{base}{entry['Key'][len(root) :]}")
+        for start in range(0, len(markers), _KEYS_PER_REQUEST):
+            self.delete_bulk(markers[start : start + _KEYS_PER_REQUEST])
 
     def _client(self) -> Any:
         import boto3

@@ -71,7 +71,7 @@ def hold_in_place(
     store: Store,
     reachability: Reachability,
     scratch: Path,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     marks: bool,
     deletes: bool,
@@ -103,7 +103,7 @@ def hold_in_place(
         check_folders(target.state, target.same, store, reachability, memo, folders)
         paths = PathTables(scratch / f"in-place-{target.state.uuid}.db", target.prefixes, target.same)
         try:
-            pending = pending_manifests(target.state, policy, now_ms)
+            pending = pending_manifests(target.state, policy, now_ms())
             work = _Work(target, policy, store, reachability, pending, paths, scratch, holds)
             paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
             if unmarked:
@@ -171,7 +171,7 @@ def _is_marked(file: StoredFile, release: Release, marks: list[InPlaceMark]) -> 
 
 
 def _past_hold(
-    marks: list[InPlaceMark], policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+    marks: list[InPlaceMark], policy: RemoveOrphanFilesPolicy, store: Store, now_ms: Callable[[], int]
 ) -> list[InPlaceMark]:
     clocks = {prefix: checked_clock(store, prefix, now_ms) for prefix in {m.header.prefix for m in marks}}
     hold_ms = policy.hold_seconds * 1000
@@ -207,7 +207,9 @@ class _Work:
         self._spelling = PrefixSpelling(target.prefixes, target.same)
         self._proved_at: str | None = None
 
-    def mark(self, releases: list[Release], now_ms: int, tell: Callable[[InPlace], None]) -> None:
+    def mark(
+        self, releases: list[Release], now_ms: Callable[[], int], tell: Callable[[InPlace], None]
+    ) -> None:
         """Lists the files of the releases that nothing references."""
         read_releases(self._paths, self._target, self._store, self._reachability, self._pending, releases)
         done = InPlace()
@@ -256,7 +258,7 @@ class _Work:
                 file = replace(file, path=path, size_bytes=size_bytes)
             yield spelled[0], file
 
-    def _header(self, prefix: str, releases: list[Release], now_ms: int) -> TrashBatchHeader:
+    def _header(self, prefix: str, releases: list[Release], now_ms: Callable[[], int]) -> TrashBatchHeader:
         digest = sha256(" ".join((prefix, *(r.release_id for r in releases))).encode()).hexdigest()
         marked_ms = checked_clock(self._store, prefix, now_ms)
         return TrashBatchHeader(

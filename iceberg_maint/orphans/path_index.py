@@ -14,7 +14,7 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from iceberg_maint.core.model.location import Equivalences, parse_location
+from iceberg_maint.core.model.location import Equivalences, cut_path, parse_location
 from iceberg_maint.core.removal.orphans import Kept, Orphan, ScanCounts
 from iceberg_maint.core.removal.released_files import REMOVAL_ORDER, ReleasedFile, ReleasedKind
 from iceberg_maint.ports.storage import StoredFile
@@ -26,7 +26,14 @@ _CACHE_KIBIBYTES = 16_384
 """A larger cache saves no CPU time: the operating system has the pages."""
 
 _REACHED = "EXISTS (SELECT 1 FROM reached WHERE reached.key = listed.key)"
-_KEPT_AS = (Kept.REACHABLE, Kept.IN_FLIGHT, Kept.RESTORED, Kept.PENDING, Kept.RELEASED)
+_KEPT_AS = (
+    Kept.REACHABLE,
+    Kept.IN_FLIGHT,
+    Kept.RESTORED,
+    Kept.PENDING,
+    Kept.RELEASED,
+    Kept.NAMED_ELSEWHERE,
+)
 """The reasons why a path keeps the file, strongest first. The rank is in the column `why`."""
 _ORPHAN = "orphan"
 _PLACE_OF = {kind: place for place, kind in enumerate(REMOVAL_ORDER)}
@@ -75,14 +82,16 @@ class PathTables:
     def _listed(self, entry: tuple[StoredFile, Kept | None]) -> tuple[object, ...]:
         file, reason = entry
         store, key, below = self._place(file.path)
-        if not below:
+        # A key with `..` is another place only for those that resolve it. Its name keeps the file.
+        if not below and reason is None:
             raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
         path = _bytes(file.path)
         return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, reason
 
     def add_reached(self, paths: Iterable[str], why: Kept) -> None:
         """Adds paths that the metadata reference, that an unfinished batch has written, that were
-        restored from the trash, or that a pending manifest names."""
+        restored from the trash, or that a pending manifest names. A file at which some clients look for such a path is
+        `Kept.NAMED_ELSEWHERE`."""
         paths, rank = iter(paths), _KEPT_AS.index(why)
         while chunk := list(islice(paths, _ROWS)):
             rows, elsewhere = [], []
@@ -91,6 +100,10 @@ class PathTables:
                 rows.append((_hashed(key), store, _bytes(path), rank, below))
                 if not below:
                     elsewhere.append((_hashed(_name(key)),))
+                if (cut := cut_path(path)) != path:
+                    store, key, below = self._place(cut)
+                    rank_of_cut = _KEPT_AS.index(Kept.NAMED_ELSEWHERE)
+                    rows.append((_hashed(key), store, _bytes(cut), rank_of_cut, below))
             self._insert("INSERT INTO reached VALUES (?, ?, ?, ?, ?)", rows)
             self._insert("INSERT OR IGNORE INTO elsewhere VALUES (?)", elsewhere)
 

@@ -48,7 +48,7 @@ def remove_released(
     store: Store,
     reachability: Reachability,
     scratch: Path,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     holds: Callable[[], bool],
     tell: Callable[[Moved], None],
@@ -65,7 +65,7 @@ def remove_released(
     check_folders(target.state, target.same, store, reachability, versions_memo(scratch, target.state))
     paths = PathTables(scratch / f"released-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        pending = pending_manifests(target.state, policy, now_ms)
+        pending = pending_manifests(target.state, policy, now_ms())
         read_releases(paths, target, store, reachability, pending, [release for _, release in releases])
         if paths.releases_manifests():
             check_second_opinion(paths, target, reachability)
@@ -146,7 +146,7 @@ def _move(
     policy: RemoveOrphanFilesPolicy,
     store: Store,
     reachability: Reachability,
-    now_ms: int,
+    now_ms: Callable[[], int],
     holds: Callable[[], bool],
     progress: Moved,
 ) -> None:

@@ -7,7 +7,7 @@ comparison as a whole stops the scan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,7 +31,14 @@ from iceberg_maint.core.policy.housekeeping import (
     TRASH_HOLD_FLOOR_SECONDS,
     RemoveOrphanFilesPolicy,
 )
-from iceberg_maint.core.removal.orphans import Kept, NameRules, ScanCounts, approved_until_ms, orphans_digest
+from iceberg_maint.core.removal.orphans import (
+    TRASH,
+    Kept,
+    NameRules,
+    ScanCounts,
+    approved_until_ms,
+    orphans_digest,
+)
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import RefusedError, UnreadableTableError
@@ -182,7 +189,7 @@ def scan(
     store: Store,
     reachability: Reachability,
     scratch: Path,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     approved: str | None = None,
     listing: StoredListing | None = None,
@@ -257,13 +264,17 @@ def _last_looks(target: Target) -> Iterator[int]:
             yield claim.current_until_ms - 2 * MAX_CLOCK_SKEW_MS
 
 
-def checked_clock(store: Store, prefix: str, now_ms: int) -> int:
-    """Returns the store's time. Raises RefusedError ICM-115 if it differs too much from this machine's."""
+def checked_clock(store: Store, prefix: str, now_ms: Callable[[], int]) -> int:
+    """Returns the store's time. Raises RefusedError ICM-115 if it differs too much from this machine's, which `now_ms`
+    returns. Both are read now: a pass reads metadata and moves files for hours."""
+    before_ms = now_ms()
     store_ms = store.now_ms(prefix)
-    if abs(store_ms - now_ms) > MAX_CLOCK_SKEW_MS:
+    # A store that is slow to answer is not a store whose clock is wrong.
+    apart_ms = max(before_ms - store_ms, store_ms - now_ms(), 0)
+    if apart_ms > MAX_CLOCK_SKEW_MS:
         raise RefusedError(
             "ICM-115",
-            f"the local clock and that of the store of {prefix} are {abs(store_ms - now_ms) // 1000} s "
+            f"the local clock and that of the store of {prefix} are {apart_ms // 1000} s "
             "apart. Ages cannot be trusted.",
             "correct the wrong clock by NTP.",
         )
@@ -364,6 +375,8 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
         )
     for count, path in enumerate(islice(paths.unlisted(), _MAX_UNLISTED + 1)):
         stored = store.stat(path) if count < _MAX_UNLISTED else None
+        if stored is not None and f"/{TRASH}/" in path:
+            continue  # registered where it is, in the trash, whose files are not listed
         if stored is None or stored.modified_ms is None or stored.modified_ms < started_ms:
             if (mark_id := _mark_of(path, target, store)) is not None:
                 raise RefusedError(

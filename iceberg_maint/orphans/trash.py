@@ -8,6 +8,7 @@ both are checked.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
-from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.errors import ArchivedFileError, FenceLostError, RefusedError
 from iceberg_maint.orphans.bulk_deletion import deleted_in_bulk
 from iceberg_maint.orphans.lease_guard import TimeUpError
 from iceberg_maint.orphans.parallel import changed
@@ -33,8 +34,9 @@ from iceberg_maint.orphans.trash_manifest import (
     trash_folder,
     trashed_file,
 )
-from iceberg_maint.ports.storage import Reachability, Store
+from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
+_log = logging.getLogger(__name__)
 _WHY = "no metadata references it"
 
 
@@ -52,7 +54,8 @@ class Trashed:
 @dataclass(frozen=True, slots=True)
 class Emptied:
     """The result for the files of a trash batch. `left` files are still in the trash: another file is at
-    their place, or they differ from what was put there. `released`: an expiry released the files."""
+    their place, they differ from what was put there, or the metadata reference them in the trash. `released`: an
+    expiry released the files."""
 
     mark_id: str
     deleted_files: int = 0
@@ -66,7 +69,7 @@ def trash(
     scan: Scan,
     store: Store,
     reachability: Reachability,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     approved: str | None = None,
     holds: Callable[[], bool] = lambda: True,
@@ -126,7 +129,7 @@ def _move(
     prefix: str,
     store: Store,
     metadata_location: str,
-    now_ms: int,
+    now_ms: Callable[[], int],
     holds: Callable[[], bool],
     progress: Moved,
 ) -> None:
@@ -157,16 +160,24 @@ def move_files(
     stage_of: Callable[[TrashedFile], str] = lambda _: "",
 ) -> None:
     """Writes the manifest of a trash batch, then moves its files in their order. Files of one stage may move at once.
-    A file that changed or is gone is skipped. Raises FenceLostError."""
+    A file that changed or is gone is skipped, and so is an archived one, which the store does not copy. Raises
+    FenceLostError."""
     require_lease(holds)
     store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
+    archived: list[ArchivedFileError] = []
 
     def move(line: TrashedFile) -> bool:
         stored = store.stat(line.path)
-        if stored is None or (stored.size_bytes, stored.modified_ms) != (line.size_bytes, line.modified_ms):
+        if stored is None or not _is_unchanged(stored, line):
             return False
-        store.move(line.path, line.trash_path)
+        try:
+            store.move(line.path, line.trash_path)
+        except FileNotFoundError:
+            return False  # its writer, or another cleaner, has deleted it since
+        except ArchivedFileError as why:
+            archived.append(why)
+            return False
         return True
 
     for line, is_moved in changed(lines(), move, store.at_once, lambda: require_lease(holds), stage_of):
@@ -174,6 +185,20 @@ def move_files(
             progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
         else:
             progress.skipped += 1
+    if archived:
+        _log.warning(
+            "%s: %d files were not moved to the trash; one: %s", header.table, len(archived), archived[0]
+        )
+
+
+def _is_unchanged(stored: StoredFile, line: TrashedFile) -> bool:
+    """Returns whether storage still has the listed file. Some S3 servers (MinIO, Ceph) answer milliseconds in a listing
+    and whole seconds for one object."""
+    if stored.modified_ms is None or stored.size_bytes != line.size_bytes:
+        return False
+    seconds, rest_ms = divmod(stored.modified_ms, 1000)
+    listed_seconds, listed_rest_ms = divmod(line.modified_ms, 1000)
+    return seconds == listed_seconds and (rest_ms == listed_rest_ms or 0 in (rest_ms, listed_rest_ms))
 
 
 def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: Moved) -> None:
@@ -205,7 +230,7 @@ def sweep(
     store: Store,
     reachability: Reachability,
     scratch: Path,
-    now_ms: int,
+    now_ms: Callable[[], int],
     *,
     deletes: bool = True,
     mark_id: str | None = None,
@@ -235,14 +260,14 @@ def sweep(
         return ()
     paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
     try:
-        pending = pending_manifests(target.state, policy, now_ms)
+        pending = pending_manifests(target.state, policy, now_ms())
         read_reached(paths, target, store, reachability, pending)
         reached: dict[str, frozenset[str]] = {}
         # If two trash batches hold one path, the newer one holds what was last written there.
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:
                 reached[manifest_location(header)] = _reached_of(header, store, paths)
-                _put_back_of(header, reached[manifest_location(header)], store, holds, tell)
+                _put_back_of(header, reached[manifest_location(header)], paths, store, holds, tell)
         if not deletes:
             return ()
         due = _due(marks, target, policy, store, now_ms)
@@ -250,7 +275,8 @@ def sweep(
             memo = versions_memo(scratch, target.state)
             check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
         swept = tuple(
-            _sweep_one(h, reached[manifest_location(h)], store, scratch, proceeds or holds, tell) for h in due
+            _sweep_one(h, reached[manifest_location(h)], paths, store, scratch, proceeds or holds, tell)
+            for h in due
         )
     finally:
         paths.close()
@@ -259,7 +285,11 @@ def sweep(
 
 
 def _due(
-    marks: list[TrashBatchHeader], target: Target, policy: RemoveOrphanFilesPolicy, store: Store, now_ms: int
+    marks: list[TrashBatchHeader],
+    target: Target,
+    policy: RemoveOrphanFilesPolicy,
+    store: Store,
+    now_ms: Callable[[], int],
 ) -> list[TrashBatchHeader]:
     check_target(target, policy)
     due = []
@@ -279,16 +309,18 @@ def _reached_of(header: TrashBatchHeader, store: Store, paths: PathTables) -> fr
 def _put_back_of(
     header: TrashBatchHeader,
     reached: frozenset[str],
+    paths: PathTables,
     store: Store,
     holds: Callable[[], bool],
     tell: Callable[[Emptied], None],
 ) -> None:
     """Restores the referenced files of a trash batch. If another file is at the place by now, readers use
-    that one, and the sweep reports it."""
+    that one, and the sweep reports it. A file that is referenced in the trash as well stays there."""
     restored = 0
     try:
         for line in files_of(store, header, manifest_location(header)) if reached else ():
-            if line.path in reached and store.stat(line.trash_path) is not None:
+            is_due = line.path in reached and not paths.reaches(line.trash_path)
+            if is_due and store.stat(line.trash_path) is not None:
                 require_lease(holds)
                 restored += _put_back(store, line)
     finally:
@@ -306,6 +338,7 @@ def tidy_trash(target: Target, store: Store) -> None:
 def _sweep_one(
     header: TrashBatchHeader,
     reached: frozenset[str],
+    paths: PathTables,
     store: Store,
     scratch: Path,
     holds: Callable[[], bool],
@@ -313,7 +346,11 @@ def _sweep_one(
 ) -> Emptied:
     done = Emptied(header.mark_id, released=header.released)
     try:
-        lines = ((line, line.path in reached) for line in files_of(store, header, manifest_location(header)))
+        # A person may have registered a file where it is, in the trash.
+        lines = (
+            (line, line.path in reached or paths.reaches(line.trash_path))
+            for line in files_of(store, header, manifest_location(header))
+        )
         if store.bulk:
             place, rows = (
                 files_folder(header.prefix, header.mark_id),

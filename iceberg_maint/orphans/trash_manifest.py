@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.codec import dumps, loads
+from iceberg_maint.core.model.location import Equivalences, Location, parse_location
 from iceberg_maint.core.removal.orphans import (
     TRASH,
     HeldOrphans,
@@ -138,7 +139,8 @@ def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHead
     for file in store.list(folder):
         with _readable(file.path):
             header = loads(TrashBatchHeader, next(iter(store.read_lines(file.path))).decode())
-            if f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl" != file.path:
+            # The table may since have another spelling of its location: s3a:// for s3://.
+            if _place(f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl") != _place(file.path):
                 raise ValueError(f"its header is that of {header.mark_id} of {header.prefix}")
         yield header, file.path
 
@@ -155,6 +157,10 @@ def _folder(prefix: str, kind: str) -> str:
 def files_folder(prefix: str, mark_id: str) -> str:
     """Returns the folder for the files of a trash batch."""
     return f"{_folder(prefix, 'files')}/{mark_id}"
+
+
+def _place(path: str) -> Location:
+    return parse_location(path, Equivalences())
 
 
 @contextmanager

@@ -82,6 +82,8 @@ class SparkEngine:
 
     `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
     through which the gate reads its manifests. `take_calls` takes calls on a table from its catalog's budget.
+    `check_writes` gets name, location and properties of a table that was just loaded to write its files, and raises
+    RefusedError ICM-155 if these would be written to a location that is not approved.
     """
 
     def __init__(
@@ -90,11 +92,13 @@ class SparkEngine:
         reader_of: Callable[[str], MetadataReader],
         backoff: Backoff = COMMIT_BACKOFF,
         take_calls: Callable[[str, int], None] | None = None,
+        check_writes: Callable[[str, str, Mapping[str, str]], None] = lambda *_: None,
     ) -> None:
         self._session = session
         self._reader_of = reader_of
         self._backoff = backoff
         self._take_calls = take_calls
+        self._check_writes = check_writes
         self._bridge_lock = threading.Lock()
         self._bridge: Bridge | None = None
         self._versions: Mapping[str, str] = {}
@@ -155,6 +159,9 @@ class SparkEngine:
         self._enter("preparing")
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
+        # The properties may have changed since the plan.
+        properties = {str(k): str(v) for k, v in dict(java_table.properties()).items()}
+        self._check_writes(batch.table, str(java_table.location()), properties)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
         deletes = equality_delete_files(bridge, java_table, batch)

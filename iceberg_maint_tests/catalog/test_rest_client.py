@@ -17,6 +17,7 @@ from requests.adapters import BaseAdapter
 from iceberg_maint.catalog import rest_client
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.call_budget import CallBudget
+from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.catalog.rest_client import PatientAdapter
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, UnreadableTableError
@@ -137,6 +138,27 @@ def test_pointer_of_a_table_with_the_same_etag_is_asked_for_without_its_metadata
     moved.write_bytes(Path(before.removeprefix("file://")).read_bytes())
     move_pointer(lake.folder, EVENTS, f"file://{moved}")
     assert catalog.pointers([EVENTS]) == {EVENTS: f"file://{moved}"}
+
+
+def test_removal_of_files_sees_a_commit_that_the_etag_hides(lake: RestLake) -> None:
+    lake.server.has_etags, lake.server.tag = True, '"1"'
+    catalog = lake.catalog()
+    before = catalog.pointers([EVENTS])[EVENTS]
+    walk = MetadataWalk(catalog, EVENTS, catalog.pin(EVENTS).uuid)
+    moved = Path(before.removeprefix("file://")).with_name("2.metadata.json")
+    moved.write_bytes(Path(before.removeprefix("file://")).read_bytes())
+    move_pointer(lake.folder, EVENTS, f"file://{moved}")
+    assert catalog.pointers([EVENTS]) == {EVENTS: before}  # the server says that nothing has changed
+    assert walk.metadata_location() == f"file://{moved}"
+    assert f"file://{moved}" in list(walk.paths())
+
+
+def test_catalog_that_does_not_serve_is_not_taken_for_a_dropped_table(lake: RestLake) -> None:
+    catalog = lake.catalog()
+    walk = MetadataWalk(catalog, EVENTS, catalog.pin(EVENTS).uuid)
+    lake.server.faults = [NOT_NOW] * 5
+    with pytest.raises(UnreadableTableError, match="ICM-161"):
+        walk.metadata_location()
 
 
 def test_pointers_without_etags_are_loaded_each_time(lake: RestLake) -> None:

@@ -31,7 +31,7 @@ def properties(endpoint_and_bucket: tuple[str, Bucket]) -> dict[str, Any]:
     bucket.objects.clear()
     bucket.requests.clear()
     bucket.stubborn, bucket.token, bucket.bulk_requests = frozenset(), None, 0
-    bucket.is_conditional = True
+    bucket.is_conditional, bucket.ignores_conditions = True, False
     return {
         "s3.endpoint": endpoint,
         "s3.access-key-id": "key",
@@ -170,6 +170,16 @@ def test_create_writes_small_and_large_objects_with_and_without_conditions(
     assert bucket.objects["w/t/a b.json"][0] == b"".join(content)
     with pytest.raises(FileExistsError):
         store.create(f"{ROOT}/a b.json", [b"other"])
+
+
+def test_create_replaces_nothing_in_a_store_that_ignores_the_condition(
+    store: S3Store, bucket: Bucket
+) -> None:
+    bucket.ignores_conditions = True
+    bucket.objects["w/t/1.json"] = (b"first", time.time())
+    with pytest.raises(FileExistsError):
+        store.create(f"{ROOT}/1.json", [b"other"])
+    assert bucket.objects["w/t/1.json"][0] == b"first"
 
 
 def test_create_without_the_right_to_write_is_refused(store: S3Store, bucket: Bucket) -> None:

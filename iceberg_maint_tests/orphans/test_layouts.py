@@ -25,13 +25,13 @@ POLICY = RemoveOrphanFilesPolicy()
 
 
 def run_scan(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
-    return scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    return scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
 
 
 def put_into_trash(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
     found = run_scan(lake, target, store)
     try:
-        done = trash(found, store, lake.walk(target), store.local_now_ms(), approved=found.digest)
+        done = trash(found, store, lake.walk(target), store.local_now_ms, approved=found.digest)
         assert (done.moved_files, done.skipped_files) == (len(lake.orphans), 0)
     finally:
         found.paths.close()
@@ -54,9 +54,9 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     assert forget_restored(target, store) == len(restored)
 
     put_into_trash(lake, target, store)
-    assert sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms()) == ()
+    assert sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms) == ()
     store.ahead_ms = 3 * DAY_MS + 1
-    swept = sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms())
+    swept = sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms)
     assert sum(s.deleted_files for s in swept) == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
     assert [p for p in tmp_path.rglob("*trash*/**/*") if p.is_file()] == []

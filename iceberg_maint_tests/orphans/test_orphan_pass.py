@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.location_claims import FleetClaims
 from iceberg_maint.core.model.ids import WHOLE_TABLE, TableId
 from iceberg_maint.core.model.location import Claim
@@ -35,6 +36,7 @@ from iceberg_maint_tests.support.orphans.layouts import (
     ShiftedStore,
 )
 from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
+from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
 ALL = ORPHANS + 1
 LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
@@ -231,6 +233,25 @@ def test_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass(nei
     moved_pointer(neighbours, "elsewhere/metadata", "{")
     with pytest.raises(RefusedError, match=r"ICM-111 lake\.db\.s cannot be read"):
         FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)
+
+
+def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Path) -> None:
+    database, ledger = tmp_path / "catalog.db", memory_ledger()
+    table = TableFiles(tmp_path / "u", SCHEMA, [UNPARTITIONED])
+    table.commit([], snapshot_id=1, sequence_number=1, timestamp_ms=1_000)
+    table.register(database, "db.u")
+    server = RestServer(database)
+    with serving(server) as url:
+
+        def claims() -> tuple[Claim, ...]:
+            catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": url})
+            return FleetClaims({"lake": catalog}, ledger).others(TABLE)
+
+        [before] = claims()
+        server.missing = frozenset({"u"})
+        [now] = claims()
+    assert now.current_until_ms is not None
+    assert replace(now, current_until_ms=None) == before
 
 
 @pytest.mark.parametrize(("days_ago", "trashed"), [(1, ALL), (400, 0)])

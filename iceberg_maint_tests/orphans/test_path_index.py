@@ -11,6 +11,7 @@ from iceberg_maint.core.removal.orphans import Kept
 from iceberg_maint.core.removal.released_files import ReleasedFile, ReleasedKind
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.spelling import PrefixSpelling
+from iceberg_maint.ports.storage import StoredFile
 
 _STARTS = ("", "/", "//", "file:", "file:/", "file://", "s3://b", "s3a://B", "s3://b//", "S3://b/", "x")
 _SEGMENTS = (
@@ -76,3 +77,15 @@ def _answer(place: Callable[[str], object], text: str) -> object:
         return place(text)
     except ValueError as error:
         return str(error)
+
+
+def test_object_at_which_some_clients_look_for_a_reached_path_is_no_orphan(tmp_path: Path) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["s3://b/t"], Equivalences())
+    listed = [StoredFile(f"s3://b/t/{name}", 1, 1) for name in ("a", "a#1", "a?x#y", "b", "b#1")]
+    paths.add_listed((file, None) for file in listed)
+    paths.add_reached(("s3://b/t/a#1", "s3://b/t/c?1"), Kept.REACHABLE)
+    paths.index()
+    assert [o.path[9:] for o in paths.orphans()] == ["a?x#y", "b", "b#1"]
+    assert list(paths.unlisted()) == ["s3://b/t/c?1"]
+    assert paths.counts().kept == {Kept.REACHABLE: 1, Kept.NAMED_ELSEWHERE: 1}
+    paths.close()

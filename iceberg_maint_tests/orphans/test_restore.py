@@ -86,7 +86,7 @@ def test_what_is_reached_is_put_back_though_the_owner_forbids_deleting(lake: Lak
     target, store = lake.target(), later()
     forbidden = replace(target, state=replace(target.state, properties={"gc.enabled": "false"}))
     with pytest.raises(RefusedError, match="ICM-110"):
-        sweep(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+        sweep(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     assert lake.remaining() == [place]
 
 
@@ -143,11 +143,11 @@ def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: La
     place = committed_late(lake)
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is in the trash") as refused:
-        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}.")
     manifest_of(lake).write_text("torn")
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is not in the listing"):
-        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     assert not place.exists()
 
 
@@ -171,7 +171,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
     lake.plant(lake.orphans, more)
     os.utime(more, (1, 1))
     target, store = lake.target(), ShiftedStore()
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     assert (found.counts.orphan_files, found.counts.kept[Kept.RESTORED]) == (1, ORPHANS + 1)
     found.paths.close()
     forget(lake)

@@ -44,7 +44,7 @@ def run(lake: Lake) -> Iterator[Callable[..., Scan]]:
         **changes: Any,
     ) -> Scan:
         target, store = target or lake.target(**changes), store or ShiftedStore()
-        found = scan(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms())
+        found = scan(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms)
         opened.append(found)
         return found
 
@@ -138,7 +138,14 @@ def test_table_whose_owner_forbids_it_is_refused(run: Run, lake: Lake) -> None:
 def test_clock_that_is_off_is_refused(lake: Lake, minutes: int) -> None:
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match="ICM-115"):
-        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms() + minutes * 60_000)
+        scan(
+            target,
+            POLICY,
+            store,
+            lake.walk(target),
+            lake.folder,
+            lambda: store.local_now_ms() + minutes * 60_000,
+        )
 
 
 def test_location_of_another_table_is_refused(run: Run, lake: Lake) -> None:
@@ -312,7 +319,7 @@ def test_path_of_the_metadata_that_is_relative_is_refused(run: Run, lake: Lake) 
             yield "data/1.parquet"
 
     with pytest.raises(RefusedError, match="ICM-113"):
-        scan(target, POLICY, ShiftedStore(), Relative(), lake.folder, ShiftedStore().local_now_ms())
+        scan(target, POLICY, ShiftedStore(), Relative(), lake.folder, ShiftedStore().local_now_ms)
 
 
 def test_listing_beyond_the_prefix_is_refused(run: Run) -> None:

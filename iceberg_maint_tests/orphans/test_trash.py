@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
@@ -46,17 +47,17 @@ def put_into_trash(
 ) -> Trashed:
     target, store = lake.target(), store or ShiftedStore()
     walk = lake.walk(target)
-    found = scan(target, policy, store, walk, lake.folder, store.local_now_ms())
+    found = scan(target, policy, store, walk, lake.folder, store.local_now_ms)
     meanwhile()
     try:
-        return trash(found, store, walk, store.local_now_ms(), **options)
+        return trash(found, store, walk, store.local_now_ms, **options)
     finally:
         found.paths.close()
 
 
 def sweep_all(lake: Lake, store: ShiftedStore, **options: Any) -> tuple[Emptied, ...]:
     target = lake.target()
-    return sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms(), **options)
+    return sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms, **options)
 
 
 def later() -> ShiftedStore:
@@ -250,12 +251,12 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
     ):
         other = replace(target, state=replace(target.state, **change))  # type: ignore[arg-type]
         with pytest.raises(RefusedError, match=code):
-            sweep(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+            sweep(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     quick = replace(POLICY, hold_seconds=60)
     with pytest.raises(RefusedError, match="ICM-114"):
-        sweep(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms())
+        sweep(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms)
     with pytest.raises(RefusedError, match="ICM-115"):
-        sweep(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms())
+        sweep(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms)
 
 
 def test_sweep_with_metadata_that_cannot_be_read_deletes_nothing(lake: Lake) -> None:
@@ -371,7 +372,7 @@ def test_interrupt_of_a_sweep_is_not_replaced_by_a_store_that_fails_then(lake: L
 def test_scan_does_not_count_the_trash(lake: Lake) -> None:
     put_into_trash(lake)
     target, store = lake.target(), ShiftedStore(30 * DAY_MS)
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms())
+    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     try:
         assert found.counts.orphan_files == 0
         assert found.counts.listed_files == sum(found.counts.kept.values())
@@ -394,3 +395,42 @@ def test_emptied_trash_leaves_no_folder(lake: Lake) -> None:
     put_into_trash(lake)
     sweep_all(lake, later())
     assert not (lake.folder / PLAIN.table_folder / TRASH).exists()
+
+
+def test_file_that_is_registered_in_the_trash_stays_there(lake: Lake) -> None:
+    # A person got rows back by `add_files` from the trash, in place of `orphans restore`.
+    put_into_trash(lake)
+    [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
+    commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
+    [emptied] = sweep_all(lake, later())
+    assert (emptied.deleted_files, emptied.left_files) == (ORPHANS, 1)
+    assert trashed.is_file()
+    target = lake.target()
+    found = scan(target, POLICY, later(), lake.walk(target), lake.folder, later().local_now_ms)
+    found.paths.close()
+    assert found.counts.orphan_files == 0
+
+
+class SlowWalk:
+    """Reads the metadata in ten minutes, by the clocks of machine and store alike."""
+
+    def __init__(self, walk: MetadataWalk, store: ShiftedStore) -> None:
+        self._walk, self._store = walk, store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._walk, name)
+
+    def paths(self) -> Iterable[str]:
+        self._store.ahead_ms += 600_000
+        return self._walk.paths()
+
+
+def test_metadata_that_take_minutes_to_read_are_not_taken_for_a_wrong_clock(lake: Lake) -> None:
+    target, store = lake.target(), ShiftedStore()
+    slow: Any = SlowWalk(lake.walk(target), store)
+    found = scan(target, POLICY, store, slow, lake.folder, store.local_now_ms)
+    assert trash(found, store, slow, store.local_now_ms).moved_files == ORPHANS + 1
+    found.paths.close()
+    store.ahead_ms += HOLD_MS
+    [emptied] = sweep(target, POLICY, store, slow, lake.folder, store.local_now_ms)
+    assert (emptied.deleted_files, lake.lost()) == (ORPHANS + 1, [])

@@ -11,7 +11,13 @@ from functools import cache
 import pytest
 
 from iceberg_maint import errors
-from iceberg_maint.errors import CODES, GovernedTableError, IcebergMaintError, StaleBatchError
+from iceberg_maint.errors import (
+    CODES,
+    ArchivedFileError,
+    GovernedTableError,
+    IcebergMaintError,
+    StaleBatchError,
+)
 from iceberg_maint_tests.conftest import PROJECT
 
 MADE_REAL = {
@@ -76,6 +82,8 @@ MADE_REAL = {
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",
     "ICM-171": "cli/test_run.py::test_table_that_hangs_holds_no_other_and_is_named_with_its_code",
+    "ICM-172": "orphans/test_object_keys.py::test_archived_orphan_stays_and_the_others_go",
+    "ICM-173": "catalog/manifests/test_live_files.py::test_live_files_path_that_names_two_objects_is_refused",
 }
 
 
@@ -106,7 +114,7 @@ def given() -> dict[str, set[int]]:
                 and isinstance(first, ast.Constant)
             ):
                 found[str(first.value)].add(kind.exit_code)
-    for error in (StaleBatchError("x"), GovernedTableError("x")):
+    for error in (StaleBatchError("x"), GovernedTableError("x"), ArchivedFileError("x")):
         found[error.code].add(error.exit_code)
     # Told by the program as a whole, of an outcome: no error ends the run.
     found["ICM-121"].add(errors.EXIT_UNKNOWN)

@@ -21,6 +21,8 @@ from iceberg_maint.core.model.approved_locations import ApprovedLocations
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, register, spec
+from iceberg_maint_tests.support.servers.object_server import object_server
+from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
 TABLE = TableId.parse("lake.db.hostile")
 SCHEMA = Schema(NestedField(1, "id", IntegerType(), required=False))
@@ -265,3 +267,62 @@ def test_file_io_of_the_configuration_opens_what_is_approved(lake: Lake) -> None
     assert type(io.at(inside.as_uri())).__name__ == "FsspecFileIO"
     with io.new_input(inside.as_uri()).open() as stream:
         assert stream.read() == b"inside"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"s3.endpoint": "http://127.0.0.1:9", "s3.access-key-id": "theirs"},
+        {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"},
+        {"iceberg-maint.approved-locations": '["file:///", "s3://lake"]'},
+        {"iceberg-maint.approved-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"},
+    ],
+)
+def test_properties_of_a_table_choose_neither_the_store_nor_the_limits(
+    lake: Lake, properties: dict[str, str]
+) -> None:
+    table = replace(lake.table(), properties=properties)
+    commit(table, manifest(lake.file()))
+    table.register(lake.database, "db.hostile")
+    ours = {"s3.endpoint": "http://127.0.0.1:8", "s3.access-key-id": "ours"}
+    with serving(RestServer(lake.database)) as url:
+        plain = {"type": "rest", "uri": url, **ours}
+        approved = guarded_properties(plain, ApprovedLocations((lake.approved.as_uri(),)))
+        for given in (plain, approved):
+            io = PyIcebergCatalog("lake", given).io_of(TABLE)
+            assert {key: io.properties[key] for key in ours} == ours
+            assert io.properties.keys() & properties.keys() <= given.keys()
+        assert isinstance(io, ApprovedFileIO)
+        with pytest.raises(RefusedError, match="ICM-155"):
+            io.new_input(f"{lake.foreign.as_uri()}/secret.parquet")
+        assert type(io.at(lake.file())).__name__ == "PyArrowFileIO"
+
+
+def test_store_with_vended_credentials_keeps_the_limits_and_takes_new_credentials(lake: Lake) -> None:
+    table = lake.table()
+    commit(table, manifest(lake.file()))
+    table.register(lake.database, "db.hostile")
+    now_ms, server = [1_000_000_000], RestServer(lake.database)
+    with object_server() as (endpoint, bucket), serving(server) as url:
+        server.vends = lambda: {
+            "s3.endpoint": endpoint,
+            "s3.region": "us-east-1",
+            "s3.access-key-id": "key",
+            "s3.secret-access-key": "secret",
+            "s3.session-token": str(bucket.token),
+            "s3.session-token-expires-at-ms": str(now_ms[0] + 900_000),
+            # What a service copies from the properties of its tables takes no limit away.
+            "iceberg-maint.approved-locations": '["s3://bucket"]',
+        }
+        plain = {"type": "rest", "uri": url}
+        limits = ApprovedLocations((lake.approved.as_uri(), "s3://bucket/t"))
+        catalog = PyIcebergCatalog("lake", guarded_properties(plain, limits), now_ms=lambda: now_ms[0])
+        bucket.token, bucket.objects["t/a"], bucket.objects["u/a"] = "first", (b"1", 0.0), (b"2", 0.0)
+        store = open_store(catalog.io_of(TABLE), "s3://bucket/t")
+        bucket.token = "second"
+        now_ms[0] += 900_000
+        assert [f.path for f in store.list("s3://bucket/t")] == ["s3://bucket/t/a"]
+        for call in (store.read, store.stat, store.delete, store.list):
+            with pytest.raises(RefusedError, match="ICM-155"):
+                call("s3://bucket/u/a")
+    assert bucket.objects["u/a"][0] == b"2"

@@ -86,6 +86,12 @@ def parse_location(text: str, same: Equivalences) -> Location:
     return Location(f"{scheme}://{same.authorities.get(authority, authority)}", path)
 
 
+def cut_path(path: str) -> str:
+    """Returns the path up to the first `?` or `#`. Iceberg's S3FileIO and PyIceberg look for this object, other clients
+    for that of the whole path."""
+    return path.partition("?")[0].partition("#")[0]
+
+
 def path_key(path: str) -> bytes:
     """Returns the path percent-decoded, in one Unicode form and case, without empty and dot segments.
 

@@ -75,6 +75,20 @@ def test_find_live_of_deletes_finds_delete_files_only(tmp_path: Path, catalog: P
     assert catalog.find_live(state, paths) == {"eu.parquet"}
 
 
+@pytest.mark.parametrize("name", ["a#1", "a?versionId=1"])
+def test_live_files_path_that_names_two_objects_is_refused(
+    tmp_path: Path, catalog: PyIcebergCatalog, name: str
+) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    named = ManifestFile((File(f"s3://b/t/{name}", ("eu",)),), BY_REGION, 1, 11)
+    table.commit([named], snapshot_id=11, sequence_number=1, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    with pytest.raises(RefusedError, match="as 's3://b/t/a'") as refused:
+        catalog.live_files(catalog.pin(EVENTS), ["region=eu"])
+    assert refused.value.code == "ICM-173"
+    assert catalog.live_files(catalog.pin(EVENTS), ["region=us"]) == ()
+
+
 def test_live_files_data_file_listed_twice_is_refused(tmp_path: Path, catalog: PyIcebergCatalog) -> None:
     table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
     twice = ManifestFile((File("same", ("eu",)),), BY_REGION, 1, 11)

@@ -24,7 +24,7 @@ class Bucket:
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
     delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
-    length of the half. Unless it `is_conditional`, it knows no conditional writes."""
+    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -36,7 +36,9 @@ class Bucket:
     bulk_requests: int = 0
     denied: frozenset[str] = frozenset()
     is_conditional: bool = True
+    ignores_conditions: bool = False
     short: frozenset[str] = frozenset()
+    archived: frozenset[str] = frozenset()
     listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
 
 
@@ -132,6 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
         source = self.headers.get("x-amz-copy-source")
         if source is not None:
             copied = self.store.objects.get(unquote(source).lstrip("/").partition("/")[2])
+            if unquote(source).lstrip("/").partition("/")[2] in self.store.archived:
+                self._answer(403, "<Error><Code>ObjectNotInActiveTierError</Code></Error>")
+                return
             if copied is None:
                 self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
                 return
@@ -145,7 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("If-None-Match") == "*" and not self.store.is_conditional:
             self._answer(501, "<Error><Code>NotImplemented</Code></Error>")
             return
-        if self.headers.get("If-None-Match") == "*" and key in self.store.objects:
+        is_conditional = self.headers.get("If-None-Match") == "*" and not self.store.ignores_conditions
+        if is_conditional and key in self.store.objects:
             self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
             return
         if "uploadId" in query:

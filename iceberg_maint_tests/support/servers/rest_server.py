@@ -20,9 +20,9 @@ _SEPARATOR = "\x1f"
 
 class RestServer(ThreadingHTTPServer):
     """Answers from `database`; with `denies` every request is unauthorised. `vends` is the configuration
-    that comes with each table, `restricts` its read restrictions. Every commit
+    that comes with each table, `restricts` its read restrictions. `missing` tables are listed and not found. Every commit
     is a conflict; with `denies_commits` it is forbidden. With `secret` a request needs a token of `tokens`, which the
-    token endpoint gives for this secret. With `has_etags` a table has an ETag. `faults` are the answers to the next
+    token endpoint gives for this secret. With `has_etags` a table has an ETag, with `tag` every one this. `faults` are the answers to the next
     requests, None for the true one; each is a status, a type and headers. `asked` are the requests so far."""
 
     def __init__(self, database: Path | None, *, denies: bool = False) -> None:
@@ -30,10 +30,12 @@ class RestServer(ThreadingHTTPServer):
         self.database, self.denies = database, denies
         self.vends: Callable[[], dict[str, str]] = dict
         self.restricts: object = None
+        self.missing: frozenset[str] = frozenset()
         self.denies_commits = False
         self.secret: str | None = None
         self.tokens: set[str] = set()
         self.has_etags = False
+        self.tag = ""
         self.faults: list[tuple[int, str, dict[str, str]] | None] = []
         self.asked: list[tuple[str, dict[str, str]]] = []
 
@@ -104,12 +106,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _table(self, namespace: tuple[str, ...], name: str) -> None:
         for ns, found, location, kind in self.server.rows():
-            if (ns, found, kind) == (namespace, name, "TABLE"):
+            if (ns, found, kind) == (namespace, name, "TABLE") and name not in self.server.missing:
                 metadata = json.loads(Path(location.removeprefix("file://")).read_text())
                 body = {"metadata-location": location, "metadata": metadata, "config": self.server.vends()}
                 if self.server.restricts is not None:
                     body["read-restrictions"] = self.server.restricts
-                tag = {"ETag": f'"{location}"'} if self.server.has_etags else {}
+                tag = {"ETag": self.server.tag or f'"{location}"'} if self.server.has_etags else {}
                 if tag and self.headers.get("If-None-Match") == tag["ETag"]:
                     self.send_response(304)
                     self.end_headers()

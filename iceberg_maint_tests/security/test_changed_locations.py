@@ -1,0 +1,73 @@
+"""A table whose properties send files elsewhere after its plan: nothing is written there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from pyspark.sql import SparkSession
+
+from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.approved_io import guarded_properties
+from iceberg_maint.core.model.approved_locations import ApprovedLocations
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ports.engine import Written
+from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.runner.runtime import LazyEngine, Runtime
+from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.wiring import SystemClock
+from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
+
+pytestmark = pytest.mark.spark
+TABLE = TableId("lake", ("moved",), "t")
+
+
+def test_data_path_that_changes_between_plan_and_write_is_refused(
+    spark: SparkSession, lake_dir: Path, tmp_path: Path
+) -> None:
+    uri, warehouse = f"sqlite:///{lake_dir}/catalog.db", (lake_dir / "warehouse").as_uri()
+    catalog = SqlCatalog("lake", uri=uri, warehouse=warehouse)
+    catalog.create_namespace_if_not_exists(TABLE.namespace)
+    table = catalog.create_table(TABLE.in_catalog, Schema(NestedField(1, "id", LongType())))
+    for n in range(6):
+        table.append(pa.table({"id": [n]}))
+    foreign = tmp_path / "foreign"
+    limits = ApprovedLocations((lake_dir.as_uri(),))
+    ours = PyIcebergCatalog("lake", guarded_properties({"type": "sql", "uri": uri}, limits))
+
+    class Moved(SparkEngine):
+        """The table changes after its plan."""
+
+        def write(self, batch: Batch, policy: Policy) -> Written:
+            with table.refresh().transaction() as change:
+                change.set_properties({"write.data.path": foreign.as_uri()})
+            return super().write(batch, policy)
+
+    engine = Moved(
+        lambda: spark,
+        lambda _table: READER,
+        NO_BACKOFF,
+        check_writes=lambda name, *where: ours.check_writes(TableId.parse(name), *where),
+    )
+    runtime = Runtime(
+        {"lake": ours},
+        memory_ledger(),
+        SystemClock(),
+        lambda _table, _properties: Policy(),
+        LazyEngine(lambda: engine),
+    )
+    (outcome,) = maintain(TABLE, Request("run", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
+    assert outcome.outcome is not OutcomeStatus.IMPROVED
+    assert "ICM-155" in outcome.batches[0].message
+    assert not foreign.exists()
+    catalog.drop_table(TABLE.in_catalog)
+    catalog.drop_namespace(TABLE.namespace)
+    catalog.close()
