@@ -1,12 +1,12 @@
 """Measures health from Spark's metadata tables.
 
-It is the second implementation of health, for tables whose manifests do not fit one process, and the
-oracle of the first. Spark aggregates the `entries` table to one row per partition and kind. This module computes
+It is the second implementation of health, for tables whose manifests do not fit the memory of one process
+(`core.health.source`), and the oracle of the first. Spark aggregates the `entries` table to one row per partition and kind. This module computes
 health from these rows by the same definitions (`core.health.metrics`).
 
 Partition values are read as stored, so dates beyond Python's calendar and times in any zone have the same keys.
-Spark does not distinguish 0.0 from -0.0, nor one NaN from another, so a table that is partitioned by a floating-point
-column may show fewer partitions. Spark cannot read uuid partitions ("Wrong class, expected java.lang.CharSequence").
+Spark does not distinguish 0.0 from -0.0, nor one NaN from another, and cannot read uuid partitions ("Wrong class,
+expected java.lang.CharSequence"). Tables with such partitions are refused.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.health.source import indistinct_fields
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.ids import PartitionKey
@@ -26,11 +27,13 @@ from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.sort_order import LayoutOrder
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.health.checks import check_entries
 from iceberg_maint.spark.health.overlap import METRICS, layout_of
 from iceberg_maint.spark.jvm.bridge import Bridge, sql_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
 
 _MAINTENANCE = "maintenance."
 _DELETED = 2
@@ -64,15 +67,32 @@ class _Oldest:
     added: int
 
 
+def not_measured(state: TableState, why: str) -> RefusedError:
+    """The refusal ICM-178 to measure this table by Spark."""
+    return RefusedError(
+        "ICM-178",
+        f"{state.table}: Spark cannot measure this table: {why}.",
+        "set health.source to manifests, and health.memory to what this process may take.",
+    )
+
+
 class SparkHealthSource:
     """Measures tables with Spark's metadata tables."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._bridge = Bridge(spark)
+    def __init__(self, bridge: Bridge) -> None:
+        self._spark = bridge.spark
+        self._bridge = bridge
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`."""
+        """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`.
+
+        Raises RefusedError ICM-178 for a table whose partitions Spark does not read or keep apart, UnreadableTableError
+        ICM-101 if entries contradict the manifest list, and what Spark raises.
+        """
+        if fields := indistinct_fields(state):
+            raise not_measured(
+                state, f"Spark does not read or keep apart the values of partition field {', '.join(fields)}"
+            )
         target = target_file_size_bytes(policy, dict(state.properties))
         limits = size_limits(policy, target)
         partitions: dict[PartitionKey, PartitionHealth] = {}
@@ -80,7 +100,9 @@ class SparkHealthSource:
             entries = self._entries(state)
             names = [c for c in entries.columns if c.startswith("p_")]
             bounds = (limits.small_below_bytes, limits.large_above_bytes)
-            groups = _by_scope(state, _groups(entries, names, *bounds).collect())
+            rows = _groups(entries, names, *bounds).collect()
+            check_entries(state, [row.asDict() for row in rows])
+            groups = _by_scope(state, rows)
             joined = _with_references(entries)
             deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
             named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
@@ -99,6 +121,7 @@ class SparkHealthSource:
             target_file_size_bytes=target,
             format_version=state.format_version,
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
+            specs_losing_values=state.specs_losing_values(),
             pending_publishes=pending_publishes(state),
             uncommon_types=state.uncommon_types,
         )
