@@ -47,11 +47,8 @@ def measurer_of(state: TableState, policy: Policy, runtime: Runtime) -> Measurer
             + (", or raise health.memory." if is_auto else "."),
         )
     if by_engine:
-        _log.info(
-            "%s: Spark measures it: %s.",
-            state.table,
-            _size(state, policy) if is_auto else "health.source is spark",
-        )
+        if is_auto and runtime.engine.progress() is None:
+            _log.warning("%s: Spark starts, because %s.", state.table, _size(state, policy))
         return runtime.engine()
     if is_auto and exceeds_memory(policy.health, state):
         _log.warning(

@@ -17,7 +17,7 @@ DELETE_FILE_BYTES = 2_000
 ENTRY_BYTES = 40
 """The least size of an entry in a manifest, for a manifest list that states no counts."""
 INDISTINCT_TYPES = frozenset({"uuid", "float", "double"})
-"""Types of partition values that Spark's metadata tables cannot read (uuid) or do not tell apart (0.0 and -0.0, NaN)."""
+"""Types of partition values that Spark's metadata tables cannot read (uuid) or confuse (0.0 and -0.0, NaN)."""
 
 
 def measuring_bytes(state: TableState) -> int:
