@@ -43,8 +43,10 @@ def test_table_that_exceeds_the_memory_is_measured_by_the_engine_with_the_same_h
     with caplog.at_level(logging.WARNING):
         by_engine = assess(TABLE, runtime)
     assert caplog.messages == [
-        "lake.db.t: Spark starts, because measuring it takes up to 1 MiB by its manifest list, and health.memory is 1 "
-        "MiB."
+        (
+            "lake.db.t: Spark starts, because measuring it takes up to 1 MiB by its manifest list, and health.memory is 1 "
+            "MiB."
+        )
     ]
     assert made.measured_by_engine == [TABLE]
     made.policy = replace(POLICY, health=HealthPolicy(HealthSource.MANIFESTS, MIB))
