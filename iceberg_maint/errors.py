@@ -64,7 +64,7 @@ CODES: dict[str, str] = {
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
     "ICM-171": "the table used up its time",
-    "ICM-177": "a measurement from manifests needs more memory than health.memory declares",
+    "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
 }
 
