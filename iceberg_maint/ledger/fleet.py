@@ -22,12 +22,17 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     outcome. An attempt counts once, at its first outcome."""
     since_ms = db_now_ms() - period_seconds * 1000
     ended = conn.execute(
-        select(outcome.c.attempt_id, outcome.c.recorded_ms, outcome.c.input_bytes, outcome.c.body)
-        .where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
-        .order_by(outcome.c.ordinal)
-    )
+        select(
+            outcome.c.ordinal,
+            outcome.c.attempt_id,
+            outcome.c.recorded_ms,
+            outcome.c.input_bytes,
+            outcome.c.body,
+        ).where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
+    ).all()
     by_attempt: dict[str, Spend] = {}
-    for row in ended:
+    # Asked for this order, SQLite reads all outcomes in it and not the index of times.
+    for row in sorted(ended, key=lambda row: row.ordinal):
         body = json.loads(row.body)
         load = Load(
             row.input_bytes, float(body.get("seconds") or 0.0), float(body.get("snapshot_after") is not None)

@@ -43,11 +43,11 @@ _UNKNOWN = (
         outcome.c.operation,
         func.count(outcome.c.attempt_id.distinct()).label("attempts"),
     )
-    .where(
-        outcome.c.status == BatchStatus.UNKNOWN, _ANY_OPERATION, ~_has_ended, among(outcome.c.table_uuid)
-    )
+    .where(outcome.c.status == BatchStatus.UNKNOWN, _ANY_OPERATION, ~_has_ended, among(outcome.c.table_uuid))
     .group_by(outcome.c.table_uuid, outcome.c.operation)
 )
+
+
 def _last_done_of(operation: Operation) -> Label[int | None]:
     last = select(func.max(outcome.c.recorded_ms)).where(
         outcome.c.table_uuid == lease.c.table_uuid,
@@ -118,9 +118,7 @@ def last_outcomes(
     )
     ranked = (
         select(outcome.c.table_uuid, outcome.c.body, newest_first.label("rank"))
-        .where(
-            outcome.c.operation == operation, outcome.c.settled.is_(False), among(outcome.c.table_uuid)
-        )
+        .where(outcome.c.operation == operation, outcome.c.settled.is_(False), among(outcome.c.table_uuid))
         .subquery()
     )
     query = select(ranked).where(ranked.c.rank <= each).order_by(ranked.c.table_uuid, ranked.c.rank)
@@ -149,10 +147,10 @@ def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
 
 def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
     return {
-        (row.table_uuid, operation): newest_ms
-        for row in in_chunks(conn, _LAST_DONE, tables)
-        for operation in Operation
-        if (newest_ms := row._mapping[operation.value]) is not None
+        (table_uuid, operation): newest_ms
+        for table_uuid, *newest in in_chunks(conn, _LAST_DONE, tables)
+        for operation, newest_ms in zip(Operation, newest, strict=True)
+        if newest_ms is not None
     }
 
 

@@ -39,7 +39,7 @@ from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
-from iceberg_maint.spark.health.measure import SparkHealthSource, not_measured
+from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
@@ -154,8 +154,7 @@ class SparkEngine:
         self._enter("measuring")
         try:
             bridge = self._activated_bridge()
-            if bridge.is_spark_3:
-                raise not_measured(state, "the metadata tables of Spark 3.5 show the newest snapshot only")
+            check_measurable(bridge, state)
             return SparkHealthSource(bridge).measure(state, policy)
         except JVM_ERRORS as why:
             message = f"{state.table}: Spark cannot measure it: {all_lines(why)}."

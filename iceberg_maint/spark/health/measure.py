@@ -6,7 +6,7 @@ health from these rows by the same definitions (`core.health.metrics`).
 
 Partition values are read as stored, so dates beyond Python's calendar and times in any zone have the same keys.
 Spark does not distinguish 0.0 from -0.0, nor one NaN from another, and cannot read uuid partitions ("Wrong class,
-expected java.lang.CharSequence"). Tables with such partitions are refused.
+expected java.lang.CharSequence"). `check_measurable` refuses tables with such partitions.
 """
 
 from __future__ import annotations
@@ -67,13 +67,19 @@ class _Oldest:
     added: int
 
 
-def not_measured(state: TableState, why: str) -> RefusedError:
-    """The refusal ICM-178 to measure this table by Spark."""
-    return RefusedError(
-        "ICM-178",
-        f"{state.table}: Spark cannot measure this table: {why}.",
-        "set health.source to manifests, and health.memory to what this process may take.",
-    )
+def check_measurable(bridge: Bridge, state: TableState) -> None:
+    """Raises RefusedError ICM-178 for a table or a Spark whose metadata tables do not show it as it is."""
+    why = ""
+    if bridge.is_spark_3:
+        why = "the metadata tables of Spark 3.5 show the newest snapshot only"
+    elif fields := indistinct_fields(state):
+        why = f"Spark does not read or keep apart the values of partition field {', '.join(fields)}"
+    if why:
+        raise RefusedError(
+            "ICM-178",
+            f"{state.table}: Spark cannot measure this table: {why}.",
+            "set health.source to manifests, and health.memory to what this process may take.",
+        )
 
 
 class SparkHealthSource:
@@ -86,13 +92,8 @@ class SparkHealthSource:
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`.
 
-        Raises RefusedError ICM-178 for a table whose partitions Spark does not read or keep apart, UnreadableTableError
-        ICM-101 if entries contradict the manifest list, and what Spark raises.
+        Raises UnreadableTableError ICM-101 if entries contradict the manifest list, and what Spark raises.
         """
-        if fields := indistinct_fields(state):
-            raise not_measured(
-                state, f"Spark does not read or keep apart the values of partition field {', '.join(fields)}"
-            )
         target = target_file_size_bytes(policy, dict(state.properties))
         limits = size_limits(policy, target)
         partitions: dict[PartitionKey, PartitionHealth] = {}
@@ -105,8 +106,7 @@ class SparkHealthSource:
             groups = _by_scope(state, rows)
             joined = _with_references(entries)
             deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
-            named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
-            partitions = _partitions(state, groups, deletes, named)
+            partitions = _partitions(state, groups, deletes, _named_files(state, joined, names).collect())
             if state.order is not None:
                 layout = self._layout(state, state.order)
                 partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
@@ -132,11 +132,8 @@ class SparkHealthSource:
 
         entries = self._metadata_table(state, "entries")
         file = F.col("data_file")
-        unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
-        first_id = unpartitioned[0] if unpartitioned else None
-        spec_id = F.when(file["spec_id"].isin(unpartitioned), first_id).otherwise(file["spec_id"])
         files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
-            spec_id.alias("spec_id"),
+            _key_spec_id(state, file["spec_id"]).alias("spec_id"),
             *self._partition_columns(state, entries),
             file["sort_order_id"].alias("sort_order_id"),
             "readable_metrics",
@@ -288,16 +285,31 @@ def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
     return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
 
 
-def _named_files(deletes: DataFrame, names: list[str]) -> DataFrame:
-    """The number of live data files that a scope's position delete files name, one row per scope."""
+def _named_files(state: TableState, deletes: DataFrame, names: list[str]) -> DataFrame:
+    """How many live data files position delete files name: one row per partition key and set of `by`. A set has the
+    highest sequence number of the deletes of each spec that name a file."""
     from pyspark.sql import functions as F
 
     naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
-    return naming.groupBy("spec_id", *names).agg(F.countDistinct("referenced").alias("named"))
+    key = _key_spec_id(state, F.col("spec_id")).alias("key_spec_id")
+    newest = naming.groupBy(key, "spec_id", *names, "referenced").agg(
+        F.max("sequence_number").alias("sequence_number")
+    )
+    by_spec = F.sort_array(F.collect_list(F.struct("spec_id", "sequence_number"))).alias("by")
+    of_file = newest.groupBy("key_spec_id", *names, "referenced").agg(by_spec)
+    return of_file.groupBy("key_spec_id", *names, "by").agg(F.count("*").alias("files"))
 
 
-def _scope(state: TableState, row: Row) -> Scope:
-    spec = state.specs[row["spec_id"]]
+def _key_spec_id(state: TableState, spec_id: Column) -> Column:
+    """The spec id that stands for the partition key: unpartitioned specs have the same key."""
+    from pyspark.sql import functions as F
+
+    unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+    return F.when(spec_id.isin(unpartitioned), unpartitioned[0] if unpartitioned else None).otherwise(spec_id)
+
+
+def _scope(state: TableState, row: Row, spec_id: int | None = None) -> Scope:
+    spec = state.specs[row["spec_id"] if spec_id is None else spec_id]
     values = [row[f"p_{f.field_id}"] for f in spec.fields]
     values = [bytes(v) if isinstance(v, bytearray) else v for v in values]
     return spec.spec_id, encode_partition(spec, values, state.first_spec_id)
@@ -324,7 +336,7 @@ def _partitions(
     state: TableState,
     groups: Mapping[tuple[Scope, FileKind], Row],
     deletes: list[_Delete],
-    named: Mapping[Scope, int],
+    named_files: Iterable[Row],
 ) -> dict[PartitionKey, PartitionHealth]:
     by_key: dict[PartitionKey, list[tuple[Scope, FileKind]]] = defaultdict(list)
     for scope, kind in groups:
@@ -332,6 +344,11 @@ def _partitions(
     oldest = {
         s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
     }
+    named: dict[PartitionKey, int] = defaultdict(int)
+    for row in named_files:
+        scopes = ((_scope(state, row, spec_id), number) for spec_id, number in row["by"])
+        if any(s in oldest and position_delete_reaches(number, oldest[s].data) for s, number in scopes):
+            named[_scope(state, row, row["key_spec_id"])[1]] += row["files"]
     deletes_of_key: dict[PartitionKey, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:
@@ -340,7 +357,7 @@ def _partitions(
             everywhere.append(delete)
     return {
         key: _partition(
-            state, {k: groups[k] for k in by_key[key]}, oldest, deletes_of_key[key], everywhere, named
+            state, {k: groups[k] for k in by_key[key]}, oldest, deletes_of_key[key], everywhere, named[key]
         )
         for key in sorted(by_key)
     }
@@ -352,9 +369,10 @@ def _partition(
     oldest: Mapping[Scope, _Oldest],
     deletes: list[_Delete],
     everywhere: list[_Delete],
-    named: Mapping[Scope, int],
+    named: int,
 ) -> PartitionHealth:
-    """The health of one partition key, from its groups, its delete files and the global equality deletes."""
+    """The health of one partition key, from its groups, its delete files, the global equality deletes and the number of
+    data files that its used position deletes name."""
     oldest_data = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
 
     def total(name: str, kind: FileKind) -> int:
@@ -396,7 +414,7 @@ def _partition(
         dangling_position_delete_records=sum(
             d.records for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
         ),
-        mergeable_delete_files=used - sum(named.get(s, 0) for s in {scope for scope, _ in groups}),
+        mergeable_delete_files=used - named,
         min_data_sequence_number=oldest_data or 0,
         max_data_sequence_number=max(row["newest"] for row in groups.values()),
         spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),

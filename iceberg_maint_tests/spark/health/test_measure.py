@@ -25,7 +25,7 @@ from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.spark.health.measure import SparkHealthSource
+from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
@@ -401,7 +401,7 @@ def drawn_table(rng: random.Random, version: int, lake_dir: Path, name: str) -> 
         return ((a,), (a, rng.choice([None, 0, 2])), (), (None,))[of]
 
     def entry(number: int, of: int, content: int) -> File:
-        files: dict[str, object] = {}
+        files: dict[str, object] = {"snapshot_id": number} if version == 1 else {}
         if content == 1 and version > 1:
             is_vector = version == 3 and rng.random() < 0.5
             referenced = rng.choice([*paths, "file:/gone"])
@@ -486,4 +486,4 @@ def test_table_with_partitions_that_spark_confuses_is_refused(
     name = new_name()
     writers.create(name, "id int, d double", partitioned_by="d")
     with pytest.raises(RefusedError, match=r"ICM-178 .* values of partition field d"):
-        SparkHealthSource(Bridge(spark)).measure(catalog.pin(TableId.parse(name)), POLICY)
+        check_measurable(Bridge(spark), catalog.pin(TableId.parse(name)))
