@@ -19,7 +19,7 @@ FLEET_QUESTIONS = frozenset(
             "fleet_spends of a day",
             "pauses",
         ),
-        *("fleet_waits", "confirm_health"),
+        *("fleet_waits", "confirm_health", "dropped_tables"),
     }
 )
 """The queries about all tables."""
@@ -72,6 +72,7 @@ def questions(ledger: SqlLedger, tables: int) -> list[Question]:
     }
     of_all: dict[str, Callable[[], object]] = {
         "known_tables": ledger.known_tables,
+        "dropped_tables": ledger.dropped_tables,
         "measurements": lambda: ledger.measurements(names),
         "healths": lambda: ledger.healths(names),
         "histories": lambda: ledger.histories(every),
