@@ -12,7 +12,7 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET
 from iceberg_maint.core.planning.batch_body import batch_of_text
-from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome
+from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome, statement_now_ms
 
 _has_outcome = select(outcome.c.ordinal).where(outcome.c.attempt_id == attempt.c.attempt_id).exists()
 
@@ -20,7 +20,7 @@ _has_outcome = select(outcome.c.ordinal).where(outcome.c.attempt_id == attempt.c
 def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and has no
     outcome. An attempt counts once, at its first outcome."""
-    since_ms = db_now_ms() - period_seconds * 1000
+    since_ms = statement_now_ms() - period_seconds * 1000
     ended = conn.execute(
         select(
             outcome.c.ordinal,

@@ -138,7 +138,7 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     deleted += conn.execute(delete(recorded).where(*fully_recorded)).rowcount
     missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
     deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
-    # A partition may be gone, and its row with its back-off would stay for ever.
+    # A partition may be gone, and its back-off would stay without end.
     over = (
         partition_history.c.table_uuid == table_uuid,
         partition_history.c.quarantined.is_(False),

@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    select,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -47,6 +49,12 @@ def _sqlite_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
 @compiles(db_now_ms, "postgresql")
 def _postgres_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+def statement_now_ms() -> ColumnElement[int]:
+    """The wall clock as a value that the database reads once per statement. PostgreSQL compares an index with such a value
+    only: its clock may have another time for each row."""
+    return select(db_now_ms()).scalar_subquery()
 
 
 schema_version = Table(

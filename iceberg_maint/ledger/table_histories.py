@@ -14,7 +14,15 @@ from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import among, in_chunks
-from iceberg_maint.ledger.schema import db_now_ms, fleet_wait, lease, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import (
+    db_now_ms,
+    fleet_wait,
+    lease,
+    outcome,
+    partition_history,
+    pause,
+    statement_now_ms,
+)
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
 from iceberg_maint.ports.ledger import BatchStatus
 
@@ -35,7 +43,7 @@ _OWNERS = select(lease.c.table_uuid, lease.c.owner).where(
 _ANY_OPERATION = outcome.c.operation.in_(tuple(Operation))
 """Lets the indices, in which the operation comes before status and time, find the few rows that are asked for."""
 _HOUR = select(outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes).where(
-    outcome.c.recorded_ms > db_now_ms() - HOUR_MS, _ANY_OPERATION, among(outcome.c.table_uuid)
+    outcome.c.recorded_ms > statement_now_ms() - HOUR_MS, _ANY_OPERATION, among(outcome.c.table_uuid)
 )
 _UNKNOWN = (
     select(

@@ -39,8 +39,8 @@ def captured() -> Iterator[Callable[[], list[Statement]]]:
 
 
 def whole_reads(conn: Connection, statement: Statement) -> list[str]:
-    """Returns the steps of the statement's plan that read a growing table whole. Where PostgreSQL has an index that could
-    serve, it shows it, however small the table is."""
+    """Returns the steps of the statement's plan that read a growing table, or an index of it, whole. Where PostgreSQL has an
+    index that could serve, it shows it, however small the table is."""
     text, parameters = statement
     if _NEWEST.search(text):
         return []
@@ -48,7 +48,9 @@ def whole_reads(conn: Connection, statement: Statement) -> list[str]:
         conn.exec_driver_sql("SET enable_seqscan = off")
         lines = [row[0] for row in conn.exec_driver_sql(f"EXPLAIN {text}", parameters)]
         return [
-            line.strip() for line in lines if (m := re.search(r"Seq Scan on (\w+)", line)) and m[1] in GROWING
+            line.strip()
+            for line, below in zip(lines, [*lines[1:], ""], strict=True)
+            if (m := re.search(r"Scan.* on (icm_\w+)", line)) and m[1] in GROWING and "Cond:" not in below
         ]
     lines = [row[3] for row in conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", parameters)]
     names = {alias: table for table, alias in re.findall(r"(icm_\w+) AS (\w+)", text)}
