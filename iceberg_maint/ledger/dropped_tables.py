@@ -32,7 +32,7 @@ _OF_A_TABLE = (
 
 _ROWS = tuple(
     select(rows.c.table_uuid).where(rows.c.table_uuid == lease.c.table_uuid).exists()
-    for rows in (batch, record, cursor, partition_history)
+    for rows in (batch, record)
 )
 _LAST = tuple(
     func.coalesce(

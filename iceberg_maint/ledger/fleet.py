@@ -12,9 +12,10 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET
 from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.ledger.chunks import among, in_chunks
 from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome, statement_now_ms
 
-_has_outcome = select(outcome.c.ordinal).where(outcome.c.attempt_id == attempt.c.attempt_id).exists()
+_BODIES = select(batch.c.batch_id, batch.c.body).where(among(batch.c.batch_id))
 
 
 def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
@@ -39,12 +40,15 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
         )
         by_attempt.setdefault(row.attempt_id, Spend(row.recorded_ms, load))
     begun = conn.execute(
-        select(attempt.c.started_ms, batch.c.body)
-        .join(batch, batch.c.batch_id == attempt.c.batch_id)
-        .where(attempt.c.started_ms > since_ms, attempt.c.operation.in_(DATA_OPERATIONS), ~_has_outcome)
+        select(attempt.c.attempt_id, attempt.c.batch_id, attempt.c.started_ms).where(
+            attempt.c.started_ms > since_ms, attempt.c.operation.in_(DATA_OPERATIONS)
+        )
     )
-    running = (Spend(r.started_ms, Load(batch_of_text(r.body).input_bytes, 0.0, 1.0)) for r in begun)
-    return (*by_attempt.values(), *running)
+    # The outcome of an attempt of the period is in the period.
+    running = {row.batch_id: row.started_ms for row in begun if row.attempt_id not in by_attempt}
+    bodies = in_chunks(conn, _BODIES, running)
+    loads = ((running[b.batch_id], Load(batch_of_text(b.body).input_bytes, 0.0, 1.0)) for b in bodies)
+    return (*by_attempt.values(), *(Spend(at_ms, load) for at_ms, load in loads))
 
 
 def waits(conn: Connection) -> dict[WorkKey, FleetWait]:
