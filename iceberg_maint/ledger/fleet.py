@@ -45,10 +45,10 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
         )
     )
     # The outcome of an attempt of the period is in the period.
-    running = {row.batch_id: row.started_ms for row in begun if row.attempt_id not in by_attempt}
-    bodies = in_chunks(conn, _BODIES, running)
-    loads = ((running[b.batch_id], Load(batch_of_text(b.body).input_bytes, 0.0, 1.0)) for b in bodies)
-    return (*by_attempt.values(), *(Spend(at_ms, load) for at_ms, load in loads))
+    running = [(row.batch_id, row.started_ms) for row in begun if row.attempt_id not in by_attempt]
+    rows = in_chunks(conn, _BODIES, {batch_id for batch_id, _ in running})
+    loads = {row.batch_id: Load(batch_of_text(row.body).input_bytes, 0.0, 1.0) for row in rows}
+    return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id]) for batch_id, at_ms in running))
 
 
 def waits(conn: Connection) -> dict[WorkKey, FleetWait]:
