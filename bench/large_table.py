@@ -1,4 +1,5 @@
-"""A table of 200,000 live data files, metadata only, with every kind of delete; made once.
+"""A table of 200,000 live data files, or of as many as asked for, metadata only, with every kind of delete; made
+once.
 
 16 columns with bounds, 1,000 partitions (100 days x 10 buckets), format v3 grown from v2: 1,000
 position delete files, 1,000 equality delete files, 4,000 deletion vectors, 20 to a Puffin file.
@@ -27,18 +28,19 @@ _FIRST_MS = 1_728_000_000_000
 _VERSION = "3"
 
 
-def large_table() -> Path:
+def large_table(files: int = FILES) -> Path:
     """The folder with `catalog.db` and the table; made on first use."""
-    stamp = DATA / "large" / "complete"
+    folder = DATA / ("large" if files == FILES else f"large-{files}")
+    stamp = folder / "complete"
     if not stamp.is_file() or stamp.read_text() != _VERSION:
-        shutil.rmtree(DATA / "large", ignore_errors=True)
-        make(DATA / "large")
+        shutil.rmtree(folder, ignore_errors=True)
+        make(folder, files)
         stamp.write_text(_VERSION)
-    return DATA / "large"
+    return folder
 
 
-def make(folder: Path) -> None:
-    """Writes the table into `folder`."""
+def make(folder: Path, files: int = FILES) -> None:
+    """Writes the table with this number of live data files into `folder`."""
     rng = random.Random(7)
     types = [LongType(), TimestampType(), *[LongType()] * 8, *[DoubleType()] * 4, *[StringType()] * 2]
     schema = Schema(*(NestedField(i, f"c{i}", t, required=False) for i, t in enumerate(types, 1)))
@@ -47,10 +49,11 @@ def make(folder: Path) -> None:
     partitions = [(_FIRST_DAY + day, bucket) for day in range(DAYS) for bucket in range(BUCKETS)]
     paths = [
         f"{table.folder.as_uri()}/data/c2_day={p[0]}/c1_bucket={p[1]}/{n:08d}-0-{rng.getrandbits(64):016x}.parquet"
-        for n in range(FILES)
-        for p in (partitions[n * len(partitions) // FILES],)
+        for n in range(files)
+        for p in (_partition(n, files, partitions),)
     ]
-    manifests = [_data_manifest(chunk, paths, partitions, by, types, rng) for chunk in range(MANIFESTS)]
+    count = MANIFESTS * files // FILES
+    manifests = [_data_manifest(chunk, count, paths, partitions, by, types, rng) for chunk in range(count)]
     manifests += _delete_manifests(paths, partitions, by, rng)
     for at in range(len(manifests)):
         # Each commit lists what came before: only the last one's list matters for health.
@@ -72,16 +75,16 @@ def make(folder: Path) -> None:
     table.register(folder / "catalog.db", TABLE)
 
 
-def _partition(n: int, partitions: list[tuple[int, int]]) -> tuple[int, int]:
-    return partitions[n * len(partitions) // FILES]
+def _partition(n: int, files: int, partitions: list[tuple[int, int]]) -> tuple[int, int]:
+    return partitions[n * len(partitions) // files]
 
 
-def _data_manifest(chunk, paths, partitions, by, types, rng) -> ManifestFile:
-    first, last = chunk * FILES // MANIFESTS, (chunk + 1) * FILES // MANIFESTS
+def _data_manifest(chunk, count, paths, partitions, by, types, rng) -> ManifestFile:
+    first, last = chunk * len(paths) // count, (chunk + 1) * len(paths) // count
     files = tuple(
         File(
             paths[n],
-            _partition(n, partitions),
+            _partition(n, len(paths), partitions),
             records=rng.randrange(1, 200_000),
             size_bytes=rng.choice((rng.randrange(1 << 12, 1 << 24), rng.randrange(1 << 24, 1 << 30))),
             lower_bounds={i: _bound(t, rng) for i, t in enumerate(types, 1)},
@@ -103,16 +106,16 @@ def _bound(kind, rng) -> bytes:
 
 def _delete_manifests(paths, partitions, by, rng) -> list[ManifestFile]:
     folder = paths[0].rsplit("/", 3)[0]
-    at = MANIFESTS
+    at = MANIFESTS * len(paths) // FILES
     found = []
     for content, name in ((1, "pos"), (2, "eq")):
         files = []
         for n in range(DELETES):
-            number = rng.randrange(FILES)
+            number = rng.randrange(len(paths))
             files.append(
                 File(
                     f"{folder}/{name}-{n}.parquet",
-                    _partition(number, partitions),
+                    _partition(number, len(paths), partitions),
                     records=rng.randrange(1, 5000),
                     content=content,
                     size_bytes=rng.randrange(500, 50_000),
@@ -122,11 +125,11 @@ def _delete_manifests(paths, partitions, by, rng) -> list[ManifestFile]:
         found.append(ManifestFile(tuple(files), by, at + 1, 1000 + at, is_deletes=True, version=2))
         at += 1
     vectors = []
-    for n, number in enumerate(sorted(rng.sample(range(FILES), VECTORS))):
+    for n, number in enumerate(sorted(rng.sample(range(len(paths)), VECTORS))):
         vectors.append(
             File(
                 f"{folder}/dv-{n // 20}.puffin",
-                _partition(number, partitions),
+                _partition(number, len(paths), partitions),
                 records=rng.randrange(1, 1000),
                 content=1,
                 file_format="PUFFIN",

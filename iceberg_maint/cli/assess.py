@@ -53,6 +53,7 @@ def assess(
     runtime = replace(
         session.build(replace(config, ledger_url=_MEMORY_LEDGER)),
         policy_for=policies(config, {**overrides, "mode": Mode.ACT.value}),
+        measures_by_engine=False,
     )
     tables: list[AssessedTable] = []
     errors: dict[str, str] = {}

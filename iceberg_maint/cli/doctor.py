@@ -17,8 +17,10 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from iceberg_maint.cli.context import Session, command
+from iceberg_maint.core.health.source import choose_source
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.errors import (
@@ -329,6 +331,10 @@ def _only_advises(config: Config, tables: list[TableId]) -> bool:
 def _read(runtime: Runtime, table: TableId) -> str:
     state = runtime.catalogs[table.catalog].pin(table)
     policy = runtime.policy_of(state)
+    if choose_source(policy.health, state) is HealthSource.SPARK:
+        return (
+            f"format version {state.format_version}; Spark measures its health (health.source, health.memory)"
+        )
     measured = runtime.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
     return f"format version {state.format_version}, {measured.total().data_files} data files"
 

@@ -22,6 +22,7 @@ from iceberg_maint.defs.tick_observation import REPEAT_AFTER_SECONDS, TickObserv
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.formatting import shortened
+from iceberg_maint.runner.dropped_tables import prune_dropped_tables
 from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_RUN = 400
@@ -177,6 +178,7 @@ def follow_table_list(
         messages += [f"table {t} is gone" for t in sorted(stored - now)]
         for table in stored - now:
             runtime.ledger.forget_table(table)
+    prune_dropped_tables(runtime)
     if frozenset(t for t in now if belongs(t)) != frozenset(tables):
         messages.append(reload())
     return messages

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.defs.due_observations import TableSigns, read_signs
 from iceberg_maint.defs.instance import launches_monitored_workers, observing, without_captured_output
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
@@ -120,6 +121,9 @@ class TickObservation:
             return None
         measured = self._runtime.ledger.health(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
+            return None
+        policy = self._runtime.policy_for(signs.table, measured.maintenance_properties)
+        if policy.health.source is HealthSource.SPARK:
             return None
         total = measured.total()
         return len(measured.partitions) if total.data_files + total.delete_files <= FILES_PER_TICK else None

@@ -12,34 +12,43 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET
 from iceberg_maint.core.planning.batch_body import batch_of_text
-from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome
+from iceberg_maint.ledger.chunks import among, in_chunks
+from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome, statement_now_ms
 
-_has_outcome = select(outcome.c.ordinal).where(outcome.c.attempt_id == attempt.c.attempt_id).exists()
+_BODIES = select(batch.c.batch_id, batch.c.body).where(among(batch.c.batch_id))
 
 
 def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and has no
     outcome. An attempt counts once, at its first outcome."""
-    since_ms = db_now_ms() - period_seconds * 1000
+    since_ms = statement_now_ms() - period_seconds * 1000
     ended = conn.execute(
-        select(outcome.c.attempt_id, outcome.c.recorded_ms, outcome.c.input_bytes, outcome.c.body)
-        .where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
-        .order_by(outcome.c.ordinal)
-    )
+        select(
+            outcome.c.ordinal,
+            outcome.c.attempt_id,
+            outcome.c.recorded_ms,
+            outcome.c.input_bytes,
+            outcome.c.body,
+        ).where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
+    ).all()
     by_attempt: dict[str, Spend] = {}
-    for row in ended:
+    # Asked for this order, SQLite reads all outcomes in it and not the index of times.
+    for row in sorted(ended, key=lambda row: row.ordinal):
         body = json.loads(row.body)
         load = Load(
             row.input_bytes, float(body.get("seconds") or 0.0), float(body.get("snapshot_after") is not None)
         )
         by_attempt.setdefault(row.attempt_id, Spend(row.recorded_ms, load))
     begun = conn.execute(
-        select(attempt.c.started_ms, batch.c.body)
-        .join(batch, batch.c.batch_id == attempt.c.batch_id)
-        .where(attempt.c.started_ms > since_ms, attempt.c.operation.in_(DATA_OPERATIONS), ~_has_outcome)
+        select(attempt.c.attempt_id, attempt.c.batch_id, attempt.c.started_ms).where(
+            attempt.c.started_ms > since_ms, attempt.c.operation.in_(DATA_OPERATIONS)
+        )
     )
-    running = (Spend(r.started_ms, Load(batch_of_text(r.body).input_bytes, 0.0, 1.0)) for r in begun)
-    return (*by_attempt.values(), *running)
+    # The outcome of an attempt of the period is in the period.
+    running = [(row.batch_id, row.started_ms) for row in begun if row.attempt_id not in by_attempt]
+    rows = in_chunks(conn, _BODIES, {batch_id for batch_id, _ in running})
+    loads = {row.batch_id: Load(batch_of_text(row.body).input_bytes, 0.0, 1.0) for row in rows}
+    return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id]) for batch_id, at_ms in running))
 
 
 def waits(conn: Connection) -> dict[WorkKey, FleetWait]:

@@ -29,6 +29,7 @@ from iceberg_maint.ledger import (
     claims,
     clock_marks,
     dagster_runs,
+    dropped_tables,
     fleet,
     health_days,
     leases,
@@ -46,6 +47,7 @@ from iceberg_maint.ports.ledger import (
     Attempt,
     BatchStatus,
     Cursor,
+    DroppedTable,
     KnownTable,
     Lease,
     Report,
@@ -398,3 +400,11 @@ class SqlLedger:
         with self._database.write(table_uuid) as conn:
             health_days.prune(conn, table_uuid, keep_days)
             return records.prune(conn, table_uuid, keep_days)
+
+    def dropped_tables(self) -> tuple[DroppedTable, ...]:
+        with self._database.read() as conn:
+            return dropped_tables.read(conn)
+
+    def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
+        with self._database.write(table_uuid) as conn:
+            return dropped_tables.delete_old(conn, table_uuid, keep_days)

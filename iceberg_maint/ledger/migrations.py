@@ -119,6 +119,23 @@ def _keep_fleet_waits(conn: Connection) -> None:
     conn.execute(text("CREATE INDEX icm_attempt_started ON icm_attempt (started_ms)"))
 
 
+def _index_what_grows(conn: Connection) -> None:
+    is_postgres = conn.dialect.name == "postgresql"
+    run_id = "CAST(body AS json) ->> 'run_id'" if is_postgres else "json_extract(body, '$.run_id')"
+    by_bytes = ' COLLATE "C"' if is_postgres else ""
+    for statement in (
+        f"ALTER TABLE icm_record ADD COLUMN run_id TEXT{by_bytes}",
+        f"UPDATE icm_record SET run_id = {run_id}",
+        "CREATE INDEX icm_record_run ON icm_record (run_id)",
+        "CREATE INDEX icm_health_form ON icm_health (form)",
+        "DROP INDEX icm_outcome_status",
+        "CREATE INDEX icm_outcome_status ON icm_outcome (table_uuid, operation, status, recorded_ms)",
+        "DROP INDEX icm_attempt_table",
+        "CREATE INDEX icm_attempt_table ON icm_attempt (table_uuid, run_id)",
+    ):
+        conn.execute(text(statement))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -131,6 +148,7 @@ STEPS: Mapping[int, Step] = {
     10: _keep_claims,
     11: _keep_health_days,
     12: _keep_fleet_waits,
+    13: _index_what_grows,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

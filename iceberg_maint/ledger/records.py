@@ -19,6 +19,7 @@ from iceberg_maint.ledger.schema import (
     health,
     intent,
     outcome,
+    partition_history,
     partition_missing,
     record,
     recorded,
@@ -27,6 +28,7 @@ from iceberg_maint.ledger.table_health import GOVERNED
 from iceberg_maint.ports.ledger import BatchStatus
 
 _DAY_MS = 86_400_000
+_LAST_CHARACTER = "\U0010ffff"
 _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
 
 
@@ -45,6 +47,7 @@ def append(conn: Connection, new: Record) -> None:
             table_name=new.table,
             body=body,
             appended_ms=db_now_ms(),
+            run_id=new.run_id,
         )
     )
     unrecorded_runs.mark(conn, new)
@@ -61,10 +64,9 @@ def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...
 
 def of_run(conn: Connection, run_id: str) -> tuple[Record, ...]:
     """Returns the records of the runs whose id begins with this text, oldest first."""
-    text = f'"run_id":{dumps(run_id)[:-1]}'
-    query = select(record.c.body).where(record.c.body.contains(text, autoescape=True))
-    found = (loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal)))
-    return _shown(conn, [r for r in found if r.run_id.startswith(run_id)])
+    after = run_id + _LAST_CHARACTER
+    query = select(record.c.body).where(record.c.run_id >= run_id, record.c.run_id < after)
+    return _shown(conn, [loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal))])
 
 
 def last_proved(conn: Connection, table: str) -> Record | None:
@@ -98,10 +100,12 @@ def _of_table(table: str) -> ColumnElement[bool]:
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
-    batches with their attempts. Returns the number of deleted rows. Open work, UNKNOWN attempts, cursors,
-    fences and each operation's last outcome, which decides when it is due, stay."""
+    batches with their attempts, and back-off that ended so long ago. Returns the number of deleted rows. Open work,
+    UNKNOWN attempts, quarantine, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
     before = db_now_ms() - keep_days * _DAY_MS
-    settled = select(outcome.c.attempt_id).where(outcome.c.status != BatchStatus.UNKNOWN)
+    settled = select(outcome.c.attempt_id).where(
+        outcome.c.table_uuid == table_uuid, outcome.c.status != BatchStatus.UNKNOWN
+    )
     completed = (
         select(func.max(outcome.c.ordinal))
         .where(outcome.c.table_uuid == table_uuid, outcome.c.status == BatchStatus.DONE)
@@ -109,7 +113,7 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     )
     last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(completed))
     is_kept = or_(attempt.c.attempt_id.not_in(settled), attempt.c.attempt_id.in_(last_done))
-    kept_batches = select(attempt.c.batch_id).where(is_kept)
+    kept_batches = select(attempt.c.batch_id).where(attempt.c.table_uuid == table_uuid, is_kept)
     old = select(batch.c.batch_id).where(
         batch.c.table_uuid == table_uuid,
         batch.c.status.in_(_ENDED),
@@ -134,4 +138,11 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     deleted += conn.execute(delete(recorded).where(*fully_recorded)).rowcount
     missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
     deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
+    # A partition may be gone, and its back-off would stay without end.
+    over = (
+        partition_history.c.table_uuid == table_uuid,
+        partition_history.c.quarantined.is_(False),
+        partition_history.c.not_before_ms < before,
+    )
+    deleted += conn.execute(delete(partition_history).where(*over)).rowcount
     return deleted

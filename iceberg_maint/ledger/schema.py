@@ -11,6 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    ColumnElement,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    select,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
@@ -47,6 +49,12 @@ def _sqlite_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
 @compiles(db_now_ms, "postgresql")
 def _postgres_now(_element: db_now_ms, _compiler: SQLCompiler, **_: Any) -> str:
     return "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+def statement_now_ms() -> ColumnElement[int]:
+    """The wall clock as a value that the database reads once per statement. PostgreSQL compares an index with such a value
+    only: its clock may have another time for each row."""
+    return select(db_now_ms()).scalar_subquery()
 
 
 schema_version = Table(
@@ -99,7 +107,7 @@ attempt = Table(
     Column("token", String(128), nullable=False, unique=True),
     Column("partitions", Text, nullable=False),
     Column("started_ms", BigInteger, nullable=False),
-    Index("icm_attempt_table", "table_uuid"),
+    Index("icm_attempt_table", "table_uuid", "run_id"),
     Index("icm_attempt_batch", "batch_id"),
     Index("icm_attempt_started", "started_ms"),
 )
@@ -143,7 +151,7 @@ outcome = Table(
     Column("recorded_ms", BigInteger, nullable=False),
     Index("icm_outcome_attempt", "attempt_id"),
     Index("icm_outcome_hour", "table_uuid", "operation", "recorded_ms"),
-    Index("icm_outcome_status", "table_uuid", "operation", "status"),
+    Index("icm_outcome_status", "table_uuid", "operation", "status", "recorded_ms"),
     Index("icm_outcome_recorded", "recorded_ms"),
 )
 
@@ -196,6 +204,7 @@ health = Table(
     Column("head", Text, nullable=False),
     Column("partitions", LargeBinary, nullable=False),
     UniqueConstraint("table_name", name="icm_health_name"),
+    Index("icm_health_form", "form"),
 )
 
 # Partition keys that earlier health had and later health lacks. `misses` counts consecutive observations.
@@ -228,6 +237,7 @@ fleet_wait = Table(
     Column("decided_ms", BigInteger, nullable=False),
 )
 
+# `run_id` is that of the body. Its order is that of its bytes, so that an index finds the beginning of an id.
 record = Table(
     "icm_record",
     metadata,
@@ -237,8 +247,10 @@ record = Table(
     Column("table_name", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("appended_ms", BigInteger, nullable=False),
+    Column("run_id", Text().with_variant(Text(collation="C"), "postgresql")),
     Index("icm_record_table", "table_name", "ordinal"),
     Index("icm_record_uuid", "table_uuid", "ordinal"),
+    Index("icm_record_run", "run_id"),
 )
 
 # For each run, the newest outcome (its ordinal) that a record contains. A run that died, or a commit

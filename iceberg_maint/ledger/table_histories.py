@@ -7,14 +7,22 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Label, func, select
 
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import among, in_chunks
-from iceberg_maint.ledger.schema import db_now_ms, fleet_wait, lease, outcome, partition_history, pause
+from iceberg_maint.ledger.schema import (
+    db_now_ms,
+    fleet_wait,
+    lease,
+    outcome,
+    partition_history,
+    pause,
+    statement_now_ms,
+)
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
 from iceberg_maint.ports.ledger import BatchStatus
 
@@ -32,8 +40,10 @@ _has_ended = (
 _OWNERS = select(lease.c.table_uuid, lease.c.owner).where(
     lease.c.expires_ms > db_now_ms(), among(lease.c.table_uuid)
 )
+_ANY_OPERATION = outcome.c.operation.in_(tuple(Operation))
+"""Lets the indices, in which the operation comes before status and time, find the few rows that are asked for."""
 _HOUR = select(outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes).where(
-    outcome.c.recorded_ms > db_now_ms() - HOUR_MS, among(outcome.c.table_uuid)
+    outcome.c.recorded_ms > statement_now_ms() - HOUR_MS, _ANY_OPERATION, among(outcome.c.table_uuid)
 )
 _UNKNOWN = (
     select(
@@ -41,14 +51,22 @@ _UNKNOWN = (
         outcome.c.operation,
         func.count(outcome.c.attempt_id.distinct()).label("attempts"),
     )
-    .where(outcome.c.status == BatchStatus.UNKNOWN, ~_has_ended, among(outcome.c.table_uuid))
+    .where(outcome.c.status == BatchStatus.UNKNOWN, _ANY_OPERATION, ~_has_ended, among(outcome.c.table_uuid))
     .group_by(outcome.c.table_uuid, outcome.c.operation)
 )
-_LAST_DONE = (
-    select(outcome.c.table_uuid, outcome.c.operation, func.max(outcome.c.recorded_ms).label("newest_ms"))
-    .where(outcome.c.status == BatchStatus.DONE, among(outcome.c.table_uuid))
-    .group_by(outcome.c.table_uuid, outcome.c.operation)
-)
+
+
+def _last_done_of(operation: Operation) -> Label[int | None]:
+    last = select(func.max(outcome.c.recorded_ms)).where(
+        outcome.c.table_uuid == lease.c.table_uuid,
+        outcome.c.operation == operation,
+        outcome.c.status == BatchStatus.DONE,
+    )
+    return last.scalar_subquery().label(operation)
+
+
+_LAST_DONE = select(lease.c.table_uuid, *map(_last_done_of, Operation)).where(among(lease.c.table_uuid))
+"""One search of an index for each table and operation. Every table with an outcome has had a lease."""
 _FLEET_WAITS = select(fleet_wait).where(
     fleet_wait.c.until_ms > db_now_ms(),
     fleet_wait.c.decided_ms > db_now_ms() - _WAIT_MS,
@@ -108,14 +126,10 @@ def last_outcomes(
     )
     ranked = (
         select(outcome.c.table_uuid, outcome.c.body, newest_first.label("rank"))
-        .where(outcome.c.operation == operation, outcome.c.settled.is_(False))
+        .where(outcome.c.operation == operation, outcome.c.settled.is_(False), among(outcome.c.table_uuid))
         .subquery()
     )
-    query = (
-        select(ranked)
-        .where(ranked.c.rank <= each, among(ranked.c.table_uuid))
-        .order_by(ranked.c.table_uuid, ranked.c.rank)
-    )
+    query = select(ranked).where(ranked.c.rank <= each).order_by(ranked.c.table_uuid, ranked.c.rank)
     outcomes: dict[str, tuple[BatchOutcome, ...]] = {}
     for row in in_chunks(conn, query, table_uuids):
         outcomes[row.table_uuid] = (*outcomes.get(row.table_uuid, ()), loads(BatchOutcome, row.body))
@@ -140,7 +154,12 @@ def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
 
 
 def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
-    return {(r.table_uuid, r.operation): r.newest_ms for r in in_chunks(conn, _LAST_DONE, tables)}
+    return {
+        (table_uuid, operation): newest_ms
+        for table_uuid, *newest in in_chunks(conn, _LAST_DONE, tables)
+        for operation, newest_ms in zip(Operation, newest, strict=True)
+        if newest_ms is not None
+    }
 
 
 def _fleet_waits(conn: Connection, tables: Mapping[str, str]) -> dict[str, dict[PartitionKey, FleetWait]]:

@@ -8,14 +8,15 @@ from typing import Protocol
 
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.pending_publishes import PendingPublish
-from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import IcebergMaintError
 
 
@@ -153,6 +154,11 @@ class Engine(Protocol):
     def start(self) -> None:
         """Starts the engine, unless it runs. Raises RefusedError ICM-103 or ICM-105 if it cannot write
         safely."""
+        ...
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Returns the health of the pinned snapshot, as `Catalog.measure` does. Raises RefusedError ICM-178 for a table
+        that the engine cannot measure, and UnreadableTableError ICM-101."""
         ...
 
     def write(self, batch: Batch, policy: Policy) -> Written:

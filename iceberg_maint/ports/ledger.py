@@ -135,6 +135,15 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class DroppedTable:
+    """A table without health: it was dropped, or never measured. `idle_seconds` is the time since its last work ended."""
+
+    table_uuid: str
+    name: str
+    idle_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class KnownTable:
     """A table with stored health. `pointer` is the catalog's token at that health."""
 
@@ -516,6 +525,15 @@ class Ledger(Protocol):
         ...
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
-        """Deletes records and ended work of a table that are older than `keep_days`. The newest record, open
-        work, back-off and fences stay. Returns the number of deleted rows."""
+        """Deletes records, ended work and ended back-off of a table that are older than `keep_days`. The newest record,
+        open work, quarantine and fences stay. Returns the number of deleted rows."""
+        ...
+
+    def dropped_tables(self) -> tuple[DroppedTable, ...]:
+        """Returns the tables that have work and no health, and that no owner has leased."""
+        ...
+
+    def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
+        """Deletes everything but the fence of a dropped table whose last work ended more than `keep_days` ago, unless an
+        attempt is open. Returns the number of deleted rows."""
         ...

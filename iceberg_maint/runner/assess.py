@@ -42,6 +42,7 @@ from iceberg_maint.errors import ConfigurationError, UnknownTableError
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Observation
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
+from iceberg_maint.runner.measurer import measurer_of
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.unchanged import UnchangedTable
 
@@ -245,7 +246,8 @@ def _measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
             f"{state.table}: table property {why}.",
             "set it to a whole number, or set rewrite_data_files.target_file_size_bytes in the policy.",
         ) from why
-    measured = runtime.catalog_of(state.table).measure(with_order(state, policy), policy.rewrite_data_files)
+    state = with_order(state, policy)
+    measured = measurer_of(state, policy, runtime).measure(state, policy.rewrite_data_files)
     installation = runtime.ledger.installation()
     limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
     measured = replace(

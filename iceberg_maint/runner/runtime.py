@@ -102,7 +102,7 @@ class Runtime:
 
     `engine` creates the engine at its first call. `orphan_files` creates the orphan pass of a table.
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
-    which the engine reads rows. `catalog_calls` counts the calls of this process to all catalogs. `masked` and
+    which the engine reads rows. `measures_by_engine`: whether a measurement may start the engine. `catalog_calls` counts the calls of this process to all catalogs. `masked` and
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
     outside of runs.
     """
@@ -123,6 +123,7 @@ class Runtime:
     fleet_budget: FleetBudget | None = None
     catalog_calls: Callable[[], int] = no_catalog_calls
     memory: TableMemory | None = None
+    measures_by_engine: bool = True
 
     def of_one_run(self) -> Runtime:
         """Returns the runtime of a run on one table, with a memory of that table."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.runner.dropped_tables import prune_dropped_tables
 from iceberg_maint.runner.runtime import Runtime
 
 
@@ -34,11 +35,13 @@ def list_tables(runtime: Runtime) -> TableListing:
 
 def list_and_forget(runtime: Runtime) -> TableListing:
     """Lists every catalog, and deletes the stored health of tables that a catalog which answers does not list. Else a
-    dropped table would stay in reports and have the alert `not_observed` without end."""
+    dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
+    deleted from the ledger."""
     known = runtime.ledger.known_tables()
     listing = list_tables(runtime)
     answered, listed = set(runtime.catalogs) - set(listing.errors), set(listing.tables)
     for stored in known:
         if stored.table.catalog in answered and stored.table not in listed:
             runtime.ledger.forget_table(stored.table)
+    prune_dropped_tables(runtime)
     return listing

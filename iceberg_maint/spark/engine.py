@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.plan import Batch
@@ -22,7 +24,8 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
     file_work,
 )
-from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -36,6 +39,7 @@ from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.preflight import check_keys, preflight_of
+from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
@@ -144,6 +148,23 @@ class SparkEngine:
             if not is_environment(causes(why)):
                 raise EngineFailedError(first_cause(why)) from why
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Measures the pinned snapshot by Iceberg's metadata tables.
+
+        Raises RefusedError ICM-178, UnreadableTableError ICM-101, EnvironmentFailedError for credentials, connections
+        or classes that are missing.
+        """
+        self._enter("measuring")
+        try:
+            bridge = self._activated_bridge()
+            check_measurable(bridge, state)
+            return SparkHealthSource(bridge).measure(state, policy)
+        except JVM_ERRORS as why:
+            message = f"{state.table}: Spark cannot measure it: {all_lines(why)}."
+            if is_environment(causes(why)):
+                raise EnvironmentFailedError(message) from why
+            raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
 
     def progress(self) -> WorkProgress:
         """Returns the current step, and the figures that Spark has of its jobs."""

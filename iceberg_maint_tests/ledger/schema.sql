@@ -1,4 +1,4 @@
--- version 12
+-- version 13
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -73,6 +73,8 @@ CREATE TABLE icm_health (
   CONSTRAINT icm_health_name UNIQUE (table_name)
 )
 
+CREATE INDEX icm_health_form ON icm_health (form)
+
 CREATE TABLE icm_health_day (
   table_uuid VARCHAR(64) NOT NULL,
   day INTEGER NOT NULL,
@@ -138,9 +140,12 @@ CREATE TABLE icm_record (
   table_name TEXT NOT NULL,
   body TEXT NOT NULL,
   appended_ms BIGINT NOT NULL,
+  run_id TEXT COLLATE "C",
   PRIMARY KEY (ordinal),
   UNIQUE (record_id)
 )
+
+CREATE INDEX icm_record_run ON icm_record (run_id)
 
 CREATE INDEX icm_record_table ON icm_record (table_name, ordinal)
 
@@ -187,7 +192,7 @@ CREATE INDEX icm_attempt_batch ON icm_attempt (batch_id)
 
 CREATE INDEX icm_attempt_started ON icm_attempt (started_ms)
 
-CREATE INDEX icm_attempt_table ON icm_attempt (table_uuid)
+CREATE INDEX icm_attempt_table ON icm_attempt (table_uuid, run_id)
 
 CREATE TABLE icm_intent (
   attempt_id VARCHAR(64) NOT NULL,
@@ -220,7 +225,7 @@ CREATE INDEX icm_outcome_hour ON icm_outcome (table_uuid, operation, recorded_ms
 
 CREATE INDEX icm_outcome_recorded ON icm_outcome (recorded_ms)
 
-CREATE INDEX icm_outcome_status ON icm_outcome (table_uuid, operation, status)
+CREATE INDEX icm_outcome_status ON icm_outcome (table_uuid, operation, status, recorded_ms)
 
 CREATE TABLE icm_try (
   attempt_id VARCHAR(64) NOT NULL,

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
@@ -89,6 +91,8 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     attempt = ledger.start_attempt(lease, plan_of("day=1").batches[0].batch_id, "run-1", {})
     outcome = outcome_of(plan_of("day=1").batches[0])
     ledger.finish_attempt(lease, attempt.attempt_id, BatchStatus.FAILED, outcome, {})
+    earlier = replace(make_record("r1"), run_id="run-0")
+    ledger.append_record(earlier)
     newest = shape(place)
     ledger.close()
     place.sql("DROP TABLE icm_recorded")
@@ -102,6 +106,9 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     place.sql("DROP TABLE icm_fleet_wait")
     place.sql("DROP INDEX icm_outcome_recorded")
     place.sql("DROP INDEX icm_attempt_started")
+    place.sql("DROP INDEX icm_health_form")
+    place.sql("DROP INDEX icm_record_run")
+    place.sql("ALTER TABLE icm_record DROP COLUMN run_id")
     place.sql("ALTER TABLE icm_intent DROP COLUMN batch_digest")
     place.sql("ALTER TABLE icm_pause DROP COLUMN paused_by")
     place.sql("UPDATE icm_schema_version SET version = 1")
@@ -110,6 +117,8 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     after = stepped.acquire_lease(UUID, NAME, "run-2", 60, 0)
     assert stepped.unrecorded_runs(after) == ()
     assert shape(place) == newest
+    assert stepped.records_of_run("run-") == (earlier,)
+    assert stepped.records_of_run("run-1") == ()
     assert versions(place) == list(range(1, NEWEST + 1))
     stepped.close()
 

@@ -10,6 +10,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ledger import records
 from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.schema import metadata
 from iceberg_maint.ports.ledger import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
@@ -181,3 +182,64 @@ def test_prune_forgets_partitions_long_gone(ledger, place: Place):
     _age_all(place, 31)
     assert ledger.prune(UUID, 30) == 1
     assert ledger.retired_partitions(TABLE) == ()
+
+
+def test_prune_forgets_back_off_that_ended_long_ago_and_keeps_quarantine(ledger, place: Place):
+    past_ms = ledger.now_ms() - 31 * DAY_MS
+    histories = {
+        "over": PartitionHistory(ineffective=2, not_before_ms=past_ms),
+        "quarantined": PartitionHistory(ineffective=4, not_before_ms=past_ms, quarantined=True),
+        "recent": PartitionHistory(ineffective=1, not_before_ms=past_ms + 2 * DAY_MS),
+    }
+    ledger.set_partition_history(UUID, REWRITE, histories)
+    assert ledger.prune(UUID, 30) == 1
+    assert set(ledger.history(UUID, NAME, REWRITE).partitions) == {"quarantined", "recent"}
+
+
+def _with_work(ledger, status: BatchStatus) -> None:
+    """A table with one attempt, its record, a back-off and a registered reader; no owner has it."""
+    lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    ledger.save_plan(lease, plan_of("day=1"), "run-1")
+    [batch] = plan_of("day=1").batches
+    attempt = ledger.start_attempt(lease, batch.batch_id, "run-1", {"day=1": PartitionHistory(crashes=1)})
+    ledger.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
+    ledger.record_try(lease, attempt.attempt_id, 1, "v1.json")
+    kept = {"day=1": PartitionHistory(ineffective=1, not_before_ms=1)}
+    ledger.finish_attempt(lease, attempt.attempt_id, status, outcome_of(batch), kept)
+    ledger.append_record(make_record("r1"))
+    ledger.put_reader(UUID, "reader", 1)
+    ledger.release_lease(lease)
+
+
+def _age_everything(place: Place) -> None:
+    for table, column in (("batch", "updated_ms"), ("record", "appended_ms"), ("outcome", "recorded_ms")):
+        place.sql(f"UPDATE icm_{table} SET {column} = {column} - {31 * DAY_MS}")
+
+
+def test_everything_of_a_table_that_was_dropped_long_ago_goes_but_its_fence(ledger, place: Place):
+    _with_work(ledger, BatchStatus.DONE)
+    ledger.put_health(measured("day=1"))
+    _age_everything(place)
+    assert (ledger.dropped_tables(), ledger.prune_dropped(UUID, 30)) == ((), 0)
+    ledger.forget_table(TABLE)
+    [dropped] = ledger.dropped_tables()
+    assert (dropped.table_uuid, dropped.name, dropped.idle_seconds // 86_400) == (UUID, NAME, 31)
+    assert ledger.prune_dropped(UUID, 32) == 0
+    assert ledger.prune_dropped(UUID, 30) == 10
+    assert ledger.dropped_tables() == ()
+    names = [name for name in metadata.tables if "table_uuid" in metadata.tables[name].columns]
+    rows = {
+        name: place.sql(f"SELECT COUNT(*) FROM {name}")[0][0] for name in [*names, "icm_try", "icm_intent"]
+    }
+    assert {name: count for name, count in rows.items() if count} == {"icm_lease": 1}
+    assert ledger.acquire_lease(UUID, NAME, "run-2", 60, 0).fence == 2
+
+
+def test_dropped_table_with_an_open_attempt_or_an_owner_keeps_its_work(ledger, place: Place):
+    _with_work(ledger, BatchStatus.UNKNOWN)
+    _age_everything(place)
+    assert len(ledger.dropped_tables()) == 1
+    assert ledger.prune_dropped(UUID, 30) == 0
+    ledger.acquire_lease(UUID, NAME, "run-2", 60, 0)
+    assert ledger.dropped_tables() == ()
+    assert len(ledger.open_attempts(UUID)) == 1

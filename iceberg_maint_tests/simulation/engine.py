@@ -11,6 +11,7 @@ from iceberg_maint.catalog.fake import document_of
 from iceberg_maint.core.commits import gate
 from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
 from iceberg_maint.core.commits.intent import intent_of, keeps_data_files
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
@@ -25,7 +26,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Reje
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import ExpireSnapshots, RewriteManifests
-from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint_tests.simulation.faults import (
@@ -114,6 +115,9 @@ class SimEngine:
                 if rows:
                     number = batch.snapshot_sequence_number
                     yield _written(lake.new_file(table, group.partition, rows, number), index)
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        raise AssertionError("the tables of the simulation fit their memory")
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
         def look() -> bool:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from iceberg_maint.core.policy.alerts import AlertsPolicy
+from iceberg_maint.core.policy.health import HealthPolicy
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
@@ -351,6 +352,7 @@ class Policy:
     ledger_keep_days: int | None = _key(
         90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1
     )
+    health: HealthPolicy = field(default_factory=HealthPolicy)
     rewrite_data_files: RewriteDataFilesPolicy = field(default_factory=RewriteDataFilesPolicy)
     equality_deletes: EqualityDeletesPolicy = field(default_factory=EqualityDeletesPolicy)
     rewrite_position_delete_files: RewritePositionDeleteFilesPolicy = field(

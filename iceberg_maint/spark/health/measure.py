@@ -1,12 +1,12 @@
 """Measures health from Spark's metadata tables.
 
-It is the second implementation of health, for tables whose manifests do not fit one process, and the
-oracle of the first. Spark aggregates the `entries` table to one row per partition and kind. This module computes
+It is the second implementation of health, for tables whose manifests do not fit the memory of one process
+(`core.health.source`), and the oracle of the first. Spark aggregates the `entries` table to one row per partition and kind. This module computes
 health from these rows by the same definitions (`core.health.metrics`).
 
 Partition values are read as stored, so dates beyond Python's calendar and times in any zone have the same keys.
-Spark does not distinguish 0.0 from -0.0, nor one NaN from another, so a table that is partitioned by a floating-point
-column may show fewer partitions. Spark cannot read uuid partitions ("Wrong class, expected java.lang.CharSequence").
+Spark does not distinguish 0.0 from -0.0, nor one NaN from another, and cannot read uuid partitions ("Wrong class,
+expected java.lang.CharSequence"). `check_measurable` refuses tables with such partitions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.health.source import indistinct_fields
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.ids import PartitionKey
@@ -26,11 +27,13 @@ from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.sort_order import LayoutOrder
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint.spark.health.checks import check_entries
 from iceberg_maint.spark.health.overlap import METRICS, layout_of
 from iceberg_maint.spark.jvm.bridge import Bridge, sql_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row
 
 _MAINTENANCE = "maintenance."
 _DELETED = 2
@@ -64,15 +67,33 @@ class _Oldest:
     added: int
 
 
+def check_measurable(bridge: Bridge, state: TableState) -> None:
+    """Raises RefusedError ICM-178 for a table or a Spark whose metadata tables do not show it as it is."""
+    why = ""
+    if bridge.is_spark_3:
+        why = "the metadata tables of Spark 3.5 show the newest snapshot only"
+    elif fields := indistinct_fields(state):
+        why = f"Spark does not read or keep apart the values of partition field {', '.join(fields)}"
+    if why:
+        raise RefusedError(
+            "ICM-178",
+            f"{state.table}: Spark cannot measure this table: {why}.",
+            "set health.source to manifests, and health.memory to what this process may take.",
+        )
+
+
 class SparkHealthSource:
     """Measures tables with Spark's metadata tables."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._bridge = Bridge(spark)
+    def __init__(self, bridge: Bridge) -> None:
+        self._spark = bridge.spark
+        self._bridge = bridge
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`."""
+        """The health of the pinned snapshot. It equals the result of `PyIcebergCatalog.measure`.
+
+        Raises UnreadableTableError ICM-101 if entries contradict the manifest list, and what Spark raises.
+        """
         target = target_file_size_bytes(policy, dict(state.properties))
         limits = size_limits(policy, target)
         partitions: dict[PartitionKey, PartitionHealth] = {}
@@ -80,11 +101,12 @@ class SparkHealthSource:
             entries = self._entries(state)
             names = [c for c in entries.columns if c.startswith("p_")]
             bounds = (limits.small_below_bytes, limits.large_above_bytes)
-            groups = _by_scope(state, _groups(entries, names, *bounds).collect())
+            rows = _groups(entries, names, *bounds).collect()
+            check_entries(state, [row.asDict() for row in rows])
+            groups = _by_scope(state, rows)
             joined = _with_references(entries)
             deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
-            named = {_scope(state, row): row["named"] for row in _named_files(joined, names).collect()}
-            partitions = _partitions(state, groups, deletes, named)
+            partitions = _partitions(state, groups, deletes, _named_files(state, joined, names).collect())
             if state.order is not None:
                 layout = self._layout(state, state.order)
                 partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
@@ -99,6 +121,7 @@ class SparkHealthSource:
             target_file_size_bytes=target,
             format_version=state.format_version,
             maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
+            specs_losing_values=state.specs_losing_values(),
             pending_publishes=pending_publishes(state),
             uncommon_types=state.uncommon_types,
         )
@@ -109,11 +132,8 @@ class SparkHealthSource:
 
         entries = self._metadata_table(state, "entries")
         file = F.col("data_file")
-        unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
-        first_id = unpartitioned[0] if unpartitioned else None
-        spec_id = F.when(file["spec_id"].isin(unpartitioned), first_id).otherwise(file["spec_id"])
         files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
-            spec_id.alias("spec_id"),
+            _key_spec_id(state, file["spec_id"]).alias("spec_id"),
             *self._partition_columns(state, entries),
             file["sort_order_id"].alias("sort_order_id"),
             "readable_metrics",
@@ -265,16 +285,31 @@ def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
     return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
 
 
-def _named_files(deletes: DataFrame, names: list[str]) -> DataFrame:
-    """The number of live data files that a scope's position delete files name, one row per scope."""
+def _named_files(state: TableState, deletes: DataFrame, names: list[str]) -> DataFrame:
+    """How many live data files position delete files name: one row per partition key and set of `by`. A set has the
+    highest sequence number of the deletes of each spec that name a file."""
     from pyspark.sql import functions as F
 
     naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
-    return naming.groupBy("spec_id", *names).agg(F.countDistinct("referenced").alias("named"))
+    key = _key_spec_id(state, F.col("spec_id")).alias("key_spec_id")
+    newest = naming.groupBy(key, "spec_id", *names, "referenced").agg(
+        F.max("sequence_number").alias("sequence_number")
+    )
+    by_spec = F.sort_array(F.collect_list(F.struct("spec_id", "sequence_number"))).alias("by")
+    of_file = newest.groupBy("key_spec_id", *names, "referenced").agg(by_spec)
+    return of_file.groupBy("key_spec_id", *names, "by").agg(F.count("*").alias("files"))
 
 
-def _scope(state: TableState, row: Row) -> Scope:
-    spec = state.specs[row["spec_id"]]
+def _key_spec_id(state: TableState, spec_id: Column) -> Column:
+    """The spec id that stands for the partition key: unpartitioned specs have the same key."""
+    from pyspark.sql import functions as F
+
+    unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+    return F.when(spec_id.isin(unpartitioned), unpartitioned[0] if unpartitioned else None).otherwise(spec_id)
+
+
+def _scope(state: TableState, row: Row, spec_id: int | None = None) -> Scope:
+    spec = state.specs[row["spec_id"] if spec_id is None else spec_id]
     values = [row[f"p_{f.field_id}"] for f in spec.fields]
     values = [bytes(v) if isinstance(v, bytearray) else v for v in values]
     return spec.spec_id, encode_partition(spec, values, state.first_spec_id)
@@ -301,7 +336,7 @@ def _partitions(
     state: TableState,
     groups: Mapping[tuple[Scope, FileKind], Row],
     deletes: list[_Delete],
-    named: Mapping[Scope, int],
+    named_files: Iterable[Row],
 ) -> dict[PartitionKey, PartitionHealth]:
     by_key: dict[PartitionKey, list[tuple[Scope, FileKind]]] = defaultdict(list)
     for scope, kind in groups:
@@ -309,6 +344,11 @@ def _partitions(
     oldest = {
         s: _Oldest(r["oldest"], r["oldest_added"]) for (s, k), r in groups.items() if k is FileKind.DATA
     }
+    named: dict[PartitionKey, int] = defaultdict(int)
+    for row in named_files:
+        scopes = ((_scope(state, row, spec_id), number) for spec_id, number in row["by"])
+        if any(s in oldest and position_delete_reaches(number, oldest[s].data) for s, number in scopes):
+            named[_scope(state, row, row["key_spec_id"])[1]] += row["files"]
     deletes_of_key: dict[PartitionKey, list[_Delete]] = defaultdict(list)
     everywhere: list[_Delete] = []
     for delete in deletes:
@@ -317,7 +357,7 @@ def _partitions(
             everywhere.append(delete)
     return {
         key: _partition(
-            state, {k: groups[k] for k in by_key[key]}, oldest, deletes_of_key[key], everywhere, named
+            state, {k: groups[k] for k in by_key[key]}, oldest, deletes_of_key[key], everywhere, named[key]
         )
         for key in sorted(by_key)
     }
@@ -329,9 +369,10 @@ def _partition(
     oldest: Mapping[Scope, _Oldest],
     deletes: list[_Delete],
     everywhere: list[_Delete],
-    named: Mapping[Scope, int],
+    named: int,
 ) -> PartitionHealth:
-    """The health of one partition key, from its groups, its delete files and the global equality deletes."""
+    """The health of one partition key, from its groups, its delete files, the global equality deletes and the number of
+    data files that its used position deletes name."""
     oldest_data = min((oldest[s].data for s, _ in groups if s in oldest), default=None)
 
     def total(name: str, kind: FileKind) -> int:
@@ -373,7 +414,7 @@ def _partition(
         dangling_position_delete_records=sum(
             d.records for d in dangling if d.kind is not FileKind.EQUALITY_DELETES
         ),
-        mergeable_delete_files=used - sum(named.get(s, 0) for s in {scope for scope, _ in groups}),
+        mergeable_delete_files=used - named,
         min_data_sequence_number=oldest_data or 0,
         max_data_sequence_number=max(row["newest"] for row in groups.values()),
         spec_ids=tuple(sorted({spec_id for (spec_id, _), _ in groups})),

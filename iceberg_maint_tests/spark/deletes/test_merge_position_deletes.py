@@ -24,6 +24,7 @@ from iceberg_maint.runner.maintain import maintain
 from iceberg_maint.runner.request import Request
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.health.measure import SparkHealthSource
+from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint.wiring import SystemClock
@@ -54,7 +55,9 @@ def health(shop: Workshop, name: str, partition: str = "__all__") -> PartitionHe
 
 def health_by_spark(shop: Workshop, name: str) -> PartitionHealth:
     state = shop.catalog.pin(TableId.parse(name))
-    return SparkHealthSource(shop.spark).measure(state, RewriteDataFilesPolicy()).partitions["__all__"]
+    return (
+        SparkHealthSource(Bridge(shop.spark)).measure(state, RewriteDataFilesPolicy()).partitions["__all__"]
+    )
 
 
 def merge(

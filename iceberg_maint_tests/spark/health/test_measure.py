@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.types import BinaryType, DecimalType, DoubleType, LongType, NestedField, StringType
 from pyspark.sql import SparkSession
 
@@ -24,7 +24,8 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.spark.health.measure import SparkHealthSource
+from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
@@ -71,7 +72,7 @@ def measured(
     def both(name: str) -> tuple[TableState, Measured]:
         state = catalog.pin(TableId.parse(name))
         ours = catalog.measure(state, POLICY)
-        assert SparkHealthSource(spark).measure(state, POLICY) == ours
+        assert SparkHealthSource(Bridge(spark)).measure(state, POLICY) == ours
         assert [with_memo.measure(state, POLICY) for _ in range(2)] == [ours, ours]
         for key in ours.partitions:
             assert with_memo.live_files(state, [key]) == catalog.live_files(state, [key])
@@ -235,7 +236,7 @@ def test_health_oracle_sees_a_difference(
     older = catalog.pin(TableId.parse(name))
     writers.append(table, [{"id": 2, "v": "a"}])
     newer = catalog.pin(TableId.parse(name))
-    source = SparkHealthSource(spark)
+    source = SparkHealthSource(Bridge(spark))
     # Both measure the pinned snapshot, not the newest.
     assert source.measure(older, POLICY) == catalog.measure(older, POLICY)
     assert source.measure(older, POLICY) != catalog.measure(
@@ -359,10 +360,130 @@ def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
     by_all = (numbers, text, floats)
     state = replace(pinned, order=LayoutOrder(by_all, by_all, z_order=True, sort_order_id=2))
     ours = catalog.measure(state, POLICY)
-    assert SparkHealthSource(spark).measure(state, POLICY) == ours
+    assert SparkHealthSource(Bridge(spark)).measure(state, POLICY) == ours
     assert set(ours.partitions) == {"p=a", "p", "__all__"}
     a = ours.partitions["p=a"]
     assert 10 < a.unbounded_files < 30
     assert a.sort_ranges == (40 - a.unbounded_files) * 3
     assert 2 < a.overlap_depth < a.max_overlap_depth
     assert a.unsorted_files == 27
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_health_of_drawn_tables_is_the_same_from_both_sources(
+    version: int, lake_dir: Path, measured: Callable
+) -> None:
+    """Specs that evolve, dropped fields, existing entries, and deletes of every kind that dangle or not."""
+    for seed in range(3):
+        name = new_name()
+        drawn_table(random.Random(f"{version}-{seed}"), version, lake_dir, name)
+        state, ours = measured(name)
+        assert state.format_version == version
+        assert sum(p.data_files for p in ours.partitions.values()) > 20
+
+
+def drawn_table(rng: random.Random, version: int, lake_dir: Path, name: str) -> None:
+    schema = Schema(
+        NestedField(1, "a", LongType(), required=False), NestedField(2, "b", StringType(), required=False)
+    )
+    identity = IdentityTransform()
+    specs = [
+        spec(0, (1, 1000, identity, "a")),
+        spec(1, (1, 1000, identity, "a"), (2, 1001, BucketTransform(3), "b_bucket")),
+        spec(2),
+        spec(3, (1, 1000, VoidTransform(), "a")),
+    ]
+    table = TableFiles(lake_dir / "drawn" / name, schema, specs, format_version=version)
+    paths: list[str] = []
+
+    def partition(of: int) -> tuple[int | None, ...]:
+        a = rng.choice([None, 1, 2, -(2**40)])
+        return ((a,), (a, rng.choice([None, 0, 2])), (), (None,))[of]
+
+    def entry(number: int, of: int, content: int) -> File:
+        files: dict[str, object] = {"snapshot_id": number} if version == 1 else {}
+        if content == 1 and version > 1:
+            is_vector = version == 3 and rng.random() < 0.5
+            referenced = rng.choice([*paths, "file:/gone"])
+            if is_vector:
+                files = {"file_format": "PUFFIN", "content_bytes": rng.randrange(9, 99), "content_offset": 4}
+                files["referenced_data_file"] = referenced
+            elif rng.random() < 0.5:
+                bound = {2147483546: referenced.encode()}
+                files = {"lower_bounds": bound, "upper_bounds": bound}
+        if content == 2:
+            files = {"equality_ids": (1,)}
+        if version > 1 and rng.random() < 0.5:
+            files |= {"sequence_number": (older := rng.randrange(1, number + 1)), "snapshot_id": older}
+        path = f"file:/{name}/{number}-{rng.getrandbits(64):x}"
+        if content == 0:
+            paths.append(path)
+        return File(
+            path,
+            partition(of),
+            records=rng.randrange(1, 1000),
+            content=content,
+            size_bytes=rng.randrange(1, 5000),
+            **files,  # type: ignore[arg-type]
+        )
+
+    manifests = []
+    for number in range(1, 7):
+        for of in rng.sample(range(4), 2):
+            files = tuple(entry(number, of, 0) for _ in range(rng.randrange(2, 6)))
+            manifests.append(ManifestFile(files, specs[of], number, number, version=version))
+            if version > 1:
+                deletes = tuple(entry(number, of, rng.choice([1, 2])) for _ in range(rng.randrange(1, 5)))
+                manifests.append(
+                    ManifestFile(deletes, specs[of], number, number, is_deletes=True, version=version)
+                )
+        is_last = number == 6
+        if number > 2 or is_last:  # The first snapshots have expired.
+            table.commit(
+                manifests if is_last else [],
+                snapshot_id=number,
+                sequence_number=number if version > 1 else 0,
+                timestamp_ms=1_700_000_000_000 + number,
+            )
+    table.register(lake_dir / "catalog.db", name.removeprefix("lake."))
+
+
+def test_entries_that_contradict_the_manifest_list_are_refused(
+    spark: SparkSession, catalog: PyIcebergCatalog, lake_dir: Path
+) -> None:
+    name = new_name()
+    table = TableFiles(lake_dir / "contradiction", Schema(), [spec(0)])
+    files = (File("file:/a", records=3), File("file:/b", records=4))
+    table.commit(
+        [ManifestFile(files, spec(0), 1, 1)], snapshot_id=1, sequence_number=1, timestamp_ms=1_700_000_000_000
+    )
+    table.register(lake_dir / "catalog.db", name.removeprefix("lake."))
+    state = catalog.pin(TableId.parse(name))
+    source = SparkHealthSource(Bridge(spark))
+    [listed] = state.manifests
+    for wrong, why in (
+        (
+            replace(listed, added_files=3),
+            "reads 2 live files of data manifests, but the manifest list counts 3",
+        ),
+        (
+            replace(listed, added_rows=8),
+            "reads 7 live records of data manifests, but the manifest list counts 8",
+        ),
+        (
+            replace(listed, min_sequence_number=2),
+            "has sequence number 1, but the manifest list says that the lowest is 2",
+        ),
+    ):
+        with pytest.raises(UnreadableTableError, match=why):
+            source.measure(replace(state, manifests=(wrong,)), POLICY)
+    assert source.measure(state, POLICY) == catalog.measure(state, POLICY)
+
+
+def test_table_with_partitions_that_spark_confuses_is_refused(
+    spark: SparkSession, writers: Writers, catalog: PyIcebergCatalog
+) -> None:
+    name = new_name()
+    writers.create(name, "id int, d double", partitioned_by="d")
+    with pytest.raises(RefusedError, match=r"ICM-178 .* values of partition field d"):
+        check_measurable(Bridge(spark), catalog.pin(TableId.parse(name)))

@@ -13,6 +13,7 @@ from sqlalchemy import update
 from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
 from iceberg_maint.core.commits.gate import check_publishes
 from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import (
@@ -22,6 +23,7 @@ from iceberg_maint.core.model.table_state import (
     LiveFile,
     Ref,
     Snapshot,
+    TableState,
 )
 from iceberg_maint.core.outcomes.outcome import (
     CommitResult,
@@ -165,6 +167,7 @@ class World:
         self.unknown: str = ""
         self.unfit: Exception | None = None
         self.events: list[Event] = []
+        self.measured_by_engine: list[TableId] = []
 
     # the table
 
@@ -301,6 +304,10 @@ class LoopEngine:
         rows = sum(f.record_count for f in files)
         self.process.step("after:write")
         return self.world.write_result(Written(files, Proof("full", True, rows, rows, 0)))
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        self.world.measured_by_engine.append(state.table)
+        return self.world.catalog.measure(state, policy)
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
         self.process.step("before:adopt")
