@@ -56,6 +56,13 @@ _OF_BATCH = _ATTEMPTS.where(
 _OF_FENCE = _ATTEMPTS.where(
     attempt.c.batch_id == bindparam("batch_id"), attempt.c.fence == bindparam("fence")
 )
+_NEWEST_FILES = (
+    select(attempt.c.attempt_id, intent.c.files, intent.c.batch_digest, db_now_ms().label("now_ms"))
+    .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+    .where(attempt.c.table_uuid == bindparam("table_uuid"), attempt.c.batch_id == bindparam("batch_id"))
+    .order_by(attempt.c.ordinal.desc())
+    .limit(1)
+)
 _INSERT = insert(attempt).values(started_ms=db_now_ms())
 _INSERT_INTENT = insert(intent).values(recorded_ms=db_now_ms())
 _INSERT_TRY = insert(attempt_try).values(recorded_ms=db_now_ms())
@@ -250,21 +257,18 @@ def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_sec
     it is known to have committed, it began too long ago by the database's clock, or its files are of a
     batch with other contents."""
     require(conn, lease)
-    at_batch = (attempt.c.table_uuid == lease.table_uuid) & (attempt.c.batch_id == batch_id)
-    row = conn.execute(
-        select(attempt.c.attempt_id, intent.c.files, intent.c.batch_digest, db_now_ms().label("now_ms"))
-        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(at_batch)
-        .order_by(attempt.c.ordinal.desc())
-        .limit(1)
-    ).first()
+    row = conn.execute(_NEWEST_FILES, {"table_uuid": lease.table_uuid, "batch_id": batch_id}).first()
     if row is None:
         return None
     # An attempt that reused the files has its own INTENT, which does not make the files younger.
     began_ms = conn.scalar(
         select(func.min(attempt.c.started_ms))
         .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(at_batch, intent.c.files == row.files)
+        .where(
+            attempt.c.table_uuid == lease.table_uuid,
+            attempt.c.batch_id == batch_id,
+            intent.c.files == row.files,
+        )
     )
     if row.now_ms - began_ms > within_seconds * 1000:
         return None
