@@ -162,9 +162,10 @@ def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner)
         before, environment = context.pythonExec, context.environment
         try:
             context.environment = {**WORKER_ENVIRONMENT, **environment}
-            context.pythonExec = worker_python(
-                str(context.master), context.getConf().get(WORKER_PYTHON), before
-            )
+            master = str(context.master)
+            # `getConf` copies each setting by a call.
+            configured = None if master.startswith("local") else context.getConf().get(WORKER_PYTHON)
+            context.pythonExec = worker_python(master, configured, before)
             rdd = context.parallelize(parts, len(parts)).mapPartitions(runner)
             rdd.id()  # PySpark reads both when it makes the Java object.
         finally:
