@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from uuid import uuid4
@@ -120,18 +120,18 @@ class SqlListing:
 
     def _select(self, equal: Mapping[str, str]) -> dict[TableId, str]:
         parameters = {"catalog_name": self._name, **equal}
-        condition = " AND ".join(f"{column} = :{column}" for column in parameters)
-        # Every column: a catalog created before views has no iceberg_type.
-        statement = sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
-        where = self._engine.url.render_as_string(hide_password=True)
         self._calls.take()
-        with _reaching(self._name, where), self._engine.connect() as connection:
-            rows = connection.execute(statement, parameters).mappings().all()
+        with _reaching(self._name, self._where), self._engine.connect() as connection:
+            rows = connection.execute(_statement(*parameters), parameters).mappings().all()
         return {
-            TableId(self._name, tuple(row["table_namespace"].split(".")), row["table_name"]): location
+            _table(self._name, row["table_namespace"], row["table_name"]): location
             for row in rows
             if (location := row["metadata_location"]) and row.get("iceberg_type") in (None, "TABLE")
         }
+
+    @cached_property
+    def _where(self) -> str:
+        return self._engine.url.render_as_string(hide_password=True)
 
     @cached_property
     def _engine(self) -> sa.Engine:
@@ -141,6 +141,18 @@ class SqlListing:
         # No pool: a kept connection would continue to read a file that has been replaced.
         connect = partial(_open_sqlite, self._name, Path(url.database or ""))
         return sa.create_engine(url, creator=connect, poolclass=sa.NullPool)
+
+
+@cache
+def _statement(*columns: str) -> sa.TextClause:
+    condition = " AND ".join(f"{column} = :{column}" for column in columns)
+    # Every column: a catalog created before views has no iceberg_type.
+    return sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
+
+
+@lru_cache(maxsize=10_000)
+def _table(catalog: str, namespace: str, name: str) -> TableId:
+    return TableId(catalog, tuple(namespace.split(".")), name)
 
 
 def _open_sqlite(name: str, file: Path) -> sqlite3.Connection:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.leaves import numbers_of
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
 
@@ -64,7 +65,7 @@ class Positions:
         if rows.num_rows == 0:
             return {}
         paths = rows.combine_chunks().unify_dictionaries().column("file_path").combine_chunks()
-        codes, positions = np.asarray(paths.indices), np.asarray(rows.column("pos").combine_chunks())
+        codes, positions = numbers_of(paths.indices), numbers_of(rows.column("pos").combine_chunks())
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))
         sorted_positions = positions[order]

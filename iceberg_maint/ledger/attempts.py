@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, bindparam, func, insert, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.codec import digest, dumps, loads
@@ -47,6 +47,26 @@ _OPEN = _ATTEMPTS.where(
     .where(_judged.c.attempt_id == attempt.c.attempt_id, _judged.c.status != BatchStatus.UNKNOWN)
     .exists(),
 )
+_BY_ID = _ATTEMPTS.where(
+    attempt.c.attempt_id == bindparam("attempt_id"), attempt.c.table_uuid == bindparam("table_uuid")
+)
+_OF_BATCH = _ATTEMPTS.where(
+    attempt.c.batch_id == bindparam("batch_id"), attempt.c.table_uuid == bindparam("table_uuid")
+)
+_OF_FENCE = _ATTEMPTS.where(
+    attempt.c.batch_id == bindparam("batch_id"), attempt.c.fence == bindparam("fence")
+)
+_NEWEST_FILES = (
+    select(attempt.c.attempt_id, intent.c.files, intent.c.batch_digest, db_now_ms().label("now_ms"))
+    .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+    .where(attempt.c.table_uuid == bindparam("table_uuid"), attempt.c.batch_id == bindparam("batch_id"))
+    .order_by(attempt.c.ordinal.desc())
+    .limit(1)
+)
+_INSERT = insert(attempt).values(started_ms=db_now_ms())
+_INSERT_INTENT = insert(intent).values(recorded_ms=db_now_ms())
+_INSERT_TRY = insert(attempt_try).values(recorded_ms=db_now_ms())
+_INSERT_OUTCOME = insert(outcome).values(recorded_ms=db_now_ms())
 _TRIES = (
     select(attempt_try.c.base_snapshot_id, attempt_try.c.metadata_location, attempt_try.c.recorded_ms)
     .where(attempt_try.c.attempt_id == bindparam("attempt_id"))
@@ -74,7 +94,7 @@ def start(
     row = batches.load(conn, lease, batch_id)
     if row.status != BatchStatus.PLANNED:
         raise OutOfOrderError(f"batch {batch_id} is {row.status}, not PLANNED")
-    earlier = _load(conn, (attempt.c.batch_id == batch_id) & (attempt.c.fence == lease.fence))
+    earlier = _load(conn, _OF_FENCE, batch_id=batch_id, fence=lease.fence)
     if any(a.status == BatchStatus.UNKNOWN for a in earlier):
         raise OutOfOrderError(f"batch {batch_id} may have been committed under fence {lease.fence}")
     attempt_id = uuid.uuid4().hex
@@ -91,17 +111,17 @@ def start(
         status=AttemptStep.STARTED,
     )
     conn.execute(
-        insert(attempt).values(
-            attempt_id=attempt_id,
-            batch_id=batch_id,
-            table_uuid=row.table_uuid,
-            operation=row.operation,
-            run_id=run_id,
-            fence=lease.fence,
-            token=started.token,
-            partitions=dumps(partitions),
-            started_ms=db_now_ms(),
-        )
+        _INSERT,
+        {
+            "attempt_id": attempt_id,
+            "batch_id": batch_id,
+            "table_uuid": row.table_uuid,
+            "operation": row.operation,
+            "run_id": run_id,
+            "fence": lease.fence,
+            "token": started.token,
+            "partitions": dumps(partitions),
+        },
     )
     batches.claim(conn, batch_id, run_id)
     table_history.write(conn, row.table_uuid, row.operation, write_ahead)
@@ -114,13 +134,13 @@ def record_intent(
     """Writes INTENT, once, after STARTED."""
     started = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.STARTED)
     conn.execute(
-        insert(intent).values(
-            attempt_id=attempt_id,
-            files=dumps(files),
-            proof=dumps(proof),
-            recorded_ms=db_now_ms(),
-            batch_digest=digest(batches.load(conn, lease, started.batch_id).body),
-        )
+        _INSERT_INTENT,
+        {
+            "attempt_id": attempt_id,
+            "files": dumps(files),
+            "proof": dumps(proof),
+            "batch_digest": digest(batches.load(conn, lease, started.batch_id).body),
+        },
     )
 
 
@@ -130,13 +150,13 @@ def record_try(
     """Writes ATTEMPT, one row per compare-and-swap, after INTENT."""
     tries = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.INTENT, AttemptStep.ATTEMPT).tries
     conn.execute(
-        insert(attempt_try).values(
-            attempt_id=attempt_id,
-            position=len(tries),
-            base_snapshot_id=base_snapshot_id,
-            metadata_location=metadata_location,
-            recorded_ms=db_now_ms(),
-        )
+        _INSERT_TRY,
+        {
+            "attempt_id": attempt_id,
+            "position": len(tries),
+            "base_snapshot_id": base_snapshot_id,
+            "metadata_location": metadata_location,
+        },
     )
 
 
@@ -229,7 +249,7 @@ def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
 
 def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
     """Returns every attempt at a batch, oldest first."""
-    return _load(conn, (attempt.c.table_uuid == table_uuid) & (attempt.c.batch_id == batch_id))
+    return _load(conn, _OF_BATCH, table_uuid=table_uuid, batch_id=batch_id)
 
 
 def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
@@ -237,21 +257,18 @@ def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_sec
     it is known to have committed, it began too long ago by the database's clock, or its files are of a
     batch with other contents."""
     require(conn, lease)
-    at_batch = (attempt.c.table_uuid == lease.table_uuid) & (attempt.c.batch_id == batch_id)
-    row = conn.execute(
-        select(attempt.c.attempt_id, intent.c.files, intent.c.batch_digest, db_now_ms().label("now_ms"))
-        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(at_batch)
-        .order_by(attempt.c.ordinal.desc())
-        .limit(1)
-    ).first()
+    row = conn.execute(_NEWEST_FILES, {"table_uuid": lease.table_uuid, "batch_id": batch_id}).first()
     if row is None:
         return None
     # An attempt that reused the files has its own INTENT, which does not make the files younger.
     began_ms = conn.scalar(
         select(func.min(attempt.c.started_ms))
         .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(at_batch, intent.c.files == row.files)
+        .where(
+            attempt.c.table_uuid == lease.table_uuid,
+            attempt.c.batch_id == batch_id,
+            intent.c.files == row.files,
+        )
     )
     if row.now_ms - began_ms > within_seconds * 1000:
         return None
@@ -299,14 +316,14 @@ def _attempt_under_lease(
 
 
 def _attempt_by_id(conn: Connection, lease: Lease, attempt_id: str) -> Attempt:
-    rows = _load(conn, (attempt.c.attempt_id == attempt_id) & (attempt.c.table_uuid == lease.table_uuid))
+    rows = _load(conn, _BY_ID, attempt_id=attempt_id, table_uuid=lease.table_uuid)
     if not rows:
         raise OutOfOrderError(f"{lease.table} has no attempt {attempt_id}")
     return rows[0]
 
 
-def _load(conn: Connection, which: ColumnElement[bool]) -> tuple[Attempt, ...]:
-    rows = conn.execute(_ATTEMPTS.where(which)).all()
+def _load(conn: Connection, query: Select[Any], **which: str | int) -> tuple[Attempt, ...]:
+    rows = conn.execute(query, which).all()
     return tuple(_attempt(conn, row) for row in rows)
 
 
@@ -353,9 +370,8 @@ def _append(
         "partitions": dumps(partitions),
         "input_bytes": input_bytes,
         "body": body,
-        "recorded_ms": db_now_ms(),
     }
-    conn.execute(insert(outcome).values(**values))
+    conn.execute(_INSERT_OUTCOME, values)
 
 
 def _last_body(conn: Connection, attempt_id: str) -> str | None:

@@ -32,6 +32,24 @@ _OPEN_OPERATIONS = (
     .where(batch.c.table_uuid == bindparam("table_uuid"), batch.c.status.in_(OPEN))
     .distinct()
 )
+_LAST_ORDINAL = select(func.coalesce(func.max(batch.c.ordinal), 0)).where(
+    batch.c.table_uuid == bindparam("table_uuid")
+)
+_STATUS = select(batch.c.status).where(batch.c.batch_id == bindparam("batch_id"))
+_INSERT = insert(batch).values(attempts=0, status=BatchStatus.PLANNED, why="", updated_ms=db_now_ms())
+_OF_TABLE = select(batch).where(
+    batch.c.batch_id == bindparam("batch_id"), batch.c.table_uuid == bindparam("table_uuid")
+)
+_UPDATE = update(batch).where(batch.c.batch_id == bindparam("changed_id")).values(updated_ms=db_now_ms())
+_CLAIM = _UPDATE.values(status=BatchStatus.STARTED, attempts=batch.c.attempts + 1)
+_SET_STATUS = _UPDATE.values(status=bindparam("status"), why=bindparam("why"))
+_ADVANCE = (
+    update(cursor)
+    .where(cursor.c.table_uuid == bindparam("of_table"), cursor.c.operation == bindparam("of_operation"))
+    .values(advanced_ms=db_now_ms())
+)
+_FIRST_CURSOR = insert(cursor).values(advanced_ms=db_now_ms())
+"""Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -43,23 +61,20 @@ def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
         raise OutOfOrderError(f"plan {plan.plan_id} is of another table than the lease")
     if not plan.batches:
         return
-    last = func.coalesce(func.max(batch.c.ordinal), 0)
-    start = conn.scalar(select(last).where(batch.c.table_uuid == plan.table_uuid)) or 0
+    start = conn.scalar(_LAST_ORDINAL, {"table_uuid": plan.table_uuid}) or 0
     new, again = [], []
     for ordinal, planned in enumerate(plan.batches, start + 1):
-        status = conn.scalar(select(batch.c.status).where(batch.c.batch_id == planned.batch_id))
+        status = conn.scalar(_STATUS, {"batch_id": planned.batch_id})
         values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": batch_text(planned)}
         if status is None:
-            new.append({"batch_id": planned.batch_id, "operation": planned.operation, **values})
+            which = {"batch_id": planned.batch_id, "table_uuid": plan.table_uuid}
+            new.append({**which, "operation": planned.operation, **values})
         elif status in _REOPENED:
-            again.append({"reopened_id": planned.batch_id, **values})
-    state = {"status": BatchStatus.PLANNED, "why": "", "updated_ms": db_now_ms()}
+            again.append({"changed_id": planned.batch_id, "status": BatchStatus.PLANNED, "why": "", **values})
     if new:
-        first = {"table_uuid": plan.table_uuid, "attempts": 0, **state}
-        conn.execute(insert(batch).values(**first), new)
+        conn.execute(_INSERT, new)
     for values in again:
-        which = batch.c.batch_id == bindparam("reopened_id")
-        conn.execute(update(batch).where(which).values(**state), values)
+        conn.execute(_UPDATE, values)
 
 
 def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
@@ -91,9 +106,7 @@ def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
 
 def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
     """Returns the batch's row. Raises OutOfOrderError if the leased table has no such batch."""
-    row = conn.execute(
-        select(batch).where(batch.c.batch_id == batch_id, batch.c.table_uuid == lease.table_uuid)
-    ).first()
+    row = conn.execute(_OF_TABLE, {"batch_id": batch_id, "table_uuid": lease.table_uuid}).first()
     if row is None:
         raise OutOfOrderError(f"{lease.table} has no batch {batch_id}")
     return row
@@ -101,38 +114,21 @@ def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
 
 def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = "") -> None:
     """Overwrites the status. The caller checks that the change is allowed."""
-    conn.execute(
-        update(batch)
-        .where(batch.c.batch_id == batch_id)
-        .values(status=status, why=why, updated_ms=db_now_ms())
-    )
+    conn.execute(_SET_STATUS, {"changed_id": batch_id, "status": status, "why": why})
 
 
 def claim(conn: Connection, batch_id: str, run_id: str) -> None:
     """Marks the batch as STARTED by this run. Another run may have planned it."""
-    conn.execute(
-        update(batch)
-        .where(batch.c.batch_id == batch_id)
-        .values(
-            status=BatchStatus.STARTED,
-            run_id=run_id,
-            attempts=batch.c.attempts + 1,
-            updated_ms=db_now_ms(),
-        )
-    )
+    conn.execute(_CLAIM, {"changed_id": batch_id, "run_id": run_id})
 
 
 def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | None) -> None:
     """Moves the cursor of the batch's operation to this committed batch."""
-    which = (cursor.c.table_uuid == row.table_uuid) & (cursor.c.operation == row.operation)
-    values = {
-        "batch_id": row.batch_id,
-        "snapshot_id": snapshot_id,
-        "fence": lease.fence,
-        "advanced_ms": db_now_ms(),
-    }
-    if conn.execute(update(cursor).where(which).values(**values)).rowcount == 0:
-        conn.execute(insert(cursor).values(table_uuid=row.table_uuid, operation=row.operation, **values))
+    which = {"of_table": row.table_uuid, "of_operation": row.operation}
+    values = {"batch_id": row.batch_id, "snapshot_id": snapshot_id, "fence": lease.fence}
+    if conn.execute(_ADVANCE, {**which, **values}).rowcount == 0:
+        of_table = {"table_uuid": row.table_uuid, "operation": row.operation}
+        conn.execute(_FIRST_CURSOR, {**of_table, **values})
 
 
 def cursors(conn: Connection, table_uuid: str) -> Mapping[str, Cursor]:

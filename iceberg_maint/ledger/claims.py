@@ -24,7 +24,7 @@ def of_catalog(conn: Connection, catalog: str) -> Mapping[TableId, StoredClaim]:
     rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
     # Earlier versions stored every name, also one with an empty part.
     return {
-        TableId.parse(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
+        _table(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
         for row in rows
         if all(row.table_name.split("."))
     }
@@ -54,6 +54,11 @@ def put(
                 for table, entry in stored.items()
             ],
         )
+
+
+@lru_cache(maxsize=10_000)
+def _table(name: str) -> TableId:
+    return TableId.parse(name)
 
 
 @lru_cache(maxsize=10_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import KEPT_DAYS, HealthDay, day_metrics
@@ -14,17 +14,18 @@ from iceberg_maint.ledger.chunks import among, in_chunks
 from iceberg_maint.ledger.schema import db_now_ms, health_day
 
 _DAY_MS = 86_400_000
+_NOW = select(db_now_ms())
+_of_table = health_day.c.table_uuid == bindparam("of_table")
+_DELETE_DAY = delete(health_day).where(
+    _of_table, (health_day.c.day == bindparam("today")) | (health_day.c.day <= bindparam("last_old"))
+)
+_DELETE_OLD = delete(health_day).where(_of_table, health_day.c.day < bindparam("first_kept"))
 
 
 def put(conn: Connection, measured: Measured, now_ms: int) -> None:
     """Stores the measurement as the last one of today. Days beyond the limit are deleted."""
     today, uuid = now_ms // _DAY_MS, measured.table_uuid
-    of_table = health_day.c.table_uuid == uuid
-    conn.execute(
-        delete(health_day).where(
-            of_table, (health_day.c.day == today) | (health_day.c.day <= today - KEPT_DAYS)
-        )
-    )
+    conn.execute(_DELETE_DAY, {"of_table": uuid, "today": today, "last_old": today - KEPT_DAYS})
     conn.execute(insert(health_day).values(table_uuid=uuid, day=today, body=dumps(day_metrics(measured))))
 
 
@@ -40,10 +41,8 @@ def read(conn: Connection, table_uuids: Collection[str]) -> dict[str, tuple[Heal
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> None:
     """Deletes the days of a table that are more than `keep_days` ago."""
-    today = (conn.scalar(select(db_now_ms())) or 0) // _DAY_MS
-    conn.execute(
-        delete(health_day).where(health_day.c.table_uuid == table_uuid, health_day.c.day < today - keep_days)
-    )
+    today = (conn.scalar(_NOW) or 0) // _DAY_MS
+    conn.execute(_DELETE_OLD, {"of_table": table_uuid, "first_kept": today - keep_days})
 
 
 def drop(conn: Connection, table_uuid: str) -> None:

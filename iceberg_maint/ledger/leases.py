@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, insert, select, update
+from sqlalchemy import BigInteger, Connection, and_, bindparam, insert, select, update
 
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.schema import db_now_ms, lease
@@ -17,17 +17,26 @@ _SAME_LEASE = and_(
 )
 _IN_FORCE = and_(_SAME_LEASE, lease.c.expires_ms > db_now_ms())
 _HOLDS = select(lease.c.fence).where(_IN_FORCE)
-"""Every write asks for it, so it is built once: to build a statement costs more than SQLite needs to run it."""
+_OF_TABLE = select(lease.c.owner, lease.c.fence, (lease.c.expires_ms > db_now_ms()).label("live")).where(
+    lease.c.table_uuid == bindparam("table_uuid")
+)
+_LATER = {"expires_ms": db_now_ms() + bindparam("ttl_ms", type_=BigInteger)}
+_FIRST = insert(lease).values(**_LATER)
+_TAKE = update(lease).where(lease.c.table_uuid == bindparam("of_table")).values(**_LATER)
+_EXTEND = update(lease).where(_IN_FORCE).values(**_LATER)
+_RELEASE = update(lease).where(_SAME_LEASE).values(owner=None, expires_ms=0)
+_LAST_NAME = select(lease.c.table_name).where(lease.c.table_uuid == bindparam("table_uuid"))
+_OWNER = select(lease.c.owner).where(
+    lease.c.table_uuid == bindparam("table_uuid"), lease.c.expires_ms > db_now_ms()
+)
+"""Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def acquire(
     conn: Connection, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
 ) -> Lease | None:
     """Returns a lease with the next fence, or None while another owner's lease has not expired."""
-    live = (lease.c.expires_ms > db_now_ms()).label("live")
-    row = conn.execute(
-        select(lease.c.owner, lease.c.fence, live).where(lease.c.table_uuid == table_uuid)
-    ).first()
+    row = conn.execute(_OF_TABLE, {"table_uuid": table_uuid}).first()
     if row is not None and row.live and row.owner != owner:
         return None
     fence = max(row.fence if row is not None else 0, min_fence) + 1
@@ -35,19 +44,19 @@ def acquire(
         "table_name": table,
         "owner": owner,
         "fence": fence,
-        "expires_ms": db_now_ms() + ttl_seconds * 1000,
+        "ttl_ms": ttl_seconds * 1000,
     }
     if row is None:
-        conn.execute(insert(lease).values(table_uuid=table_uuid, **values))
+        conn.execute(_FIRST, {"table_uuid": table_uuid, **values})
     else:
-        conn.execute(update(lease).where(lease.c.table_uuid == table_uuid).values(**values))
+        conn.execute(_TAKE, {"of_table": table_uuid, **values})
     return Lease(table_uuid, table, owner, fence, ttl_seconds)
 
 
 def extend(conn: Connection, lease_to_extend: Lease) -> bool:
     """Extends the lease by its ttl. Returns False if it has expired or another owner has it."""
-    later = db_now_ms() + lease_to_extend.ttl_seconds * 1000
-    changed = conn.execute(update(lease).where(_IN_FORCE).values(expires_ms=later), _held(lease_to_extend))
+    ttl = {"ttl_ms": lease_to_extend.ttl_seconds * 1000}
+    changed = conn.execute(_EXTEND, {**_held(lease_to_extend), **ttl})
     return changed.rowcount == 1
 
 
@@ -58,8 +67,7 @@ def holds(conn: Connection, lease_to_check: Lease) -> bool:
 
 def release(conn: Connection, lease_to_release: Lease) -> None:
     """Frees the table if the lease is still ours. The table keeps the lease's fence as its last one."""
-    freed = update(lease).where(_SAME_LEASE).values(owner=None, expires_ms=0)
-    conn.execute(freed, _held(lease_to_release))
+    conn.execute(_RELEASE, _held(lease_to_release))
 
 
 def require(conn: Connection, required: Lease) -> None:
@@ -79,14 +87,12 @@ def require(conn: Connection, required: Lease) -> None:
 
 def last_name(conn: Connection, table_uuid: str) -> str | None:
     """Returns the name under which the table was last leased, also after the lease has ended."""
-    return conn.scalar(select(lease.c.table_name).where(lease.c.table_uuid == table_uuid))
+    return conn.scalar(_LAST_NAME, {"table_uuid": table_uuid})
 
 
 def owner_of(conn: Connection, table_uuid: str) -> str | None:
     """Returns the owner of the table's unexpired lease."""
-    return conn.scalar(
-        select(lease.c.owner).where(lease.c.table_uuid == table_uuid, lease.c.expires_ms > db_now_ms())
-    )
+    return conn.scalar(_OWNER, {"table_uuid": table_uuid})
 
 
 def _held(held: Lease) -> dict[str, str | int]:

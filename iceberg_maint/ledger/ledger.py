@@ -57,6 +57,8 @@ from iceberg_maint.ports.ledger import (
     StoredPause,
 )
 
+_NOW = select(db_now_ms())
+
 
 class SqlLedger:
     """The ledger in the SQLite or PostgreSQL database at `url`; see `ports.ledger.Ledger`.
@@ -78,7 +80,7 @@ class SqlLedger:
 
     def now_ms(self) -> int:
         with self._database.read() as conn:
-            return conn.execute(select(db_now_ms())).scalar_one()
+            return conn.execute(_NOW).scalar_one()
 
     def installation(self) -> str:
         if self._installation is None:

@@ -3,15 +3,17 @@ report."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.ledger.schema import db_now_ms, reader
 
+_OF_TABLE = select(reader).where(reader.c.table_uuid == bindparam("table_uuid")).order_by(reader.c.name)
+
 
 def of_table(conn: Connection, table_uuid: str) -> tuple[RegisteredReader, ...]:
     """Returns the readers of a table, by name."""
-    rows = conn.execute(select(reader).where(reader.c.table_uuid == table_uuid).order_by(reader.c.name))
+    rows = conn.execute(_OF_TABLE, {"table_uuid": table_uuid})
     return tuple(RegisteredReader(r.name, r.snapshot_id, r.seen_ms) for r in rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, delete, func, insert, or_, select
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
@@ -30,25 +30,67 @@ from iceberg_maint.ports.ledger import BatchStatus
 _DAY_MS = 86_400_000
 _LAST_CHARACTER = "\U0010ffff"
 _ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
+_STORED = select(record.c.body).where(record.c.record_id == bindparam("record_id"))
+_INSERT = insert(record).values(appended_ms=db_now_ms())
+_NOW = select(db_now_ms())
+
+_uuid: BindParameter[str] = bindparam("of_table")
+_before: BindParameter[int] = bindparam("before_ms")
+_settled = select(outcome.c.attempt_id).where(
+    outcome.c.table_uuid == _uuid, outcome.c.status != BatchStatus.UNKNOWN
+)
+_completed = (
+    select(func.max(outcome.c.ordinal))
+    .where(outcome.c.table_uuid == _uuid, outcome.c.status == BatchStatus.DONE)
+    .group_by(outcome.c.operation)
+)
+_last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(_completed))
+_kept_batches = select(attempt.c.batch_id).where(
+    attempt.c.table_uuid == _uuid,
+    or_(attempt.c.attempt_id.not_in(_settled), attempt.c.attempt_id.in_(_last_done)),
+)
+_OLD_BATCHES = select(batch.c.batch_id).where(
+    batch.c.table_uuid == _uuid,
+    batch.c.status.in_(_ENDED),
+    batch.c.updated_ms < _before,
+    batch.c.batch_id.not_in(_kept_batches),
+)
+_same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
+_remaining = select(attempt.c.attempt_id).where(_same_run, attempt.c.operation == recorded.c.operation)
+_LAST = select(func.max(record.c.ordinal)).where(record.c.table_uuid == _uuid)
+_DELETE_RECORDS = delete(record).where(
+    record.c.table_uuid == _uuid, record.c.ordinal < bindparam("last"), record.c.appended_ms < _before
+)
+_DELETE_RECORDED = delete(recorded).where(recorded.c.table_uuid == _uuid, ~_remaining.exists())
+_DELETE_MISSING = delete(partition_missing).where(
+    partition_missing.c.table_uuid == _uuid, partition_missing.c.since_ms < _before
+)
+# A partition may be gone, and its back-off would stay without end.
+_DELETE_BACK_OFF = delete(partition_history).where(
+    partition_history.c.table_uuid == _uuid,
+    partition_history.c.quarantined.is_(False),
+    partition_history.c.not_before_ms < _before,
+)
+"""Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def append(conn: Connection, new: Record) -> None:
     """Appends a record. The same record again changes nothing; a different record with its id is refused."""
     body = dumps(new)
-    stored = conn.scalar(select(record.c.body).where(record.c.record_id == new.record_id))
+    stored = conn.scalar(_STORED, {"record_id": new.record_id})
     if stored is not None:
         if stored != body:
             raise OutOfOrderError(f"record {new.record_id} already exists with other contents")
         return
     conn.execute(
-        insert(record).values(
-            record_id=new.record_id,
-            table_uuid=new.table_uuid,
-            table_name=new.table,
-            body=body,
-            appended_ms=db_now_ms(),
-            run_id=new.run_id,
-        )
+        _INSERT,
+        {
+            "record_id": new.record_id,
+            "table_uuid": new.table_uuid,
+            "table_name": new.table,
+            "body": body,
+            "run_id": new.run_id,
+        },
     )
     unrecorded_runs.mark(conn, new)
 
@@ -102,25 +144,10 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
     batches with their attempts, and back-off that ended so long ago. Returns the number of deleted rows. Open work,
     UNKNOWN attempts, quarantine, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
-    before = db_now_ms() - keep_days * _DAY_MS
-    settled = select(outcome.c.attempt_id).where(
-        outcome.c.table_uuid == table_uuid, outcome.c.status != BatchStatus.UNKNOWN
-    )
-    completed = (
-        select(func.max(outcome.c.ordinal))
-        .where(outcome.c.table_uuid == table_uuid, outcome.c.status == BatchStatus.DONE)
-        .group_by(outcome.c.operation)
-    )
-    last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(completed))
-    is_kept = or_(attempt.c.attempt_id.not_in(settled), attempt.c.attempt_id.in_(last_done))
-    kept_batches = select(attempt.c.batch_id).where(attempt.c.table_uuid == table_uuid, is_kept)
-    old = select(batch.c.batch_id).where(
-        batch.c.table_uuid == table_uuid,
-        batch.c.status.in_(_ENDED),
-        batch.c.updated_ms < before,
-        batch.c.batch_id.not_in(kept_batches),
-    )
-    old_batches = list(conn.scalars(old))
+    of_table: dict[str, str | int] = {"of_table": table_uuid}
+    before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
+    old_of_table = {**of_table, "before_ms": before_ms}
+    old_batches = list(conn.scalars(_OLD_BATCHES, old_of_table))
     deleted = 0
     for batch_id in old_batches:
         attempts = select(attempt.c.attempt_id).where(attempt.c.batch_id == batch_id)
@@ -128,21 +155,9 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
             deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
         deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
         deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
-    newest_one = select(func.max(record.c.ordinal)).where(record.c.table_uuid == table_uuid)
-    last = conn.scalar(newest_one) or 0
-    of_table = (record.c.table_uuid == table_uuid, record.c.ordinal < last, record.c.appended_ms < before)
-    deleted += conn.execute(delete(record).where(*of_table)).rowcount
-    same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
-    remaining = select(attempt.c.attempt_id).where(same_run, attempt.c.operation == recorded.c.operation)
-    fully_recorded = (recorded.c.table_uuid == table_uuid, ~remaining.exists())
-    deleted += conn.execute(delete(recorded).where(*fully_recorded)).rowcount
-    missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
-    deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
-    # A partition may be gone, and its back-off would stay without end.
-    over = (
-        partition_history.c.table_uuid == table_uuid,
-        partition_history.c.quarantined.is_(False),
-        partition_history.c.not_before_ms < before,
-    )
-    deleted += conn.execute(delete(partition_history).where(*over)).rowcount
+    last = conn.scalar(_LAST, of_table) or 0
+    deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
+    deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
+    deleted += conn.execute(_DELETE_MISSING, old_of_table).rowcount
+    deleted += conn.execute(_DELETE_BACK_OFF, old_of_table).rowcount
     return deleted

@@ -31,6 +31,7 @@ Key = tuple[str, str]
 
 _WAIT_MS = 86_400_000
 """A wait for the budget of the fleet counts no longer after the pass that decided it."""
+_PAUSES = select(pause).order_by(pause.c.paused_ms.desc())
 _ended = outcome.alias()
 _has_ended = (
     select(_ended.c.ordinal)
@@ -84,7 +85,7 @@ def read(
 ) -> dict[tuple[str, Operation], TableHistory]:
     """Returns the histories of the operations of the tables, given as UUID → name. `lease_owner` is the owner of any
     unexpired lease, including the caller's own."""
-    pauses = conn.execute(select(pause).order_by(pause.c.paused_ms.desc())).all()
+    pauses = conn.execute(_PAUSES).all()
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
     owners = _owners(conn, tables)
     hours, unknown, last_done = _hours(conn, tables), _unknown(conn, tables), _last_done(conn, tables)

@@ -25,6 +25,38 @@ _DELETE = delete(partition_history).where(
     among(partition_history.c.partition),
 )
 _INSERT = insert(partition_history)
+_PAUSES = (
+    select(pause)
+    .where(
+        or_(
+            pause.c.table_name.in_((bindparam("table"), FLEET)), pause.c.table_uuid == bindparam("table_uuid")
+        )
+    )
+    .order_by(pause.c.paused_ms.desc())
+)
+_MEMORY = (
+    select(outcome.c.body)
+    .where(
+        outcome.c.table_uuid == bindparam("table_uuid"),
+        outcome.c.settled.is_(False),
+        outcome.c.body.contains('"memory":{', autoescape=True),
+    )
+    .order_by(outcome.c.ordinal.desc())
+    .limit(bindparam("most"))
+)
+_TRIALS = (
+    select(outcome.c.body, attempt.c.run_id)
+    .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+    .where(
+        outcome.c.table_uuid == bindparam("table_uuid"),
+        outcome.c.operation == bindparam("operation"),
+        outcome.c.settled.is_(False),
+        outcome.c.status.in_((BatchStatus.DONE, BatchStatus.FAILED)),
+    )
+    .order_by(outcome.c.ordinal.desc())
+    .limit(bindparam("most"))
+)
+"""Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def write(
@@ -89,11 +121,7 @@ def pause_note(conn: Connection, table_uuid: str, table: str) -> str | None:
 
 def _pauses_of(conn: Connection, table_uuid: str, table: str) -> tuple[Pause, ...]:
     """Returns the newest pause of the table's own, then the fleet's."""
-    rows = conn.execute(
-        select(pause)
-        .where(or_(pause.c.table_name.in_((table, FLEET)), pause.c.table_uuid == table_uuid))
-        .order_by(pause.c.paused_ms.desc())
-    )
+    rows = conn.execute(_PAUSES, {"table": table, "table_uuid": table_uuid})
     newest: dict[bool, Pause] = {}
     for row in rows:
         newest.setdefault(row.table_name == FLEET, pause_of(row))
@@ -107,34 +135,15 @@ def pause_of(row: Row[*tuple[Any, ...]]) -> Pause:
 
 def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
     """Returns the memory use of the last batches that measured it, newest first."""
-    query = (
-        select(outcome.c.body)
-        .where(
-            outcome.c.table_uuid == table_uuid,
-            outcome.c.settled.is_(False),
-            outcome.c.body.contains('"memory":{', autoescape=True),
-        )
-        .order_by(outcome.c.ordinal.desc())
-        .limit(limit)
-    )
-    uses = (loads(BatchOutcome, row.body).memory for row in conn.execute(query))
+    rows = conn.execute(_MEMORY, {"table_uuid": table_uuid, "most": limit})
+    uses = (loads(BatchOutcome, row.body).memory for row in rows)
     return tuple(use for use in uses if use is not None)
 
 
 def commit_trials(conn: Connection, table_uuid: str, operation: str, limit: int) -> tuple[CommitTrial, ...]:
     """Returns the last batches that landed or lost every try to other commits, oldest first."""
-    rows = conn.execute(
-        select(outcome.c.body, attempt.c.run_id)
-        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
-        .where(
-            outcome.c.table_uuid == table_uuid,
-            outcome.c.operation == operation,
-            outcome.c.settled.is_(False),
-            outcome.c.status.in_((BatchStatus.DONE, BatchStatus.FAILED)),
-        )
-        .order_by(outcome.c.ordinal.desc())
-        .limit(limit)
-    ).all()
+    of_table = {"table_uuid": table_uuid, "operation": operation, "most": limit}
+    rows = conn.execute(_TRIALS, of_table).all()
     reported = ((row.run_id, loads(BatchOutcome, row.body)) for row in reversed(rows))
     return tuple(
         CommitTrial(

@@ -40,25 +40,36 @@ _EARLIER_RUNS = _RUNS_WITH_NEWS.where(
     attempt.c.run_id != bindparam("owner"), attempt.c.fence < bindparam("fence")
 ).order_by(func.min(attempt.c.ordinal))
 
+_OF_RUN = (
+    recorded.c.table_uuid == bindparam("of_table"),
+    recorded.c.operation == bindparam("of_operation"),
+    recorded.c.run_id == bindparam("of_run"),
+)
+_THROUGH = select(recorded.c.through).where(*_OF_RUN)
+_OUTCOMES_AFTER = (
+    select(outcome.c.ordinal, outcome.c.status, outcome.c.settled, outcome.c.partitions, attempt.c.batch_id)
+    .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+    .where(
+        attempt.c.table_uuid == bindparam("of_table"),
+        attempt.c.operation == bindparam("of_operation"),
+        attempt.c.run_id == bindparam("of_run"),
+        outcome.c.ordinal > bindparam("after"),
+    )
+    .order_by(outcome.c.ordinal)
+)
+_INSERT = insert(recorded).values(
+    table_uuid=bindparam("of_table"), operation=bindparam("of_operation"), run_id=bindparam("of_run")
+)
+_UPDATE = update(recorded).where(*_OF_RUN)
+
 
 def mark(conn: Connection, record: Record) -> None:
     """Notes how far the run's outcomes are recorded: up to the first outcome that the record lacks. A run
     interrupted between a batch's end and its note lacks the last one. Attempts settled while the run was
     active were recorded earlier."""
-    which = {"table_uuid": record.table_uuid, "operation": record.operation, "run_id": record.run_id}
-    same = [recorded.c[name] == value for name, value in which.items()]
-    through = conn.scalar(select(recorded.c.through).where(*same))
-    rows = conn.execute(
-        select(
-            outcome.c.ordinal, outcome.c.status, outcome.c.settled, outcome.c.partitions, attempt.c.batch_id
-        )
-        .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
-        .where(
-            *(attempt.c[name] == value for name, value in which.items()),
-            outcome.c.ordinal > (through or 0),
-        )
-        .order_by(outcome.c.ordinal)
-    )
+    run = {"of_table": record.table_uuid, "of_operation": record.operation, "of_run": record.run_id}
+    through = conn.scalar(_THROUGH, run)
+    rows = conn.execute(_OUTCOMES_AFTER, {**run, "after": through or 0})
     ends: dict[str, set[OutcomeStatus]] = {}
     for batch_outcome in record.outcome.batches:
         ends.setdefault(batch_outcome.batch_id, set()).add(batch_outcome.outcome)
@@ -70,9 +81,9 @@ def mark(conn: Connection, record: Record) -> None:
     if last is None:
         return
     if through is None:
-        conn.execute(insert(recorded).values(**which, through=last))
+        conn.execute(_INSERT, {**run, "through": last})
     else:
-        conn.execute(update(recorded).where(*same).values(through=last))
+        conn.execute(_UPDATE, {**run, "through": last})
 
 
 def _contains_row(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import BigInteger, literal
+from sqlalchemy import BigInteger, literal, select
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import TableId
@@ -94,9 +94,9 @@ def test_prune_keeps_work_that_ended_exactly_as_long_ago_as_work_is_kept(
     ledger.append_record(make_record("r2"))
     place.sql("UPDATE icm_batch SET updated_ms = 5000")
     place.sql("UPDATE icm_record SET appended_ms = 5000")
-    monkeypatch.setattr(records, "db_now_ms", lambda: literal(5000 + 30 * DAY_MS, BigInteger))
+    monkeypatch.setattr(records, "_NOW", select(literal(5000 + 30 * DAY_MS, BigInteger)))
     assert ledger.prune(UUID, 30) == 0
-    monkeypatch.setattr(records, "db_now_ms", lambda: literal(5001 + 30 * DAY_MS, BigInteger))
+    monkeypatch.setattr(records, "_NOW", select(literal(5001 + 30 * DAY_MS, BigInteger)))
     assert ledger.prune(UUID, 30) == 2
     ledger.close()
 

@@ -22,10 +22,32 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 _EXACT_TYPES = frozenset({"boolean", "int", "string", "date"})
 """py4j and Iceberg's literals carry identity values of these types without a change."""
 
+_MOST_KNOWN = 100
+
+
+class _KnownSpecs:
+    """The values of specs by their schema's and their own JSON: to read them takes some 40 calls."""
+
+    def __init__(self, _bridge: Bridge) -> None:
+        self.by_texts: dict[tuple[str, str], dict[int, PartitionSpec]] = {}
+
 
 def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
-    """All specs of a Java table as values."""
-    return spec_values(bridge, table.specs().values())
+    """All specs of a Java table as values. Tables of the same schema and spec have the same values."""
+    specs = table.specs()
+    if specs.size() != 1:
+        return spec_values(bridge, bridge.iterate(specs.values()))
+    spec = table.spec()
+    texts = (
+        str(bridge.iceberg.SchemaParser.toJson(spec.schema())),
+        str(bridge.iceberg.PartitionSpecParser.toJson(spec)),
+    )
+    known = bridge.once(_KnownSpecs).by_texts
+    if texts not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[texts] = spec_values(bridge, [spec])
+    return known[texts]
 
 
 def spec_values(bridge: Bridge, java_specs: Iterable[Any]) -> dict[int, PartitionSpec]:

@@ -57,7 +57,8 @@ def load_planned_table(bridge: Bridge, batch: Batch) -> Any:
         raise StaleBatchError(
             f"{batch.table}: the schema is now {table.schema().schemaId()}, planned was {batch.schema_id}"
         )
-    missing = {g.output_spec_id for g in batch.groups} - {int(i) for i in table.specs()}
+    specs = table.specs()
+    missing = {i for i in {g.output_spec_id for g in batch.groups} if not specs.containsKey(i)}
     if missing:
         raise StaleBatchError(f"{batch.table}: partition spec {min(missing)} is gone")
     return table

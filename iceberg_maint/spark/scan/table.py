@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,19 +34,29 @@ def load_table_info(bridge: Bridge, java: Any, name: str, snapshot_id: int) -> T
     Rows have lineage if the snapshot has a first row id. A snapshot has none before v3, and none
     if the table became v3 after it.
     """
-    fields = list(bridge.iterate(java.schema().columns()))
-    ids = {str(f.name()): int(f.fieldId()) for f in fields}
+    schema = java.schema()
+    schema_json = str(bridge.iceberg.SchemaParser.toJson(schema))
+    fields = json.loads(schema_json)["fields"]
+    ids = {f["name"]: f["id"] for f in fields}
     if java.snapshot(snapshot_id).firstRowId() is not None:
         ids |= LINEAGE
-    by_id = bridge.iceberg.types.TypeUtil.indexById(java.schema().asStruct())
     return Table(
         java=java,
         name=name,
-        schema_json=str(bridge.iceberg.SchemaParser.toJson(java.schema())),
-        columns=tuple(str(f.name()) for f in fields),
+        schema_json=schema_json,
+        columns=tuple(f["name"] for f in fields),
         field_ids=ids,
-        types={int(i): str(by_id[i].type().toString()) for i in by_id},
+        types=_types(bridge, schema, fields),
     )
+
+
+def _types(bridge: Bridge, schema: Any, fields: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """The type of each field, nested ones included, as Iceberg's text. In a schema's JSON a primitive type has this
+    text, and a nested one has none."""
+    if all(isinstance(f["type"], str) for f in fields):
+        return {f["id"]: f["type"] for f in fields}
+    by_id = bridge.iceberg.types.TypeUtil.indexById(schema.asStruct())
+    return {int(i): str(by_id[i].type().toString()) for i in by_id}
 
 
 def quoted_columns(table: Table) -> list[str]:

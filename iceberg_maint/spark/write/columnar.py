@@ -37,4 +37,4 @@ def write_columnar(
         for text, group in zip(result.contents, result.groups, strict=True)
     )
     proof = proof_of([result], written, policy.proof, result.fingerprint, marked)
-    return list(result.files), written, proof
+    return list(bridge.iterate(result.files)), written, proof

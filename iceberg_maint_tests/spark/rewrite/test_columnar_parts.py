@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import zipimport
@@ -14,8 +15,15 @@ from hypothesis import strategies as st
 
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.spark.rewrite.columnar import job
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import SPARK_TASK_BYTES, Runner, bins, worker_python
+from iceberg_maint.spark.rewrite.columnar.job import (
+    LEAST_SPARK_TASK_BYTES,
+    SPARK_TASK_BYTES,
+    Runner,
+    bins,
+    worker_python,
+)
 from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
 from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, _shipped_package, package_zip
@@ -56,7 +64,14 @@ def test_bins_hold_every_task_once_and_the_largest_comes_first(sizes: list[int],
 def test_bins_large_tasks_are_alone_and_small_ones_share() -> None:
     large = 2 * SPARK_TASK_BYTES
     assert sorted(bins([large] * 5, 2)) == [[0], [1], [2], [3], [4]]
-    assert [len(members) for members in bins([1000] * 100, 2)] == [25] * 4
+    assert [len(members) for members in bins([LEAST_SPARK_TASK_BYTES // 10] * 100, 2)] == [25] * 4
+
+
+def test_bins_of_less_than_a_megabyte_are_one_spark_task() -> None:
+    assert bins([1000] * 100, 2) == [list(range(100))]
+    half = LEAST_SPARK_TASK_BYTES // 2
+    assert len(bins([half] * 2, 2)) == 1
+    assert len(bins([half] * 3, 2)) == 2
 
 
 def test_bins_of_tasks_without_bytes_are_not_empty() -> None:
@@ -69,6 +84,22 @@ def test_spark_task_leaves_no_importer_of_a_zip_file(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
     assert list(Runner(lambda task, _: task.upper())([[(0, "a"), (1, "b")]])) == [(0, "A"), (1, "B")]
     assert not [p for p, i in sys.path_importer_cache.items() if isinstance(i, zipimport.zipimporter)]
+
+
+def test_spark_task_freezes_modules_that_it_imported_and_nothing_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark collects garbage after each Spark task, over everything that is not frozen."""
+    monkeypatch.setattr(job, "_frozen", {})
+    run = Runner(lambda task, _: task)
+    try:
+        list(run([[(0, "a")]]))
+        frozen = gc.get_freeze_count()
+        kept = [[n] for n in range(1000)]
+        list(run([[(0, "a")]]))
+        assert (frozen > 10_000, gc.get_freeze_count() - frozen, len(kept)) == (True, 0, 1000)
+    finally:
+        gc.unfreeze()
 
 
 def test_rows_that_arrow_cannot_rewrite_are_unsupported(

@@ -34,11 +34,15 @@ class NewLocations:
     def __init__(self, table: Any, operation_id: str) -> None:
         self._operation_id = operation_id
         self._provider, self._io = table.locationProvider(), table.io()
-        self._specs = {int(i): (spec, bool(spec.isUnpartitioned())) for i, spec in table.specs().items()}
+        self._table = table
+        self._specs: dict[int, tuple[Any, bool]] = {}
 
     def __call__(self, file: Any, spec_id: int, number: int) -> str:
         """Returns the location of an output file with the partition of a Java data file."""
         name = f"{number:05d}{_ATTEMPT}{self._operation_id}-00001.parquet"
+        if spec_id not in self._specs:
+            spec = self._table.specs()[spec_id]
+            self._specs[spec_id] = spec, bool(spec.isUnpartitioned())
         spec, is_unpartitioned = self._specs[spec_id]
         if is_unpartitioned:
             location = self._provider.newDataLocation(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,7 +50,8 @@ class TaskMaker:
         proof: ProofLevel,
     ) -> None:
         self._bridge, self._table, self._format_version = bridge, table, format_version
-        self._properties = {str(k): str(v) for k, v in dict(table.java.properties()).items()}
+        mapper = bridge.iceberg.util.JsonUtil.mapper()
+        self._properties: dict[str, str] = json.loads(mapper.writeValueAsString(table.java.properties()))
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = self._modes()
         self._memory_bytes = task_memory_bytes(bridge)
