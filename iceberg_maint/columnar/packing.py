@@ -156,12 +156,8 @@ class _Packing:
         self._sizes.append(count)
 
     def _decompressed(self) -> memoryview:
-        stream = pa.CompressedInputStream(pa.BufferReader(b"".join(self._frames)), "zstd")
-        total = sum(self._sizes)
-        contents = stream.read_buffer(total)
-        if len(contents) != total or stream.read(1):
-            raise _NotPackedError
-        return memoryview(contents)
+        # Fails unless the frames together have exactly this many bytes.
+        return memoryview(pa.decompress(b"".join(self._frames), sum(self._sizes), codec="zstd"))
 
     def _footer(self) -> bytes:
         form = ParquetBytes.of(self._files[0].contents).footer
