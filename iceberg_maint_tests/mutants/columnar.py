@@ -74,7 +74,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("values of columns beside copied ones are not compared", COPY, "problem = problem or comparison.value_difference(0, rows)", "pass", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("statistics of columns beside copied ones are not compared", COPY, "if problem := problem or comparison.statistics_difference(0, rows):", "if comparison.statistics_difference(0, rows) and problem:", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
-    Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _number(checksum) & 0xFFFFFFFF:", "elif False:", PACKED),
+    Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _checksum_number(checksum):", "elif False:", PACKED),
     Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
     Mutant("files of other schemas are packed", PACKING, "or not metadata.schema.equals(self._schema)", "", PACKED),
     Mutant("pages after the first are not packed", PACKING, "if rows is not None and _number(values) != rows:", "if False:", PACKED),
