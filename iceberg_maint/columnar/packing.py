@@ -49,7 +49,7 @@ _ARROW_SCHEMA = b"ARROW:schema"
 class SmallFile:
     """The bytes of a file and its Parquet metadata, from Arrow."""
 
-    contents: bytes
+    contents: bytes | memoryview
     metadata: Any
 
 
@@ -84,7 +84,7 @@ class _Packing:
             raise _NotPackedError
         # Two pieces of each page in the order of the file: the header and the compressed contents.
         self._headers: list[bytes] = []
-        self._frames: list[bytes] = []
+        self._frames: list[bytes | memoryview] = []
         self._sizes: list[int] = []
         self._has_dictionary: list[bool] = []
 
@@ -126,7 +126,7 @@ class _Packing:
 
     def _page(
         self,
-        contents: bytes,
+        contents: bytes | memoryview,
         form: re.Pattern[bytes],
         kind: bytes,
         field: bytes,
@@ -242,7 +242,7 @@ def _varint(value: int) -> bytes:
     return bytes((value & 127 | 128,)) + _varint(value >> 7)
 
 
-def _stated_size(frame: bytes) -> int | None:
+def _stated_size(frame: bytes | memoryview) -> int | None:
     """The size of its contents that a zstd frame states (RFC 8878), None if it states none."""
     descriptor = frame[4]
     single = descriptor >> 5 & 1
