@@ -117,7 +117,11 @@ class Decoder:
 
     def _packed_rows(self, run: Sequence[DecodedFile]) -> pa.Table | None:
         """The rows of small files of one projection, decoded together. None: decode them one by one."""
-        files = [SmallFile(memoryview(f.contents).cast("B"), f.parquet.metadata) for f in run if f.parquet and f.contents]
+        files = [
+            SmallFile(memoryview(f.contents).cast("B"), f.parquet.metadata)
+            for f in run
+            if f.parquet and f.contents
+        ]
         contents = packed(files) if len(files) == len(run) else None
         if contents is None or run[0].parquet is None:
             return None
