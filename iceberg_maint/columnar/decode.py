@@ -70,7 +70,7 @@ class Decoder:
         needed, sources = self._projection(file, parquet.schema_arrow)
         positions = self._positions.of(file)
         found = DecodedFile(file, None, sources, positions, parquet, needed, contents)
-        if file.size_bytes <= MOST_BYTES and self._is_joinable(found) and not self._dictionaries:
+        if file.size_bytes <= MOST_BYTES and self._is_joinable(found):
             return found
         return DecodedFile(file, _rows(found), sources, positions)
 
@@ -101,7 +101,7 @@ class Decoder:
         """The rows of files of one projection."""
         if len(run) == 1:
             return self._live_of(run[0])[0]
-        rows = _packed_rows(run)
+        rows = self._packed_rows(run)
         if rows is None:
             rows = pa.concat_tables([_rows(f) for f in run])
         if any(pa.types.is_dictionary(f.type) for f in rows.schema):
@@ -114,6 +114,25 @@ class Decoder:
             for file in run:
                 self._live_of(file)
             raise
+
+    def _packed_rows(self, run: Sequence[DecodedFile]) -> pa.Table | None:
+        """The rows of small files of one projection, decoded together. None: decode them one by one."""
+        files = [
+            SmallFile(memoryview(f.contents).cast("B"), f.parquet.metadata)
+            for f in run
+            if f.parquet and f.contents
+        ]
+        contents = packed(files) if len(files) == len(run) else None
+        if contents is None or run[0].parquet is None:
+            return None
+        names = self._dictionary_names(run[0].parquet.schema_arrow, run[0].file.path)
+        try:
+            parquet = pq.ParquetFile(pa.BufferReader(contents), read_dictionary=names, pre_buffer=False)
+            rows = parquet.read(columns=run[0].needed, use_threads=False)
+        except (pa.ArrowException, OSError):
+            # One by one, the file that cannot be read is named.
+            return None
+        return rows if rows.num_rows == sum(f.file.record_count for f in run) else None
 
     def _live_of(self, file: DecodedFile) -> tuple[pa.Table, int]:
         return self._live(file.file, _rows(file), file.sources, 0, file.positions)
@@ -128,7 +147,7 @@ class Decoder:
             return
         batches = parquet.iter_batches(_BATCH_ROWS, columns=needed, use_threads=False)
         while True:
-            with _readable(file.path):
+            with readable(file.path):
                 batch = next(batches, None)
             if batch is None:
                 return
@@ -141,10 +160,11 @@ class Decoder:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
-        with _readable(file.path):
+        with readable(file.path):
             parquet = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
-            names = self._dictionary_names(parquet.schema_arrow, file.path) if self._dictionaries else []
-            if names:
+            # A small file is decoded with others. Alone, it is not worth another reader.
+            is_large = file.size_bytes > MOST_BYTES
+            if is_large and (names := self._dictionary_names(parquet.schema_arrow, file.path)):
                 parquet = pq.ParquetFile(
                     pa.BufferReader(contents),
                     metadata=parquet.metadata,
@@ -158,6 +178,8 @@ class Decoder:
         return parquet
 
     def _dictionary_names(self, schema: pa.Schema, path: str) -> list[str]:
+        if not self._dictionaries:
+            return []
         columns = file_columns(schema, self._name_mapping, path)
         return [
             c.field.name
@@ -214,28 +236,13 @@ def _rows(file: DecodedFile) -> pa.Table:
     if file.rows is not None:
         return file.rows
     assert file.parquet is not None
-    with _readable(file.file.path):
+    with readable(file.file.path):
         return file.parquet.read(columns=file.needed, use_threads=False)
 
 
-def _packed_rows(run: Sequence[DecodedFile]) -> pa.Table | None:
-    """The rows of small files of one projection, decoded together. None: decode them one by one."""
-    files = [SmallFile(bytes(f.contents), f.parquet.metadata) for f in run if f.parquet and f.contents]
-    contents = packed(files) if len(files) == len(run) else None
-    if contents is None:
-        return None
-    try:
-        rows = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False).read(
-            columns=run[0].needed, use_threads=False
-        )
-    except (pa.ArrowException, OSError):
-        # One by one, the file that cannot be read is named.
-        return None
-    return rows if rows.num_rows == sum(f.file.record_count for f in run) else None
-
-
 @contextmanager
-def _readable(path: str) -> Iterator[None]:
+def readable(path: str) -> Iterator[None]:
+    """Names the file if it cannot be read as Parquet: raises WrongInputError."""
     try:
         yield
     except (pa.ArrowException, OSError) as why:

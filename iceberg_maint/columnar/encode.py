@@ -19,6 +19,8 @@ _LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
 _SAMPLE_ROWS = 20_000
 _DISTINCT_SHARE = 0.5
 """A column whose sample has a smaller share of distinct values gets a dictionary."""
+_DECIDING_SHARE = 0.55
+"""The share of the sample that is counted first."""
 
 
 def open_writer(
@@ -63,11 +65,21 @@ def sampled_dictionaries(rows: pa.Table, table: Struct, of_source: dict[int, boo
 
 def _repeats(chunks: Sequence[pa.Array]) -> bool:
     if any(pa.types.is_dictionary(c.type) for c in chunks):
+        column = pa.chunked_array(chunks).unify_dictionaries()
+        rows = len(column) - column.null_count
+        if rows and len(column.chunk(0).dictionary) < _DISTINCT_SHARE * rows:
+            return True
         chunks = [c.dictionary_decode() for c in chunks]
     values = pa.chunked_array(chunks).drop_null() if chunks else None
     if values is None or not len(values):
         return True
-    return len(values.unique()) < _DISTINCT_SHARE * len(values)
+    # Of most columns, the first rows decide: whatever the others are, there are enough distinct values, or too few.
+    most = _DISTINCT_SHARE * len(values)
+    first = values.slice(0, int(_DECIDING_SHARE * len(values)))
+    distinct = len(first.unique())
+    if distinct >= most:
+        return False
+    return distinct + len(values) - len(first) < most or len(values.unique()) < most
 
 
 def write_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:

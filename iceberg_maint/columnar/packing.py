@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -48,7 +49,7 @@ _ARROW_SCHEMA = b"ARROW:schema"
 class SmallFile:
     """The bytes of a file and its Parquet metadata, from Arrow."""
 
-    contents: bytes
+    contents: bytes | memoryview
     metadata: Any
 
 
@@ -83,7 +84,7 @@ class _Packing:
             raise _NotPackedError
         # Two pieces of each page in the order of the file: the header and the compressed contents.
         self._headers: list[bytes] = []
-        self._frames: list[bytes] = []
+        self._frames: list[bytes | memoryview] = []
         self._sizes: list[int] = []
         self._has_dictionary: list[bool] = []
 
@@ -125,7 +126,7 @@ class _Packing:
 
     def _page(
         self,
-        contents: bytes,
+        contents: bytes | memoryview,
         form: re.Pattern[bytes],
         kind: bytes,
         field: bytes,
@@ -147,7 +148,7 @@ class _Packing:
         if checksum is None:
             if _stated_size(frame) != count:
                 raise _NotPackedError
-        elif zlib.crc32(frame) != _number(checksum) & 0xFFFFFFFF:
+        elif zlib.crc32(frame) != _checksum_number(checksum):
             raise _NotPackedError
         self._headers.append(
             b"%b\x15%b\x15%b%b\x15%b%b\x00\x00" % (kind, size, size, field, values, encodings)
@@ -156,12 +157,8 @@ class _Packing:
         self._sizes.append(count)
 
     def _decompressed(self) -> memoryview:
-        stream = pa.CompressedInputStream(pa.BufferReader(b"".join(self._frames)), "zstd")
-        total = sum(self._sizes)
-        contents = stream.read_buffer(total)
-        if len(contents) != total or stream.read(1):
-            raise _NotPackedError
-        return memoryview(contents)
+        # Fails unless the frames together have exactly this many bytes.
+        return memoryview(pa.decompress(b"".join(self._frames), sum(self._sizes), codec="zstd"))
 
     def _footer(self) -> bytes:
         form = ParquetBytes.of(self._files[0].contents).footer
@@ -211,25 +208,31 @@ def _list(count: int) -> bytes:
     return bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count)
 
 
+@lru_cache(maxsize=1 << 14)
 def _number(raw: bytes) -> int:
-    """The integer that a varint has in zigzag form."""
-    if len(raw) == 2:
-        value = raw[0] & 127 | raw[1] << 7
-    elif len(raw) == 5:
+    """The integer that a varint has in zigzag form. The numbers of pages repeat."""
+    value = 0
+    for byte in reversed(raw):
+        value = value << 7 | byte & 127
+    return (value >> 1) ^ -(value & 1)
+
+
+def _checksum_number(raw: bytes) -> int:
+    """The unsigned checksum that a varint has: mostly five bytes, and hardly ever a second time."""
+    if len(raw) == 5:
         value = (
             raw[0] & 127 | (raw[1] & 127) << 7 | (raw[2] & 127) << 14 | (raw[3] & 127) << 21 | raw[4] << 28
         )
-    else:
-        value = 0
-        for byte in reversed(raw):
-            value = value << 7 | byte & 127
-    return (value >> 1) ^ -(value & 1)
+        return ((value >> 1) ^ -(value & 1)) & 0xFFFFFFFF
+    return _number(raw) & 0xFFFFFFFF
 
 
 def _zigzag(value: int) -> bytes:
     value <<= 1
     if 1 << 14 <= value < 1 << 21:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    if 1 << 21 <= value < 1 << 28:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14 & 127 | 128, value >> 21))
     return _varint(value)
 
 
@@ -239,7 +242,7 @@ def _varint(value: int) -> bytes:
     return bytes((value & 127 | 128,)) + _varint(value >> 7)
 
 
-def _stated_size(frame: bytes) -> int | None:
+def _stated_size(frame: bytes | memoryview) -> int | None:
     """The size of its contents that a zstd frame states (RFC 8878), None if it states none."""
     descriptor = frame[4]
     single = descriptor >> 5 & 1

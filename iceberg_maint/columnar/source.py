@@ -8,21 +8,25 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.decode import readable
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.packing import MOST_BYTES
 from iceberg_maint.columnar.projection import FileColumn, file_columns
 from iceberg_maint.columnar.schema import Primitive, Struct
-from iceberg_maint.columnar.task import InputFile, RewriteTask, WrongInputError
+from iceberg_maint.columnar.task import InputFile, RewriteTask
 
 _FILES = 4
 _FEWEST_ROWS = 20_000
 """Rows from which the choice of the source's writer is a hint. Writers give small files dictionaries always."""
+_FEW_VALUES = 0.1
+"""The most values per row of a string column that keeps the dictionaries of small files."""
 _DICTIONARY_ENCODINGS = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDictionaries:
     """`by_field` has, by field id, whether the files have a dictionary, where they agree. `strings` are the top-level
-    string columns with a dictionary in all of them."""
+    string columns with a dictionary in all of them that keep it: of small files, those with few values."""
 
     by_field: dict[int, bool] = field(default_factory=dict)
     strings: frozenset[int] = frozenset()
@@ -46,15 +50,37 @@ def source_dictionaries(
         for c in table.columns
         if c.kind == Primitive("string") and agreed.get(c.field_id, False) and "." not in c.name
     )
-    large = all(f.record_count >= _FEWEST_ROWS for f in largest)
-    return SourceDictionaries(agreed, strings) if large else SourceDictionaries()
+    if all(f.record_count >= _FEWEST_ROWS for f in largest):
+        return SourceDictionaries(agreed, strings)
+    is_packed = largest[0].size_bytes <= MOST_BYTES and not task.keep_row_lineage
+    if not is_packed or any(f.deletes for f in task.inputs):
+        return SourceDictionaries()
+    return SourceDictionaries(strings=_with_few_values(read(largest[0]), largest[0], task, strings))
+
+
+def _with_few_values(
+    contents: pa.Buffer | FileRange, file: InputFile, task: RewriteTask, strings: frozenset[int]
+) -> frozenset[int]:
+    """The string columns of which a file has few values. The dictionaries of many small files must be merged, which
+    costs more than it saves if each file has many values."""
+    with readable(file.path):
+        parquet = pq.ParquetFile(arrow_file(contents))
+        columns = file_columns(parquet.schema_arrow, task.name_mapping, file.path)
+        names = {
+            c.field.name: c.field_id
+            for c in columns
+            if c.field_id in strings and pa.types.is_string(c.field.type) and "." not in c.field.name
+        }
+        if not names:
+            return frozenset()
+        rows = parquet.read(columns=list(names), use_threads=False)
+    few = [n for n in names if len(rows.column(n).unique()) <= _FEW_VALUES * rows.num_rows]
+    return frozenset(i for n in few if (i := names[n]) is not None)
 
 
 def _of_file(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
-    try:
+    with readable(file.path):
         parquet = pq.ParquetFile(arrow_file(contents))
-    except (pa.ArrowException, OSError) as why:
-        raise WrongInputError(f"{file.path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
     ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
     found: dict[int, bool] = {}
     for number in range(parquet.metadata.num_row_groups):

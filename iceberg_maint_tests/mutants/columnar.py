@@ -41,6 +41,7 @@ STATED = rewrite("input_other_than_stated_is_refused")
 VECTOR = rewrite("deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused")
 FOOTER = proof("footer_statistics_other_than_those_of_the_rows_are_found")
 MANIFEST = proof("metrics_other_than_those_of_the_rows_are_found")
+SOURCE = (f"{_HERE}/test_source.py",)
 PACKED = (f"{_HERE}/test_packing.py::test_file_of_another_form_is_not_packed",)
 RULE = splice("column_that_breaks_a_rule_is_encoded")
 WRONG = pages("column_whose_source_states_wrong_statistics_is_encoded")
@@ -74,10 +75,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("values of columns beside copied ones are not compared", COPY, "problem = problem or comparison.value_difference(0, rows)", "pass", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("statistics of columns beside copied ones are not compared", COPY, "if problem := problem or comparison.statistics_difference(0, rows):", "if comparison.statistics_difference(0, rows) and problem:", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
-    Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _number(checksum) & 0xFFFFFFFF:", "elif False:", PACKED),
+    Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _checksum_number(checksum):", "elif False:", PACKED),
     Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
     Mutant("files of other schemas are packed", PACKING, "or not metadata.schema.equals(self._schema)", "", PACKED),
     Mutant("pages after the first are not packed", PACKING, "if rows is not None and _number(values) != rows:", "if False:", PACKED),
+    Mutant("strings with many values keep the dictionaries of small files", "columnar/source.py", "<= _FEW_VALUES * rows.num_rows", "<= rows.num_rows", SOURCE),
+    Mutant("the first rows alone choose dictionaries", "columnar/encode.py", "< most or len(values.unique()) < most", "< most", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
     Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
