@@ -26,6 +26,7 @@ import psutil
 
 from bench.equality_deletes_table import TABLE
 from bench.stock_session import stock_session
+from bench.used import tree_cpu_seconds
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 
 OPERATIONS = {
@@ -45,11 +46,11 @@ def main() -> int:
     else:
         spark = _our_session(folder, action, heap)
         run = _ours
-    cpu, start = _cpu_seconds(), time.monotonic()
+    cpu, start = tree_cpu_seconds(), time.monotonic()
     found = run(spark, folder, action)
     found |= {
         "wall_seconds": round(time.monotonic() - start, 2),
-        "cpu_seconds": round(_cpu_seconds() - cpu, 2),
+        "cpu_seconds": round(tree_cpu_seconds() - cpu, 2),
         "heap_bytes": int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),
         **_peak_bytes(),
     }
@@ -146,11 +147,6 @@ def _our_session(folder: Path, route: str, heap: str) -> Any:
         )
     )
     return load(config).spark.session()
-
-
-def _cpu_seconds() -> float:
-    """CPU of this process and of its JVM, which is its child."""
-    return sum(t.user + t.system for t in (p.cpu_times() for p in _processes()))
 
 
 def _processes() -> list[psutil.Process]:
