@@ -58,7 +58,8 @@ def marked_positions(
         limit = min(limit, policy.equality_deletes.memory // max(1, slots))
     tasks = list(_Tasks(bridge, table, batch, limit).tasks(planned))
     paths = [f.path for t in tasks for f in t.inputs]
-    paths += [d.path for d in (*batch.applied_deletes, *batch.equality_deletes)]
+    paths += [d.path for d in batch.applied_deletes]
+    paths += [d.path for d in batch.equality_deletes]
     io = io_of(table.java, paths)
     sizes = [_work_bytes(t) for t in tasks]
     results = [
