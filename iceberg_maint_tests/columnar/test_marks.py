@@ -91,6 +91,13 @@ def test_each_file_is_marked_by_the_deletes_after_it(tmp_path: Path) -> None:
     assert positions(PAIR, files, deletes) == {"a": [0, 1, 2], "b": [1, 2]}
 
 
+def test_key_that_is_deleted_again_has_its_latest_delete(tmp_path: Path) -> None:
+    deletes = [delete_file(tmp_path, f"d{n}", PAIR, pairs(1), (1,), n) for n in (2, 6, 4)]
+    deletes.append(delete_file(tmp_path, "other", PAIR, pairs(2), (1,), 9))
+    files = [data_file(tmp_path, n, PAIR, pairs(1), number) for n, number in (("a", 1), ("b", 5), ("c", 6))]
+    assert positions(PAIR, files, deletes) == {"a": [0], "b": [0]}
+
+
 def test_deletes_with_several_and_with_different_key_columns_apply_together(tmp_path: Path) -> None:
     both = delete_file(tmp_path, "d1", PAIR, [{"k": 1, "v": "v2"}, {"k": 2, "v": "v2"}], (2, 1), 5)
     text = delete_file(tmp_path, "d2", PAIR, [{"v": "v4"}], (2,), 5)
