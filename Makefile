@@ -299,6 +299,10 @@ bench-gate: setup  ## the commit gate on 200,000 live files; fails over target
 bench-equality-deletes: setup  ## cleaning equality deletes against stock rewrite_data_files: time, memory, reads; fails over target
 	$(PY) -m bench.equality_deletes
 
+.PHONY: bench-cdc
+bench-cdc: setup  ## cycles of upserts and maintenance against Iceberg's own actions: CPU, bytes, reads; fails below target
+	$(PY) -m bench.cdc
+
 .PHONY: bench-layout
 bench-layout: setup  ## a drifted table sorted: files that range queries read, full scans before and after; fails over target
 	$(PY) -m bench.layout

@@ -45,6 +45,7 @@ def main() -> int:
     """Runs what is asked for, then prints the table of all that is known."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", action="append", choices=PARTS)
+    parser.add_argument("--table", action="append", choices=SHAPES, help="of `speed`")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--quick", action="store_true", help="a small table, one round, no bisection")
     parser.add_argument("--fresh", action="store_true", help="bisect stock again")
@@ -72,7 +73,7 @@ def speed(given: argparse.Namespace) -> Any:
         name: _compare(
             name, COMFORTABLE_MB, ("stock", "stock-cached", "auto", "convert", "rewrite"), given.rounds
         )
-        for name in ("upsert", "upsert_v3", "partitioned")
+        for name in given.table or ("upsert", "upsert_v3", "partitioned", "partitioned_200")
     }
 
 

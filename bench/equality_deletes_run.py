@@ -6,7 +6,7 @@ FOLDER holds `catalog.db`, a copy of the table's. Actions: `stock` is Iceberg's 
 through SparkActions in a session with Spark's and Iceberg's own defaults: every file that a delete applies to
 (`delete-file-threshold=1`) and every small one, then `remove-dangling-deletes`; `stock-cached` also lets
 executors keep delete files (`cache-delete-files`). `auto` is `iceberg-maint run` of the
-operations on data with nothing said about the route, `convert` and `rewrite` are the one operation by that `equality_deletes.route`, from the survey to the
+operations on data with nothing said about the route, until nothing is due, `convert` and `rewrite` are the one operation by that `equality_deletes.route`, from the survey to the
 record in the ledger. `read` only reads. Time starts when
 the session has started; rows are read and held to what they must be when it has stopped.
 """
@@ -26,6 +26,7 @@ import psutil
 
 from bench.equality_deletes_table import TABLE
 from bench.stock_session import stock_session
+from bench.used import tree_cpu_seconds
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 
 OPERATIONS = {
@@ -45,11 +46,11 @@ def main() -> int:
     else:
         spark = _our_session(folder, action, heap)
         run = _ours
-    cpu, start = _cpu_seconds(), time.monotonic()
+    cpu, start = tree_cpu_seconds(), time.monotonic()
     found = run(spark, folder, action)
     found |= {
         "wall_seconds": round(time.monotonic() - start, 2),
-        "cpu_seconds": round(_cpu_seconds() - cpu, 2),
+        "cpu_seconds": round(tree_cpu_seconds() - cpu, 2),
         "heap_bytes": int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),
         **_peak_bytes(),
     }
@@ -86,20 +87,25 @@ def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
     from iceberg_maint.wiring import load
 
     config = folder / "iceberg_maint.yaml"
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        only = [argument for operation in OPERATIONS[action] for argument in ("--operation", operation)]
-        arguments = ["--config", str(config), "--json", "run", TABLE, *only]
-        code = iceberg_maint.main(arguments, standalone_mode=False)
-    document = json.loads(out.getvalue())
-    assert not code, out.getvalue()
-    batches = [
-        {"operation": o["operation"], **{k: b[k] for k in ("outcome", "input_files", "output_files", "input_bytes",
-            "output_bytes", "delete_files_removed", "seconds")}}
-        for t in document["tables"] for o in t["operations"] for b in o["batches"]
-    ]  # fmt: skip
+    only = [argument for operation in OPERATIONS[action] for argument in ("--operation", operation)]
+    arguments = ["--config", str(config), "--json", "run", TABLE, *only]
+    batches: list[dict[str, Any]] = []
+    while True:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            code = iceberg_maint.main(arguments, standalone_mode=False)
+        assert not code, out.getvalue()
+        of_run = [
+            {"operation": o["operation"], **{k: b[k] for k in ("outcome", "input_files", "output_files", "input_bytes",
+                "output_bytes", "delete_files_removed", "seconds")}}
+            for t in json.loads(out.getvalue())["tables"] for o in t["operations"] for b in o["batches"]
+        ]  # fmt: skip
+        assert {b["outcome"] for b in of_run} <= {"IMPROVED"}, out.getvalue()
+        if not of_run:
+            break
+        # A run handles as many partitions as its windows hold.
+        batches += of_run
     assert batches, out.getvalue()
-    assert {b["outcome"] for b in batches} == {"IMPROVED"}, out.getvalue()
     records = load(config).ledger.records(TABLE, 100)
     memory = [
         {"estimated_bytes": m.estimated_bytes, "peak_bytes": m.peak_bytes, "partitions": m.partitions, "passes": m.passes}
@@ -146,11 +152,6 @@ def _our_session(folder: Path, route: str, heap: str) -> Any:
         )
     )
     return load(config).spark.session()
-
-
-def _cpu_seconds() -> float:
-    """CPU of this process and of its JVM, which is its child."""
-    return sum(t.user + t.system for t in (p.cpu_times() for p in _processes()))
 
 
 def _processes() -> list[psutil.Process]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
@@ -60,16 +61,17 @@ class Decoder:
             tuple[pa.Schema, Mapping[int, object], tuple[list[str] | None, Sequence[Source]]] | None
         ) = None
 
-    def table_of(self, file: InputFile, contents: pa.Buffer) -> tuple[pa.Table, int]:
+    def table_of(self, file: InputFile, contents: pa.Buffer | FileRange) -> tuple[pa.Table, int]:
         """Returns the live rows of a file and the number of its deleted rows."""
         return self._live_of(self.decoded(file, contents))
 
-    def decoded(self, file: InputFile, contents: pa.Buffer) -> DecodedFile:
+    def decoded(self, file: InputFile, contents: pa.Buffer | FileRange) -> DecodedFile:
         """Returns the rows of a file for `live`."""
         parquet = self._open(file, contents)
         needed, sources = self._projection(file, parquet.schema_arrow)
         positions = self._positions.of(file)
-        found = DecodedFile(file, None, sources, positions, parquet, needed, contents)
+        whole = None if isinstance(contents, FileRange) else contents
+        found = DecodedFile(file, None, sources, positions, parquet, needed, whole)
         if file.size_bytes <= MOST_BYTES and self._is_joinable(found):
             return found
         return DecodedFile(file, _rows(found), sources, positions)
@@ -155,18 +157,18 @@ class Decoder:
             yield self._live(file, rows, sources, start, positions)
             start += rows.num_rows
 
-    def _open(self, file: InputFile, contents: pa.Buffer) -> pq.ParquetFile:
+    def _open(self, file: InputFile, contents: pa.Buffer | FileRange) -> pq.ParquetFile:
         if len(contents) != file.size_bytes:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
         with readable(file.path):
-            parquet = pq.ParquetFile(pa.BufferReader(contents), pre_buffer=False)
+            parquet = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
             # A small file is decoded with others. Alone, it is not worth another reader.
             is_large = file.size_bytes > MOST_BYTES
             if is_large and (names := self._dictionary_names(parquet.schema_arrow, file.path)):
                 parquet = pq.ParquetFile(
-                    pa.BufferReader(contents),
+                    arrow_file(contents),
                     metadata=parquet.metadata,
                     read_dictionary=names,
                     pre_buffer=False,

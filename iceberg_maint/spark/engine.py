@@ -196,13 +196,13 @@ class SparkEngine:
         self._enter("writing")
         match batch_work := file_work(batch.work):
             case ConvertEqualityDeletes():
-                files, written = write_conversion(bridge, self._jobs, work)
+                files, written = write_conversion(bridge, self._jobs, work, policy)
             case RewritePositionDeleteFiles():
                 files, written = write_merge(
                     bridge, self._jobs, work, position_deletes, policy.rewrite_position_delete_files.proof
                 )
             case RewriteDataFiles():
-                files, written = write_rows(bridge, self._jobs, work, policy.rewrite_data_files)
+                files, written = write_rows(bridge, self._jobs, work, policy)
             case _:
                 assert_never(batch_work)
         if written.proof.equal:

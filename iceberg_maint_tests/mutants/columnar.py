@@ -34,6 +34,10 @@ def pages(name: str) -> tuple[str, ...]:
     return (f"{PAGES}::test_{name}",)
 
 
+def marks(name: str) -> tuple[str, ...]:
+    return (f"{_HERE}/test_marks.py::test_{name}",)
+
+
 DELETED = rewrite("rows_under_position_deletes_and_deletion_vectors_are_dropped")
 TINY = rewrite("tiny_files_of_several_schemas_and_with_deletes_keep_rows_and_order")
 LINEAGE = rewrite("row_ids_and_sequence_numbers_are_kept_and_materialised")
@@ -93,5 +97,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
     Mutant("an answer that is too short is the file", "whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
+    # Equality deletes by their keys.
+    Mutant("keys: a delete of the same number applies", "columnar/keys.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: the lowest delete of a key counts", "columnar/keys.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", marks("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: any column of a key is enough", "columnar/keys.py", "                matched &= found\n", "                matched |= found\n", marks("combination_of_values_of_different_keys_is_no_key")),
+    Mutant("keys: null matches no null", "columnar/keys.py", "found = pc.index_in(column, value_set=values)\n    known", "found = pc.index_in(column, value_set=values, skip_nulls=True)\n    known", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
+    Mutant("keys: a null struct is a struct of nulls", "columnar/keys.py", "found.append(array.is_valid())", "pass", marks("null_struct_is_not_equal_to_a_struct_of_nulls")),
+    Mutant("keys: floating-point keys are compared", "columnar/keys.py", "if column.kind.base in FLOATS:", "if False:", marks("key_of_a_floating_point_type_is_refused")),
+    Mutant("marks: positions are of the slice", "columnar/marks.py", "deleted[bounds[i] : bounds[i + 1]] - starts[i]", "deleted[bounds[i] : bounds[i + 1]]", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
+    Mutant("marks: rows that are deleted already are marked", "columnar/marks.py", "bitmap -= BitMap64(deleted.astype(np.uint64))", "pass", marks("rows_that_are_deleted_already_are_left_out")),
+    Mutant("marks: the file's own partition value counts", "columnar/marks.py", "wanted = {i: v for i, v in self._task.constants.items() if i in field_ids}", "wanted = {}", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
+    Mutant("marks: deletes of other partition values apply", "columnar/marks.py", "rows = rows.filter(_equals(rows.column(index), *constants[column.field_id]))", "pass", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
+    Mutant("marks: a delete of the partition applies to younger files", "columnar/marks.py", "            if file.data_sequence_number < newest:\n                yield", "            if True:\n                yield", marks("key_that_is_the_partition_marks_all_rows_of_older_files")),
+    Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
 )
 # fmt: on

@@ -28,7 +28,7 @@ from iceberg_maint.core.planning.file_groups import applied_deletes, input_file
 from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.planning.work import ConvertEqualityDeletes
-from iceberg_maint.core.policy.data import Policy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
 
 _BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET, Reason.FLEET_BUDGET)
 _OPERATION = Operation.CONVERT_EQUALITY_DELETES
@@ -78,9 +78,10 @@ def plan_conversion(
         if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.partition not in done
     ]
     live = LiveData.of(files)
+    is_columnar = policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
     batches = [
         _batch(state, chunk, live, target_bytes, memory_correction)
-        for chunk in _chunks(taken, limited(policy.windows, limit))
+        for chunk in _chunks(taken, limited(policy.windows, limit), columnar=is_columnar)
     ]
     if any(_has_old_dangling(p) for p in decision.due()):
         unused = tuple(d for of_one in dangling.values() for d in of_one)
@@ -146,17 +147,23 @@ def _has_old_dangling(due: PartitionDecision) -> bool:
     return any(f.metric == DANGLING and f.severity is Severity.ERROR for f in due.findings)
 
 
-def _chunks(taken: Iterable[Unit], windows: WindowsPolicy) -> list[list[Unit]]:
+def _chunks(taken: Iterable[Unit], windows: WindowsPolicy, *, columnar: bool) -> list[list[Unit]]:
     """Groups consecutive units into batches. The units of a batch have keys of equal width, because the
-    widest key would count for all its files."""
+    widest key would count for all its files. `columnar`: Arrow finds the rows, a partition at a time."""
     chunks: list[list[Unit]] = []
     for unit in taken:
         joined = [*chunks[-1], unit] if chunks else []
+        key_work_bytes = sum(u.key_work_bytes for u in joined)
+        most_partitions = (
+            windows.partitions_per_columnar_batch(key_work_bytes)
+            if columnar
+            else windows.partitions_per_batch
+        )
         fits = (
             len({u.key_bytes for u in joined}) == 1
-            and sum(len(u.files) for u in joined) <= windows.partitions_per_batch
+            and sum(len(u.files) for u in joined) <= most_partitions
             and sum(u.file_count for u in joined) <= windows.max_files_per_batch
-            and sum(u.key_work_bytes for u in joined) <= windows.max_bytes_per_batch
+            and key_work_bytes <= windows.max_bytes_per_batch
         )
         if fits:
             chunks[-1] = joined

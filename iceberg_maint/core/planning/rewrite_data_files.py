@@ -311,9 +311,10 @@ def _chunks(
         marked = any(f.path in under for f in group.files), group.files[0].path in in_order, writer
         joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
         input_bytes = sum(g.input_bytes for g in joined)
-        is_plain = writer.columnar and not any(marked[:2])
         most_partitions = (
-            windows.partitions_per_columnar_batch(input_bytes) if is_plain else windows.partitions_per_batch
+            windows.partitions_per_columnar_batch(input_bytes)
+            if writer.columnar
+            else windows.partitions_per_batch
         )
         fits = (
             len({g.partition for g in joined}) <= most_partitions

@@ -227,8 +227,8 @@ class WindowsPolicy:
     max_bytes_per_hour: int | None = _key(None, "maximum input bytes per hour and table", minimum=1)
     max_partitions_per_batch: int | None = _key(
         None,
-        "maximum number of partitions per batch (one commit); null: 10, and 100 in a batch of columnar rewrites with "
-        "less than 128 MiB of input",
+        "maximum number of partitions per batch (one commit); null: 10, and 100 in a batch of columnar rewrites or "
+        "conversions with less than 128 MiB of input",
         minimum=1,
         unset="10 or 100",
     )

@@ -23,7 +23,8 @@ class DeleteWork:
     """A batch whose equality deletes are applied.
 
     `planned` are its scan tasks, `deletes` its Java DeleteFiles by path. `preflight` says how to apply the deletes
-    within memory; it is None if there is nothing to apply.
+    within memory; it is None if there is nothing to apply. `positions` are the rows that the deletes delete and no other
+    delete does, if they were found without the join.
     """
 
     table: Table
@@ -31,6 +32,7 @@ class DeleteWork:
     planned: Sequence[GroupTasks]
     deletes: Mapping[str, Any]
     preflight: Preflight | None
+    positions: Positions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +59,17 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
         tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
     if tasks.isEmpty():
         return DeletedRows()
+    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
+    if work.positions is not None:
+        under = frozenset(paths)
+        if strays := work.positions.keys() - under:
+            raise ValueError(f"no equality delete applies to {min(strays)}, of which positions were found")
+        return DeletedRows(
+            work.positions, {path: tasks.get(i) for i, path in enumerate(paths) if path in work.positions}
+        )
     # If Iceberg applies a delete and this code does not, rows would come back.
     assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
-    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
     membership = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
     with membership as (rows, numbered_paths):
         partitions = _partitions(bridge, work)

@@ -21,8 +21,10 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.jvm.local_frame import local_frame
+from iceberg_maint.spark.scan.position_delete_file import MOST_POSITIONS, codec_of, encoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -149,14 +151,18 @@ def write_position_deletes(
     output = (
         iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(file_format).suffix("deletes").build()
     )
+    codec = (
+        codec_of({str(k): str(v) for k, v in dict(properties).items()}) if format_name == "parquet" else None
+    )
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
     lambdas = bridge.once(JavaFunctions)
     idle_consumers: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
-    for _ in range(_threads(bridge)):
+    for _ in range(_threads(bridge)):  # Made before a thread needs one.
         idle_consumers.put(lambdas.writing_positions())
 
-    def write_file(path: str) -> Any:
+    def write_file(path: str) -> str | Any:
+        """Writes the file of a data file. Returns its content-file JSON, or the Java file."""
         file = data_files[path]
         spec, partition = specs[file.specId()], file.partition()
         # With the empty partition of an unpartitioned spec Iceberg would write to `data//NAME`. On S3, Arrow refuses
@@ -164,6 +170,13 @@ def write_position_deletes(
         output_file = (
             output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)
         )
+        place = None if codec is None else _place(bridge, file, spec)
+        if codec is not None and place is not None and len(positions[path]) <= MOST_POSITIONS:
+            contents, content = encoded(path, positions[path], codec)
+            location = output_file.encryptingOutputFile()
+            with closing(location.create()) as stream:
+                stream.write(contents)
+            return json.dumps({**place, "file-path": str(location.location()), **content})
         path_reference, writer_reference, consumer = entry = idle_consumers.get()
         try:
             with closing(writers.newPositionDeleteWriter(output_file, spec, partition)) as writer:
@@ -176,7 +189,26 @@ def write_position_deletes(
         return builder.withReferencedDataFile(path).build()
 
     with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
-        return list(pool.map(write_file, positions))
+        written = list(pool.map(write_file, positions))
+    by_json = content_files_from_json(bridge, table, [w for w in written if isinstance(w, str)])
+    from_json = iter(list(bridge.iterate(by_json)))
+    return [next(from_json) if isinstance(w, str) else w for w in written]
+
+
+def _place(bridge: Bridge, file: Any, spec: Any) -> dict[str, Any] | None:
+    """What the content-file JSON of a delete file has in common with its data file. None for a partition value that JSON
+    does not have: Iceberg's parser cannot read it."""
+    text = str(bridge.iceberg.ContentFileParser.toJson(file, json_spec(bridge, spec)))
+    try:
+        content = json.loads(text, parse_constant=_not_finite)
+    except ValueError:
+        return None
+    place = {name: content[name] for name in ("spec-id", "partition")}
+    return {**place, "content": "position-deletes", "file-format": "parquet"}
+
+
+def _not_finite(value: str) -> float:
+    raise ValueError(value)
 
 
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:

@@ -9,21 +9,27 @@ from typing import Any, TypeVar
 
 from iceberg_maint.core.planning.memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.spark_memory import memory_of
-from iceberg_maint.core.policy.data import ProofLevel
+from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.ports.engine import MemoryExceededError, Written
 from iceberg_maint.spark.deletes.convert import Converted, convert
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
+from iceberg_maint.spark.rewrite.columnar.key_marks import marked_positions
+from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.session.executor_memory import measured, ran_out
 from iceberg_maint.spark.write.files import FileIdentity, job_description, written_files
 
 _Result = TypeVar("_Result")
 
 
-def write_conversion(bridge: Bridge, jobs: Jobs, work: DeleteWork) -> tuple[list[Any], Written]:
+def write_conversion(
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy
+) -> tuple[list[Any], Written]:
     """Writes the positions of the rows that the batch's equality deletes delete."""
+    work = with_positions(bridge, jobs, work, policy)
     converted, memory = apply_deletes(bridge, jobs, work, convert)
     return _written_deletes(bridge, work, converted, memory)
 
@@ -39,6 +45,23 @@ def write_merge(
     items = [(job_description(work.batch, "position deletes"), work)]
     [merged] = jobs.run(bridge, new_job_group(), run, items, 1)
     return _written_deletes(bridge, work, merged, None)
+
+
+def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy) -> DeleteWork:
+    """Returns the work with the positions of its deleted rows, if Arrow can find them. Else the join finds them, within
+    the memory of the preflight."""
+    if work.preflight is None:
+        return work
+
+    def find(work: DeleteWork) -> Positions:
+        return marked_positions(bridge, work.table, work.batch, work.planned, policy)
+
+    items = [(job_description(work.batch, "equality deletes"), work)]
+    try:
+        [positions] = jobs.run(bridge, new_job_group(), find, items, 1)
+    except NotColumnarError:
+        return work
+    return replace(work, preflight=None, positions=positions)
 
 
 def apply_deletes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.deletes.anti_join import discard, mark
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
@@ -14,16 +14,18 @@ from iceberg_maint.spark.jvm.jobs import Jobs
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar, native_instead
 from iceberg_maint.spark.write.columnar import write_columnar
-from iceberg_maint.spark.write.deletes import apply_deletes
+from iceberg_maint.spark.write.deletes import apply_deletes, with_positions
 from iceberg_maint.spark.write.native import write_native
 
 
 def write_rows(
-    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: RewriteDataFilesPolicy
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, whole_policy: Policy
 ) -> tuple[list[Any], Written]:
     """Writes and proves the replacement of every group. Equality deletes are applied first."""
+    policy = whole_policy.rewrite_data_files
     marked, memory, note = None, None, ""
     if work.batch.equality_deletes:
+        work = with_positions(bridge, jobs, work, whole_policy)
         marked, memory = apply_deletes(bridge, jobs, work, mark)
         work = replace(work, planned=marked.planned)
     scratch_bytes = sum(marked.scratch.values()) if marked else 0

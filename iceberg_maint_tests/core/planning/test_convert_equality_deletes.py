@@ -13,7 +13,7 @@ from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_operation
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     EQ,
@@ -81,6 +81,27 @@ def test_conversion_batches_hold_their_caps_in_key_work(windows: WindowsPolicy, 
     converted, _ = plans(partitions(5), cleaning(windows))
     assert [len(b.partitions) for b in converted.batches] == batches
     assert {b.input_bytes for b in converted.batches} == {85 * n for n in batches}
+
+
+@pytest.mark.parametrize(
+    ("windows", "strategy", "small_bytes", "batches"),
+    [
+        (WindowsPolicy(), RewriteStrategy.COLUMNAR, 10_000, [25]),
+        (WindowsPolicy(), RewriteStrategy.COLUMNAR, 12 * 85 + 1, [12, 12, 1]),
+        (WindowsPolicy(), RewriteStrategy.NATIVE, 10_000, [10, 10, 5]),
+        (WindowsPolicy(max_partitions_per_batch=20), RewriteStrategy.COLUMNAR, 10_000, [20, 5]),
+    ],
+)
+def test_small_batch_of_conversions_holds_more_partitions_where_arrow_finds_the_rows(
+    monkeypatch: pytest.MonkeyPatch,
+    windows: WindowsPolicy,
+    strategy: RewriteStrategy,
+    small_bytes: int,
+    batches: list[int],
+) -> None:
+    monkeypatch.setattr("iceberg_maint.core.policy.data.SMALL_BATCH_BYTES", small_bytes)
+    converted, _ = plans(partitions(25), cleaning(windows, {"strategy": strategy}))
+    assert [len(b.partitions) for b in converted.batches] == batches
 
 
 def test_units_of_keys_of_other_widths_are_not_in_one_batch() -> None:

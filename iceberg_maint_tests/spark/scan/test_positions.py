@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
+from iceberg_maint.spark.jvm.content_files import content_json
 from iceberg_maint.spark.jvm.local_frame import local_frame
 from iceberg_maint.spark.scan import positions
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -96,6 +99,30 @@ def test_write_every_data_file_gets_one_delete_file_in_its_own_partition(
     delta.commit()
     assert len(shop.writers.rows(name)) == 15 - 6
     assert len(shop.rows(name)) == 15 - 6
+
+
+def test_position_delete_file_of_arrow_is_described_as_that_of_iceberg(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, files = evolved(shop, 2)
+    table = shop.writers.load(name)
+    wanted = {path: BitMap64([n, 4, 70_000 + n]) for n, path in enumerate(files)}
+    described = []
+    for most in (positions.MOST_POSITIONS, 0):
+        monkeypatch.setattr(positions, "MOST_POSITIONS", most)
+        written = positions.write_position_deletes(shop.bridge, table, wanted, files)
+        assert positions.read_back(shop.bridge, table, written) == wanted
+        described.append([json.loads(content_json(shop.bridge, table, f)) for f in written])
+    of_arrow, of_iceberg = described
+    creators = [
+        pq.read_metadata(d["file-path"].removeprefix("file:")).created_by.split()[0]
+        for d in (of_arrow[0], of_iceberg[0])
+    ]
+    assert creators == ["parquet-cpp-arrow", "parquet-mr"]
+    for ours, theirs in zip(of_arrow, of_iceberg, strict=True):
+        for size in ("file-size-in-bytes", "column-sizes", "file-path"):
+            del ours[size], theirs[size]
+        assert ours == theirs
 
 
 @pytest.mark.parametrize("format_name", ["avro", "orc"])

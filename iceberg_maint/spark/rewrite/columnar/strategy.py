@@ -131,15 +131,21 @@ def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> lis
     """The output files of all groups."""
     new_location = NewLocations(table.java, new_operation_id())
     specs = {i: json_spec(bridge, table.java.specs()[i]) for i in {p.group.spec_id for p in planned}}
-    to_json = bridge.iceberg.ContentFileParser.toJson
     outputs: list[_Output] = []
     for number, group_tasks in enumerate(planned):
         file = group_tasks.tasks.get(0).file()
-        template = json.loads(to_json(file, specs[group_tasks.group.spec_id]), parse_constant=_not_finite)
+        template = content_of_file(bridge, file, specs[group_tasks.group.spec_id])
         for files in divided(group_tasks.group):
             location = new_location(file, group_tasks.group.spec_id, len(outputs))
             outputs.append(_Output(location, number, template, files))
     return outputs
+
+
+def content_of_file(bridge: Bridge, file: Any, spec: Any) -> dict[str, Any]:
+    """The content-file JSON of a Java file. Raises NotColumnarError for a partition value that JSON does not have."""
+    text = bridge.iceberg.ContentFileParser.toJson(file, spec)
+    content: dict[str, Any] = json.loads(text, parse_constant=_not_finite)
+    return content
 
 
 def _not_finite(value: str) -> float:

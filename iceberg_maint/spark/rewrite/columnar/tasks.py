@@ -16,6 +16,7 @@ from iceberg_maint.columnar.task import (
     InputFile,
     RewriteTask,
 )
+from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
 from iceberg_maint.core.planning import inputs as plan
 from iceberg_maint.core.planning.inputs import PositionDeleteFile
@@ -90,7 +91,7 @@ class TaskMaker:
             first_row_id=None if file.first_row_id == NO_ROW_IDS else file.first_row_id,
             constants=constants,
             deletes=tuple(
-                _reference(d)
+                reference(d)
                 for path in file.delete_files
                 for d in self._deletes[path]
                 if d.referenced_data_file in (None, file.path)
@@ -98,10 +99,7 @@ class TaskMaker:
         )
 
     def _constants(self, template: Mapping[str, Any]) -> dict[int, object]:
-        fields = self._specs[int(template["spec-id"])].fields
-        values = template.get("partition") or ()
-        pairs = zip(fields, values, strict=False)
-        return {f.source_id: v for f, v in pairs if f.transform == "identity"}
+        return identity_constants(self._specs[int(template["spec-id"])], template)
 
     def _encoding(self, group_bytes: int) -> Encoding:
         given, defaults = self._properties, Encoding()
@@ -132,7 +130,14 @@ class TaskMaker:
         return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
 
 
-def _reference(delete: PositionDeleteFile) -> DeleteReference:
+def identity_constants(spec: PartitionSpec, template: Mapping[str, Any]) -> dict[int, object]:
+    """The values of identity-partitioned columns by field id, from the content-file JSON of a file of the spec."""
+    pairs = zip(spec.fields, template.get("partition") or (), strict=False)
+    return {f.source_id: v for f, v in pairs if f.transform == "identity"}
+
+
+def reference(delete: PositionDeleteFile) -> DeleteReference:
+    """A position delete file or deletion vector of the plan, for a task."""
     is_vector = delete.content_offset is not None
     return DeleteReference(
         kind=DeleteKind.DELETION_VECTOR if is_vector else DeleteKind.POSITION_FILE,

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import Policy, Route
+from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
@@ -22,15 +22,17 @@ def maintainer(spark: SparkSession, lake_dir: Path) -> Maintainer:
 
 @dataclass(frozen=True)
 class Way:
-    """A format version and a route, on which a test's table is made and cleaned."""
+    """A format version and a route, on which a test's table is made and cleaned, and who finds the deleted rows: Spark's
+    join (`native`) or Arrow (`columnar`)."""
 
     maintainer: Maintainer
     version: int
     route: Route
+    strategy: RewriteStrategy
 
     @property
     def policy(self) -> Policy:
-        return policy_of(self.route)
+        return policy_of(self.route, strategy=self.strategy)
 
     def create(
         self,
@@ -51,20 +53,28 @@ class Way:
         outcomes = self.maintainer.heal(twin, self.policy)
         assert twin.applied_equality_deletes() == set()
         assert [o.outcome for o in outcomes].count(OutcomeStatus.IMPROVED) == 1
+        if self.strategy is RewriteStrategy.COLUMNAR:
+            # Only the join measures its memory.
+            assert not any(b.memory for o in outcomes for b in o.batches)
         if self.route is Route.CONVERT:
             assert twin.data_files() == before
 
 
-EVERY_WAY = [(version, route) for version in (2, 3) for route in (Route.CONVERT, Route.REWRITE)]
-# Each version and each route once is what `make test` has time for; `make test-deep` goes every way.
-TWO_WAYS = [(3, Route.CONVERT), (2, Route.REWRITE)]
+EVERY_WAY = [
+    (version, route, strategy)
+    for version in (2, 3)
+    for route in (Route.CONVERT, Route.REWRITE)
+    for strategy in (RewriteStrategy.NATIVE, RewriteStrategy.COLUMNAR)
+]
+# Each version, route and strategy once is what `make test` has time for; `make test-deep` goes every way.
+TWO_WAYS = [(3, Route.CONVERT, RewriteStrategy.COLUMNAR), (2, Route.REWRITE, RewriteStrategy.NATIVE)]
 WAYS = EVERY_WAY if "ICEBERG_MAINT_TEST_STEPS" in os.environ else TWO_WAYS
 
 
-def name_of(way: tuple[int, Route]) -> str:
+def name_of(way: tuple[int, Route, RewriteStrategy]) -> str:
     """As a test's id shows it."""
-    version, route = way
-    return f"v{version}-{route}"
+    version, route, strategy = way
+    return f"v{version}-{route}" + ("" if strategy is RewriteStrategy.COLUMNAR else f"-{strategy}")
 
 
 @pytest.fixture(params=[2, 3], ids=["v2", "v3"])
