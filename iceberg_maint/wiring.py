@@ -283,6 +283,14 @@ def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | No
     return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
 
+def stored_names(catalogs: Mapping[str, Catalog], name: str) -> tuple[str, ...]:
+    """The names of the catalogs that have tables in the database of this JDBC catalog; none for another catalog."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+
+    catalog = catalogs[name]
+    return catalog.stored_names() if isinstance(catalog, PyIcebergCatalog) else ()
+
+
 def missing_rights(
     catalogs: Mapping[str, Catalog], table: TableId, *, changes: bool
 ) -> Iterator[tuple[Right, IcebergMaintError | None]]:

@@ -194,7 +194,9 @@ def _catalog(
     yield reached
     if reached.status == FAILED:
         return
-    if listed:
+    if not listed:
+        yield from _other_name(runtime, name)
+    else:
         yield _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
         yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
@@ -204,6 +206,19 @@ def _catalog(
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
             yield probed
+
+
+def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
+    """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
+    from iceberg_maint.wiring import stored_names
+
+    if names := stored_names(runtime.catalogs, name):
+        yield Check(
+            f"catalog {name}",
+            WARNING,
+            f"Its database has tables of another catalog name: {', '.join(names)}. JDBC catalogs store the name. "
+            f"Fix: rename catalogs.{name} to that name.",
+        )
 
 
 def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
@@ -336,11 +351,11 @@ def _read(runtime: Runtime, table: TableId) -> str:
 def _probe(warehouse: str) -> str:
     """Writes, reads and deletes a file in a warehouse that is a local folder.
 
-    Other stores need the tables' credentials and are not probed.
+    In other stores the rights are probed where the first table is.
     """
     parts = urlsplit(warehouse)
     if parts.scheme != "file":
-        return f"{warehouse}: not probed, because only Spark's file system reaches it"
+        return f"{warehouse}: not probed; the rights are probed on a table"
     folder = Path(unquote(parts.path))
     if not folder.exists():
         return f"{folder}: does not exist; the first table creates it"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.document import CatalogSection
-from iceberg_maint.config.locations import check_database, check_store, check_warehouse
+from iceberg_maint.config.locations import check_database, check_service, check_store, check_warehouse
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.core.model.approved_locations import is_prefix
 from iceberg_maint.errors import ConfigurationError, RefusedError
@@ -85,6 +85,8 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         )
     if section.type == "jdbc" and uri is not None:
         uri = check_database(uri, f"{path}.uri", mounts)
+    elif uri is not None:
+        check_service(uri, section.type, f"{path}.uri")
     if section.type != "rest" and warehouse is not None:
         # The warehouse of a REST catalog may be a bare name.
         warehouse = check_warehouse(warehouse, f"{path}.warehouse")
