@@ -18,6 +18,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.core.removal.unlogged_metadata import sign
@@ -97,11 +98,14 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield _try("java", lambda: _java(config))
     yield _try("jars", lambda: _jars(config))
     listed: dict[str, list[TableId]] = {}
+    unread: set[str] = set()
     for name in runtime.catalogs:
-        yield from _catalog(config, runtime, name, listed)
+        yield from _catalog(config, runtime, name, listed, unread)
     yield from _unused_patterns(config, listed)
     yield _try("ledger", lambda: _ledger(config, runtime.ledger))
-    tables = sorted(table for catalog_tables in listed.values() for table in catalog_tables)
+    # One wrong credential would fail each further check of each table, with the same text.
+    read = {name: tables for name, tables in listed.items() if name not in unread}
+    tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
@@ -113,7 +117,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         started = _try("spark", lambda: _spark(config))
         yield started
         if started.status == OK:
-            yield from _spark_catalogs(config, runtime, listed)
+            yield from _spark_catalogs(config, runtime, read)
 
 
 def _try(name: str, body: Callable[[], str]) -> Check:
@@ -178,9 +182,10 @@ def _jars(config: Config) -> str:
 
 
 def _catalog(
-    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]]
+    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]], unread: set[str]
 ) -> Iterator[Check]:
-    """Checks of one catalog. Adds its tables to `tables` if the catalog answers."""
+    """Checks of one catalog. Adds its tables to `tables` if the catalog answers, and its name to `unread` if the
+    environment fails the read of its first table."""
     connection = config.catalogs[name]
     listed: list[TableId] = []
 
@@ -197,8 +202,15 @@ def _catalog(
     if not listed:
         yield from _other_name(runtime, name)
     else:
-        yield _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
-        yield from _rights(config, runtime, listed)
+        measured = _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
+        if measured.code in ENVIRONMENT_CODES:
+            unread.add(name)
+            left_out = f"Until then doctor leaves out the other checks of the tables of {name}."
+            measured = replace(measured, detail=f"{measured.detail} {left_out}")
+        yield measured
+        # The rights say which one is missing.
+        if name not in unread or measured.code == "ICM-125":
+            yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
         probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))

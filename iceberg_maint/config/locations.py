@@ -93,6 +93,18 @@ def check_service(uri: str, kind: str, path: str) -> None:
             )
 
 
+def check_endpoint(address: str, path: str) -> None:
+    """Raises ConfigurationError ICM-100 for an address of a store without scheme or host. Of Spark's and Arrow's clients
+    one takes https for it, the other fails without naming it."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path} is '{address}'. It must start with http:// or https:// and name a host.",
+            "write https://host:port.",
+        )
+
+
 def sqlite_file(url: str) -> Path | None:
     """Returns the file of a `sqlite:///` address; None for another address or an in-memory database."""
     match = re.fullmatch(r"sqlite:///(?!:memory:)([^?]+)(\?.*)?", url)

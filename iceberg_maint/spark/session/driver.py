@@ -31,7 +31,9 @@ def check_driver(master: str, conf: Mapping[str, str]) -> None:
         raise _refused(f"spark.conf: spark.submit.deployMode = {mode} starts the driver in the cluster.")
     if mode.lower() != "client":
         raise RefusedError(
-            "ICM-164", f"spark.conf: spark.submit.deployMode = {mode}; it must be client.", "remove the setting."
+            "ICM-164",
+            f"spark.conf: spark.submit.deployMode = {mode}; it must be client.",
+            "remove the setting.",
         )
 
 
