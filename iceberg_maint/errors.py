@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "ICM-169": "the catalog restricts what this program may read of a table",
     "ICM-170": "the catalog denies commits",
     "ICM-171": "the table used up its time",
+    "ICM-175": "Spark does not start",
 }
 
 EXIT_DONE = 0

@@ -365,18 +365,20 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
 
     Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum, ICM-164 for a
-    variable of Spark Connect.
+    variable of Spark Connect, ConfigurationError ICM-100 for YARN without HADOOP_CONF_DIR.
     """
     from iceberg_maint.spark.session.declared_jars import check_declared
     from iceberg_maint.spark.session.driver import check_driver_environment
     from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
     from iceberg_maint.spark.session.java import find_java, quiet_home
+    from iceberg_maint.spark.session.launch_settings import check_launch_environment
 
     settings = spark_settings(config)
     declared = config.spark.jars
     for jar in declared:
         check_declared(jar.path, jar.sha256)
     check_driver_environment(os.environ)
+    check_launch_environment(settings.master, os.environ)
     java = find_java(os.environ, shim_dir=config.cache / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
     jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))

@@ -76,6 +76,7 @@ MADE_REAL = {
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",
     "ICM-171": "cli/test_run.py::test_table_that_hangs_holds_no_other_and_is_named_with_its_code",
+    "ICM-175": "spark/session/test_launch_settings.py::test_jvm_that_ends_at_its_start_is_an_error_with_its_code",
 }
 
 

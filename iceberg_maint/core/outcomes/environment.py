@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ENVIRONMENT_CODES = frozenset(
-    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161"}
+    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161", "ICM-175"}
 )
 """Codes of errors of the environment."""
 
