@@ -413,12 +413,20 @@ def spark_versions(config: Config) -> Mapping[str, str]:
     return versions(session(config))
 
 
-def spark_reads(config: Config, table: TableId) -> str:
+def spark_reads(config: Config, table: TableId, metadata_location: str) -> str:
     """Starts Spark, loads a table through its catalog and FileIO, and returns the name of the FileIO. Raises
     IcebergMaintError ICM-133, UnreadableTableError ICM-101."""
     from iceberg_maint.spark.session.catalog_access import read_table
 
-    return read_table(session(config), str(table))
+    return read_table(session(config), str(table), metadata_location)
+
+
+def executors_problem(config: Config) -> str:
+    """Starts Spark and returns why the Python workers of its executors cannot rewrite files, "" if they can."""
+    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.spark.rewrite.columnar.workers import Workers
+
+    return Workers(Bridge(session(config))).problem()
 
 
 def weak_requirements(config: Config, table: TableId) -> str | None:

@@ -117,6 +117,8 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         started = _try("spark", lambda: _spark(config))
         yield started
         if started.status == OK:
+            if not config.spark.master.startswith("local"):
+                yield _executors(config)
             yield from _spark_catalogs(config, runtime, read)
 
 
@@ -431,6 +433,22 @@ def _spark(config: Config) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
+def _executors(config: Config) -> Check:
+    """Whether the executors of a cluster have the packages of the strategy columnar."""
+    from iceberg_maint.wiring import executors_problem
+
+    problem = executors_problem(config)
+    if not problem:
+        return Check("executors", OK, "their Python has the packages of the strategy columnar")
+    return Check(
+        "executors",
+        WARNING,
+        f"{problem}. Spark writes the batches itself (strategy native). Fix: set spark.pyspark.python, and ship the "
+        "packages by spark.archives or the image (docs/how-to/cluster.md).",
+        "ICM-133",
+    )
+
+
 def _spark_catalogs(config: Config, runtime: Runtime, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
     """Reads the first table of each catalog through Spark's own clients. Only the changes of a table need them."""
     for name, tables in listed.items():
@@ -449,8 +467,8 @@ def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
     from iceberg_maint.wiring import spark_reads
 
-    runtime.catalogs[table.catalog].pin(table)
-    return f"{table} read by {spark_reads(config, table)}"
+    state = runtime.catalogs[table.catalog].pin(table)
+    return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
 
 
 def _requirements(config: Config, table: TableId) -> Check:

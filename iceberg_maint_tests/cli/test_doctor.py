@@ -26,7 +26,7 @@ def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr("iceberg_maint.wiring.spark_versions", lambda _config: lake.engine.versions())
-    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table: "HadoopFileIO")
+    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table, _location: "HadoopFileIO")
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
@@ -273,7 +273,7 @@ def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: 
 def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, mode: str, status: str, exit_code: int
 ) -> None:
-    def lacks_a_jar(_config: object, table: TableId) -> str:
+    def lacks_a_jar(_config: object, table: TableId, _location: str) -> str:
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
     monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lacks_a_jar)
@@ -296,6 +296,30 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
     (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
     assert (shown["status"], shown["code"]) == (status, code)
     assert (weak or "a commit is refused if") in shown["detail"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "detail"),
+    [
+        ("", "ok", "their Python has the packages of the strategy columnar"),
+        (
+            "the Python of the executors cannot import pyarrow",
+            "warning",
+            (
+                "the Python of the executors cannot import pyarrow. Spark writes the batches itself (strategy native). "
+                "Fix: set spark.pyspark.python, and ship the packages by spark.archives or the image "
+                "(docs/how-to/cluster.md)."
+            ),
+        ),
+    ],
+)
+def test_executors_of_a_cluster_without_packages_are_a_warning(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, problem: str, status: str, detail: str
+) -> None:
+    monkeypatch.setattr("iceberg_maint.wiring.executors_problem", lambda _config: problem)
+    assert "executors" not in checks(lake)
+    lake.configure("spark: {master: 'spark://h:7077'}\n")
+    assert checks(lake)["executors"] == (status, detail)
 
 
 def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_reported(
