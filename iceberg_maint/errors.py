@@ -68,6 +68,7 @@ CODES: dict[str, str] = {
     "ICM-173": "a path names two objects",
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
+    "ICM-175": "Spark does not start",
 }
 
 EXIT_DONE = 0

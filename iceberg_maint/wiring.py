@@ -283,6 +283,14 @@ def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | No
     return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
 
 
+def stored_names(catalogs: Mapping[str, Catalog], name: str) -> tuple[str, ...]:
+    """The names of the catalogs that have tables in the database of this JDBC catalog; none for another catalog."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+
+    catalog = catalogs[name]
+    return catalog.stored_names() if isinstance(catalog, PyIcebergCatalog) else ()
+
+
 def missing_rights(
     catalogs: Mapping[str, Catalog], table: TableId, *, changes: bool
 ) -> Iterator[tuple[Right, IcebergMaintError | None]]:
@@ -357,18 +365,20 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
 
     Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum, ICM-164 for a
-    variable of Spark Connect.
+    variable of Spark Connect, ConfigurationError ICM-100 for YARN without HADOOP_CONF_DIR.
     """
     from iceberg_maint.spark.session.declared_jars import check_declared
     from iceberg_maint.spark.session.driver import check_driver_environment
     from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve
     from iceberg_maint.spark.session.java import find_java, quiet_home
+    from iceberg_maint.spark.session.launch_settings import check_launch_environment
 
     settings = spark_settings(config)
     declared = config.spark.jars
     for jar in declared:
         check_declared(jar.path, jar.sha256)
     check_driver_environment(os.environ)
+    check_launch_environment(settings.master, os.environ)
     java = find_java(os.environ, shim_dir=config.cache / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
     jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))
@@ -403,12 +413,20 @@ def spark_versions(config: Config) -> Mapping[str, str]:
     return versions(session(config))
 
 
-def spark_reads(config: Config, table: TableId) -> str:
+def spark_reads(config: Config, table: TableId, metadata_location: str) -> str:
     """Starts Spark, loads a table through its catalog and FileIO, and returns the name of the FileIO. Raises
     IcebergMaintError ICM-133, UnreadableTableError ICM-101."""
     from iceberg_maint.spark.session.catalog_access import read_table
 
-    return read_table(session(config), str(table))
+    return read_table(session(config), str(table), metadata_location)
+
+
+def executors_problem(config: Config) -> str:
+    """Starts Spark and returns why the Python workers of its executors cannot rewrite files, "" if they can."""
+    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.spark.rewrite.columnar.workers import Workers
+
+    return Workers(Bridge(session(config))).problem()
 
 
 def weak_requirements(config: Config, table: TableId) -> str | None:

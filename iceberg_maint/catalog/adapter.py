@@ -85,6 +85,10 @@ class PyIcebergCatalog:
         """Returns all tables without views, sorted. Raises ConfigurationError ICM-104."""
         return tuple(sorted(self._listing.tables()))
 
+    def stored_names(self) -> tuple[str, ...]:
+        """Returns the names of the catalogs that have tables in a JDBC catalog's database; none for another type."""
+        return self._listing.names()
+
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
         """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
         return self._listing.locations(tables)

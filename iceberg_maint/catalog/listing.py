@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _BUSY_TIMEOUT_SECONDS = 30
+_NO_TABLES = re.compile(r'no such table: iceberg_tables|relation "iceberg_tables" does not exist')
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
 _UNPARSED_TYPES = re.compile(
     rb'("(?:type|element|key|value)"\s*:\s*)"(?:variant|(?:geometry|geography)\s*\([^"]*\))"'
@@ -49,6 +50,10 @@ class Listing(Protocol):
 
     def tables(self) -> list[TableId]:
         """Returns all tables without views."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of the catalogs that have tables in this database; none for a service."""
         ...
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
@@ -91,6 +96,10 @@ class SqlListing:
     def tables(self) -> list[TableId]:
         return list(self._select({}))
 
+    def names(self) -> tuple[str, ...]:
+        statement = sa.text("SELECT DISTINCT catalog_name FROM iceberg_tables ORDER BY catalog_name")
+        return tuple(row["catalog_name"] for row in self._rows(statement, {}))
+
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         known_locations = self._select({})
         return {t: known_locations[t] for t in tables if t in known_locations}
@@ -120,14 +129,27 @@ class SqlListing:
 
     def _select(self, equal: Mapping[str, str]) -> dict[TableId, str]:
         parameters = {"catalog_name": self._name, **equal}
-        self._calls.take()
-        with _reaching(self._name, self._where), self._engine.connect() as connection:
-            rows = connection.execute(_statement(*parameters), parameters).mappings().all()
         return {
             _table(self._name, row["table_namespace"], row["table_name"]): location
-            for row in rows
+            for row in self._rows(_statement(*parameters), parameters)
             if (location := row["metadata_location"]) and row.get("iceberg_type") in (None, "TABLE")
         }
+
+    def _rows(self, statement: sa.TextClause, parameters: Mapping[str, str]) -> Sequence[sa.RowMapping]:
+        self._calls.take()
+        with _reaching(self._name, self._where), self._engine.connect() as connection:
+            try:
+                return connection.execute(statement, parameters).mappings().all()
+            except sa.exc.DBAPIError as error:
+                # Both drivers name the missing table in the text only.
+                if not _NO_TABLES.search(first_line(error)):
+                    raise
+                raise ConfigurationError(
+                    "ICM-104",
+                    f"catalog '{self._name}' at {self._where} has no table iceberg_tables, in which a JDBC catalog keeps "
+                    "its tables.",
+                    f"set catalogs.{self._name}.uri to the database of the catalog, or create its first table.",
+                ) from error
 
     @cached_property
     def _where(self) -> str:
@@ -179,6 +201,9 @@ class ServiceListing:
         return self._call(
             lambda catalog: [t for ns in self._namespaces(catalog) for t in self._in(catalog, ns)]
         )
+
+    def names(self) -> tuple[str, ...]:
+        return ()
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         locations: dict[TableId, str] = {}

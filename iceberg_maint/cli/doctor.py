@@ -19,6 +19,7 @@ import click
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.core.health.source import choose_source
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.core.removal.clock_agreement import disagreement
@@ -99,11 +100,14 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield _try("java", lambda: _java(config))
     yield _try("jars", lambda: _jars(config))
     listed: dict[str, list[TableId]] = {}
+    unread: set[str] = set()
     for name in runtime.catalogs:
-        yield from _catalog(config, runtime, name, listed)
+        yield from _catalog(config, runtime, name, listed, unread)
     yield from _unused_patterns(config, listed)
     yield _try("ledger", lambda: _ledger(config, runtime.ledger))
-    tables = sorted(table for catalog_tables in listed.values() for table in catalog_tables)
+    # One wrong credential would fail each further check of each table, with the same text.
+    read = {name: tables for name, tables in listed.items() if name not in unread}
+    tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
@@ -115,7 +119,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         started = _try("spark", lambda: _spark(config))
         yield started
         if started.status == OK:
-            yield from _spark_catalogs(config, runtime, listed)
+            if not config.spark.master.startswith("local"):
+                yield _executors(config)
+            yield from _spark_catalogs(config, runtime, read)
 
 
 def _try(name: str, body: Callable[[], str]) -> Check:
@@ -180,9 +186,10 @@ def _jars(config: Config) -> str:
 
 
 def _catalog(
-    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]]
+    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]], unread: set[str]
 ) -> Iterator[Check]:
-    """Checks of one catalog. Adds its tables to `tables` if the catalog answers."""
+    """Checks of one catalog. Adds its tables to `tables` if the catalog answers, and its name to `unread` if the
+    environment fails the read of its first table."""
     connection = config.catalogs[name]
     listed: list[TableId] = []
 
@@ -196,9 +203,18 @@ def _catalog(
     yield reached
     if reached.status == FAILED:
         return
-    if listed:
-        yield _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
-        yield from _rights(config, runtime, listed)
+    if not listed:
+        yield from _other_name(runtime, name)
+    else:
+        measured = _try(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
+        if measured.code in ENVIRONMENT_CODES:
+            unread.add(name)
+            left_out = f"Until then doctor leaves out the other checks of the tables of {name}."
+            measured = replace(measured, detail=f"{measured.detail} {left_out}")
+        yield measured
+        # The rights say which one is missing.
+        if name not in unread or measured.code == "ICM-125":
+            yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
         probed = _try(f"warehouse of {name}", lambda: _probe(warehouse))
@@ -206,6 +222,19 @@ def _catalog(
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
             yield probed
+
+
+def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
+    """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
+    from iceberg_maint.wiring import stored_names
+
+    if names := stored_names(runtime.catalogs, name):
+        yield Check(
+            f"catalog {name}",
+            WARNING,
+            f"Its database has tables of another catalog name: {', '.join(names)}. JDBC catalogs store the name. "
+            f"Fix: rename catalogs.{name} to that name.",
+        )
 
 
 def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
@@ -342,11 +371,11 @@ def _read(runtime: Runtime, table: TableId) -> str:
 def _probe(warehouse: str) -> str:
     """Writes, reads and deletes a file in a warehouse that is a local folder.
 
-    Other stores need the tables' credentials and are not probed.
+    In other stores the rights are probed where the first table is.
     """
     parts = urlsplit(warehouse)
     if parts.scheme != "file":
-        return f"{warehouse}: not probed, because only Spark's file system reaches it"
+        return f"{warehouse}: not probed; the rights are probed on a table"
     folder = Path(unquote(parts.path))
     if not folder.exists():
         return f"{folder}: does not exist; the first table creates it"
@@ -410,6 +439,22 @@ def _spark(config: Config) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
 
 
+def _executors(config: Config) -> Check:
+    """Whether the executors of a cluster have the packages of the strategy columnar."""
+    from iceberg_maint.wiring import executors_problem
+
+    problem = executors_problem(config)
+    if not problem:
+        return Check("executors", OK, "their Python has the packages of the strategy columnar")
+    return Check(
+        "executors",
+        WARNING,
+        f"{problem}. Spark writes the batches itself (strategy native). Fix: set spark.pyspark.python, and ship the "
+        "packages by spark.archives or the image (docs/how-to/cluster.md).",
+        "ICM-133",
+    )
+
+
 def _spark_catalogs(config: Config, runtime: Runtime, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
     """Reads the first table of each catalog through Spark's own clients. Only the changes of a table need them."""
     for name, tables in listed.items():
@@ -428,8 +473,8 @@ def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
     from iceberg_maint.wiring import spark_reads
 
-    runtime.catalogs[table.catalog].pin(table)
-    return f"{table} read by {spark_reads(config, table)}"
+    state = runtime.catalogs[table.catalog].pin(table)
+    return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
 
 
 def _requirements(config: Config, table: TableId) -> Check:

@@ -8,7 +8,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.config.document import CatalogSection
-from iceberg_maint.config.locations import check_database, check_store, check_warehouse
+from iceberg_maint.config.locations import (
+    check_database,
+    check_endpoint,
+    check_service,
+    check_store,
+    check_warehouse,
+)
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.core.model.approved_locations import is_prefix
 from iceberg_maint.errors import ConfigurationError, RefusedError
@@ -85,6 +91,8 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         )
     if section.type == "jdbc" and uri is not None:
         uri = check_database(uri, f"{path}.uri", mounts)
+    elif uri is not None:
+        check_service(uri, section.type, f"{path}.uri")
     if section.type != "rest" and warehouse is not None:
         # The warehouse of a REST catalog may be a bare name.
         warehouse = check_warehouse(warehouse, f"{path}.warehouse")
@@ -163,6 +171,8 @@ def _check_properties(path: str, kind: str, properties: Mapping[str, str]) -> No
             raise ConfigurationError("ICM-100", f"{where} cannot be set here.", fix)
         if key == "cache-enabled":
             _check_cache(where, value)
+        if key == "s3.endpoint":
+            check_endpoint(value, where)
         if kind == "hive" and key.endswith(_HIVE_LOCK) and value.lower() == "false":
             raise _hive_without_lock(where)
 

@@ -72,6 +72,39 @@ def check_database(url: str, path: str, mounts: str) -> str:
     return url
 
 
+_SERVICE_SCHEMES: Mapping[str, tuple[str, ...]] = {"rest": ("http", "https"), "hive": ("thrift",)}
+"""The schemes of the addresses of each type of catalog that is a service."""
+
+
+def check_service(uri: str, kind: str, path: str) -> None:
+    """Raises ConfigurationError ICM-100 if the address of a REST or Hive catalog has no known scheme or no host. Hive takes
+    several addresses, with commas between them."""
+    schemes = _SERVICE_SCHEMES.get(kind)
+    if schemes is None:
+        return
+    for address in uri.split(","):
+        parts = urlsplit(address.strip())
+        if parts.scheme not in schemes or not parts.netloc:
+            forms = " or ".join(f"{scheme}://" for scheme in schemes)
+            raise ConfigurationError(
+                "ICM-100",
+                f"{path} is '{uri}'. The address of a {kind} catalog must start with {forms} and name a host.",
+                f"write {schemes[-1]}://host:port.",
+            )
+
+
+def check_endpoint(address: str, path: str) -> None:
+    """Raises ConfigurationError ICM-100 for an address of a store without scheme or host. Of Spark's and Arrow's clients
+    one takes https for it, the other fails without naming it."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path} is '{address}'. It must start with http:// or https:// and name a host.",
+            "write https://host:port.",
+        )
+
+
 def sqlite_file(url: str) -> Path | None:
     """Returns the file of a `sqlite:///` address; None for another address or an in-memory database."""
     match = re.fullmatch(r"sqlite:///(?!:memory:)([^?]+)(\?.*)?", url)

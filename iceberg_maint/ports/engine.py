@@ -89,7 +89,7 @@ class EnvironmentFailedError(IcebergMaintError):
         super().__init__(
             "ICM-133",
             message,
-            "correct the credentials, address or jar that the message names, then run iceberg-maint doctor.",
+            "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor.",
         )
 
     def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str]]:

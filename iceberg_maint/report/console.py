@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,11 +148,18 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
         seconds = duration(sum(b.seconds for b in outcome.batches))
         write(console, f"  {escape(escape_control_chars(work_of(outcome)))}, {seconds}", "    ")
     for b in outcome.batches:
-        if b.counts and outcome.operation in DATA_OPERATIONS:
-            counts = ", ".join(f"{name} {number(value)}" for name, value in b.counts.items())
+        shown = {
+            name: value for name, value in b.counts.items() if name != "base_to_swap_ms" or b.commit_tries > 1
+        }
+        if shown and outcome.operation in DATA_OPERATIONS:
+            counts = ", ".join(f"{name} {number(value)}" for name, value in shown.items())
             write(console, f"  {b.batch_id}: {counts}", "    ")
         if b.message and b.outcome is not OutcomeStatus.IMPROVED:
             write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
+    # Notes of batches that succeeded, such as the strategy that was used instead: many batches have the same one.
+    notes = Counter(b.message for b in outcome.batches if b.outcome is OutcomeStatus.IMPROVED and b.message)
+    for note, batches in notes.items():
+        write(console, f"  {counted(batches, 'batch', 'batches')}: {escape(note)}", "    ")
 
 
 def draw_explanation(console: Console, why: TableExplanation) -> None:

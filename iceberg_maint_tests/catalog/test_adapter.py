@@ -116,8 +116,19 @@ def test_catalog_is_not_reached_before_first_use_and_never_made(tmp_path: Path) 
     assert not (tmp_path / "none" / "catalog.db").exists()
     (tmp_path / "empty.db").touch()
     empty = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path / 'empty.db'}"})
-    with pytest.raises(ConfigurationError, match="no such table: iceberg_tables"):
+    with pytest.raises(
+        ConfigurationError, match=r"has no table iceberg_tables, .*set catalogs.lake.uri to the database"
+    ):
         empty.tables()
+
+
+def test_names_of_catalogs_in_a_database_are_listed(
+    tmp_path: Path, events: Table, catalog: PyIcebergCatalog
+) -> None:
+    uri = {"type": "sql", "uri": f"sqlite:///{tmp_path / 'catalog.db'}"}
+    other = PyIcebergCatalog("prod", uri)
+    assert (other.tables(), other.stored_names()) == ((), ("lake",))
+    assert catalog.stored_names() == ("lake",)
 
 
 def test_catalog_file_that_was_replaced_is_read_again(

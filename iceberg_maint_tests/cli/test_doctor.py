@@ -14,7 +14,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
@@ -26,7 +26,7 @@ def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr("iceberg_maint.wiring.spark_versions", lambda _config: lake.engine.versions())
-    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table: "HadoopFileIO")
+    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table, _location: "HadoopFileIO")
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
@@ -105,6 +105,37 @@ def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
     assert warnings(2) == unused
 
 
+def test_store_that_denies_access_is_one_failure_and_not_one_of_each_table(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_table: TableId, _known: object = None) -> Any:
+        raise UnreadableTableError("ICM-125", "AWS Error ACCESS_DENIED.", "correct the credentials.")
+
+    monkeypatch.setattr(lake.catalog, "pin", denied)
+    found = checks(lake, exit_code=3)
+    assert [name for name, (status, _) in found.items() if status != "ok"] == ["metadata of lake.db.healthy"]
+    assert found["metadata of lake.db.healthy"][1] == (
+        "ICM-125 AWS Error ACCESS_DENIED. Fix: correct the credentials. "
+        "Until then doctor leaves out the other checks of the tables of lake."
+    )
+    assert "ledger" in found
+
+
+def test_catalog_whose_database_has_tables_under_another_name_is_a_warning(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.catalog.content.clear()
+    monkeypatch.setattr("iceberg_maint.wiring.stored_names", lambda _catalogs, _name: ("prod", "test"))
+    document = lake.json("doctor", "--no-spark")
+    warnings = [c["detail"] for c in document["checks"] if c["status"] == "warning"]
+    assert warnings == [
+        (
+            "Its database has tables of another catalog name: prod, test. JDBC catalogs store the name. "
+            "Fix: rename catalogs.lake to that name."
+        )
+    ]
+
+
 def test_ledger_that_cannot_be_written_fails(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +212,7 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(RefusedError, match="ICM-125"):
         _probe(file.as_uri())
-    assert _probe("s3://bucket/x") == "s3://bucket/x: not probed, because only Spark's file system reaches it"
+    assert _probe("s3://bucket/x") == "s3://bucket/x: not probed; the rights are probed on a table"
 
 
 @pytest.mark.parametrize(
@@ -242,7 +273,7 @@ def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: 
 def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, mode: str, status: str, exit_code: int
 ) -> None:
-    def lacks_a_jar(_config: object, table: TableId) -> str:
+    def lacks_a_jar(_config: object, table: TableId, _location: str) -> str:
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
     monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lacks_a_jar)
@@ -265,6 +296,30 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
     (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
     assert (shown["status"], shown["code"]) == (status, code)
     assert (weak or "a commit is refused if") in shown["detail"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "detail"),
+    [
+        ("", "ok", "their Python has the packages of the strategy columnar"),
+        (
+            "the Python of the executors cannot import pyarrow",
+            "warning",
+            (
+                "the Python of the executors cannot import pyarrow. Spark writes the batches itself (strategy native). "
+                "Fix: set spark.pyspark.python, and ship the packages by spark.archives or the image "
+                "(docs/how-to/cluster.md)."
+            ),
+        ),
+    ],
+)
+def test_executors_of_a_cluster_without_packages_are_a_warning(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, problem: str, status: str, detail: str
+) -> None:
+    monkeypatch.setattr("iceberg_maint.wiring.executors_problem", lambda _config: problem)
+    assert "executors" not in checks(lake)
+    lake.configure("spark: {master: 'spark://h:7077'}\n")
+    assert checks(lake)["executors"] == (status, detail)
 
 
 def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_reported(

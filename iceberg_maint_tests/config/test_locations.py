@@ -8,6 +8,8 @@ import pytest
 
 from iceberg_maint.config.locations import (
     check_database,
+    check_endpoint,
+    check_service,
     check_store,
     check_warehouse,
     file_system_of,
@@ -55,6 +57,47 @@ def test_database_addresses_are_brought_to_one_form() -> None:
 
 def test_warehouse_loses_its_trailing_slash() -> None:
     assert check_warehouse("s3://bucket/path/", "w") == "s3://bucket/path"
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind"),
+    [
+        ("http://127.0.0.1:8181", "rest"),
+        ("https://catalog.example.com/api/catalog", "rest"),
+        ("thrift://a:9083,thrift://b:9083", "hive"),
+        ("us-east-1", "glue"),
+    ],
+)
+def test_address_of_a_service_is_accepted(uri: str, kind: str) -> None:
+    check_service(uri, kind, "catalogs.lake.uri")
+
+
+@pytest.mark.parametrize(
+    ("uri", "kind", "forms"),
+    [
+        ("127.0.0.1:8181", "rest", "http:// or https://"),
+        ("catalog.example.com", "rest", "http:// or https://"),
+        ("https:catalog.example.com", "rest", "http:// or https://"),
+        ("", "rest", "http:// or https://"),
+        ("a:9083", "hive", "thrift://"),
+        ("thrift://a:9083,b:9083", "hive", "thrift://"),
+    ],
+)
+def test_address_of_a_service_without_scheme_or_host_is_refused(uri: str, kind: str, forms: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_service(uri, kind, "catalogs.lake.uri")
+    assert str(refused.value).startswith(
+        f"ICM-100 catalogs.lake.uri is '{uri}'. The address of a {kind} catalog must start with {forms} and name a host."
+    )
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9000", "minio", "s3://lake", "http://", ""])
+def test_address_of_a_store_without_scheme_or_host_is_refused_by_its_setting(address: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"ICM-100 here is '.*'. It must start with http:// or https://"
+    ):
+        check_endpoint(address, "here")
+    check_endpoint("http://127.0.0.1:9000", "here")
 
 
 S3, GCS, ADLS = (

@@ -86,6 +86,7 @@ MADE_REAL = {
     "ICM-173": "catalog/manifests/test_live_files.py::test_live_files_path_that_names_two_objects_is_refused",
     "ICM-177": "runner/test_measurer.py::test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes",
     "ICM-178": "spark/health/test_measure.py::test_table_with_partitions_that_spark_confuses_is_refused",
+    "ICM-175": "spark/session/test_launch_settings.py::test_jvm_that_ends_at_its_start_is_an_error_with_its_code",
 }
 
 

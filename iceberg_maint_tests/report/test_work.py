@@ -17,7 +17,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.advice import Advice
 from iceberg_maint.report.certificate import verdict_text
-from iceberg_maint.report.console import draw_health
+from iceberg_maint.report.console import draw_health, draw_outcome
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.formatting import metric_value, number, setting, size
@@ -53,6 +53,19 @@ def test_work_of_a_rewrite_is_in_files_before_and_after() -> None:
     assert work_of(outcome(Operation.REWRITE_DATA_FILES)) == (
         "12 → 3 files, 25.1 KiB → 4.8 KiB, 3 delete files dropped"
     )
+
+
+def test_note_of_batches_that_succeeded_is_shown_once() -> None:
+    note = "written by native: the Python of the executors cannot import pyarrow"
+    batches = tuple(replace(BATCH, message=m, counts={"base_to_swap_ms": 9}) for m in (note, note, ""))
+    console = Console(file=io.StringIO(), width=100)
+    draw_outcome(console, replace(outcome(Operation.REWRITE_DATA_FILES), batches=batches))
+    shown = console.file.getvalue()
+    assert f"  2 batches: {note}\n" in shown
+    assert "base_to_swap_ms" not in shown
+    batches = (replace(batches[0], commit_tries=3),)
+    draw_outcome(console, replace(outcome(Operation.REWRITE_DATA_FILES), batches=batches))
+    assert "  b: base_to_swap_ms 9\n" in console.file.getvalue()
 
 
 def test_fleet_counts_fewer_data_files_of_rewrites_only() -> None:

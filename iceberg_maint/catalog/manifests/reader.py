@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import AvroError, Column, read_columns
 from iceberg_maint.catalog.manifests.overlap import FileLayout
-from iceberg_maint.catalog.manifests.unreadable import unreadable
+from iceberg_maint.catalog.manifests.unreadable import first_line, unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     NO_ROW_IDS,
@@ -292,8 +292,7 @@ def read_fields(
 
 
 def _message(what: str, location: str, error: Exception) -> str:
-    line = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-    return f"{what} {location} cannot be read: {line}."
+    return f"{what} {location} cannot be read: {first_line(error)}."
 
 
 def _integers(values: Sequence[int]) -> Integers:

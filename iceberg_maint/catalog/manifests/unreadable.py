@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from iceberg_maint.core.outcomes.environment import is_environment, python_causes
 from iceberg_maint.errors import UnreadableTableError
 
@@ -11,6 +13,15 @@ _DENIED = (
     "AWS Error INVALID_ACCESS_KEY_ID",
     "AWS Error SIGNATURE",
 )
+
+_KEY_AND_BUCKET = re.compile(r"^When [^']*'[^']*' in bucket '[^']*': ")
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error, without the key and the bucket that Arrow puts first: the caller names the
+    location."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return _KEY_AND_BUCKET.sub("", line).removesuffix(".").removesuffix(": No response body")
 
 
 def unreadable(

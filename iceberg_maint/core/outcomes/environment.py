@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 ENVIRONMENT_CODES = frozenset(
-    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161"}
+    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161", "ICM-175"}
 )
 """Codes of errors of the environment."""
 
@@ -77,6 +77,12 @@ _TEXTS = (
     # Iceberg names a class that is missing in the text only (DynConstructors).
     "java.lang.ClassNotFoundException",
     "java.lang.NoClassDefFoundError",
+    # A signature for another region, in answers with a text.
+    "The authorization header is malformed",
+    "must be addressed using the specified endpoint",
+    # The answers of S3's Java client without a text.
+    "Bad Request (Service: S3, Status Code: 400",
+    "(Service: S3, Status Code: 301",
     # S3 answers a HEAD request without a text. It refuses a token that has expired by status 400, a signature for
     # another region by 400 or 301.
     "(HTTP status 400) during HeadObject",

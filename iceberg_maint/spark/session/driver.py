@@ -26,8 +26,15 @@ def check_driver(master: str, conf: Mapping[str, str]) -> None:
     for key in _CONNECT_SETTINGS:
         if conf.get(key, "classic").lower() != "classic":
             raise _refused(f"spark.conf: {key} = {conf[key]} chooses Spark Connect.")
-    if conf.get("spark.submit.deployMode", "client").lower() != "client":
-        raise _refused("spark.conf: spark.submit.deployMode = cluster starts the driver in the cluster.")
+    mode = conf.get("spark.submit.deployMode", "client")
+    if mode.lower() == "cluster":
+        raise _refused(f"spark.conf: spark.submit.deployMode = {mode} starts the driver in the cluster.")
+    if mode.lower() != "client":
+        raise RefusedError(
+            "ICM-164",
+            f"spark.conf: spark.submit.deployMode = {mode}; it must be client.",
+            "remove the setting.",
+        )
 
 
 def check_driver_environment(environ: Mapping[str, str]) -> None:

@@ -5,8 +5,9 @@ Spark waits for executors without end, and a cluster that stops an application s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import IcebergMaintError
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 WAIT_SETTING = "spark.scheduler.maxRegisteredResourcesWaitingTime"
 """Spark's setting for the wait for executors. Its default of 30 seconds is short for clusters that start machines."""
 _DEFAULT_WAIT = "300s"
+QUIET_SECONDS = 15.0
+"""Seconds of a wait for executors after which it is logged."""
+
+_log = logging.getLogger(__name__)
 
 
 def is_local(master: str) -> bool:
@@ -48,11 +53,21 @@ def require_executor(
     run_job: Callable[[], None], cancel: Callable[[], None], master: str, wait_seconds: float
 ) -> None:
     """Calls `run_job` on a thread. Raises IcebergMaintError ICM-132 if it raises an error of the JVM, or if it does
-    not return within `wait_seconds`: then calls `cancel`."""
+    not return within `wait_seconds`: then calls `cancel`. Warns of a long wait."""
     pool = ThreadPoolExecutor(1, "iceberg-maint-executors")
     job = pool.submit(run_job)
+    quiet_seconds = min(QUIET_SECONDS, wait_seconds)
     try:
-        job.result(wait_seconds)
+        done, _ = wait([job], quiet_seconds)
+        if not done and wait_seconds > quiet_seconds:
+            _log.warning(
+                "%s has run no executor for %g seconds; waiting up to %g seconds (%s)",
+                master,
+                quiet_seconds,
+                wait_seconds,
+                WAIT_SETTING,
+            )
+        job.result(wait_seconds - quiet_seconds)
     except JVM_ERRORS as why:
         raise no_executor(master, one_line(why)) from why
     except BaseException as why:

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
 from iceberg_maint.spark.session.driver import check_classic
 from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
+from iceberg_maint.spark.session.launch_settings import check_master_answers
 from iceberg_maint.spark.session.settings import CATALOG_CLASS, SparkSettings, arguments_of, spark_conf
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12"
 """Spark version → its Scala and Iceberg versions. Tests run on the first."""
 
 SUPPORTED_JAVA = range(17, 24)
+_STOPPED = "stopped SparkContext"
+"""Part of Spark's message after its masters have not answered for a minute."""
 
 
 @contextmanager
@@ -45,7 +48,7 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
     none of the `secrets`.
 
     The caller sets `JAVA_HOME` to a supported Java before Spark starts, and stops the session. Raises
-    RefusedError ICM-103, ICM-105, ICM-127 or ICM-164, IcebergMaintError ICM-132.
+    RefusedError ICM-103, ICM-105, ICM-127 or ICM-164, IcebergMaintError ICM-132 or ICM-175, ConfigurationError ICM-100.
     """
     from pyspark.sql import SparkSession
 
@@ -58,26 +61,41 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
         with keeping_sigint():
             spark = builder.getOrCreate()
     except JVM_ERRORS as why:
-        if is_local(settings.master):
-            raise
-        raise no_executor(settings.master, one_line(why)) from why
+        text = one_line(why)
+        # Before an application registers, a standalone cluster refuses nothing: the fault is on this side.
+        if is_local(settings.master) or (settings.master.startswith("spark://") and _STOPPED not in text):
+            raise _not_started(text, "correct the setting of spark.conf that the message names.") from why
+        raise no_executor(settings.master, text) from why
     check_session(spark)
     return spark
 
 
 def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Starts the JVM of this process, unless it runs. Its arguments contain only public settings.
+    """Starts the JVM of this process, unless it runs. Its arguments contain only public settings. Raises
+    IcebergMaintError ICM-132 for a standalone cluster whose master does not answer, ICM-175 for a JVM that ends.
 
     PySpark would write all settings to the arguments. A session that is built later sends the other settings over
     a socket.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
 
+    check_master_answers(conf["spark.master"])
     # Without defaults, because they would come from a JVM, which does not run yet.
     arguments = SparkConf(loadDefaults=False)
     for key, value in arguments_of(conf, secrets).items():
         arguments.set(key, value)
-    SparkContext._ensure_initialized(conf=arguments)
+    try:
+        SparkContext._ensure_initialized(conf=arguments)
+    except PySparkRuntimeError as why:
+        raise _not_started(
+            "its JVM ended before it answered",
+            "read what Java wrote on stderr; check spark.driver.memory and the other settings of spark.conf.",
+        ) from why
+
+
+def _not_started(why: str, fix: str) -> IcebergMaintError:
+    return IcebergMaintError("ICM-175", f"Spark does not start: {why.rstrip('.')}.", fix)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, RefusedError
 from iceberg_maint.spark.session.driver import check_driver
+from iceberg_maint.spark.session.launch_settings import check_launch
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
@@ -98,8 +99,10 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 
     Raises RefusedError ICM-105 if a setting of the user contradicts a pinned one, ICM-127 if a
     Spark with a local master would listen to other machines, ICM-164 for Spark Connect and deploy mode `cluster`.
+    Raises ConfigurationError ICM-100 for a master or a size of memory with which Spark does not start.
     """
     check_driver(settings.master, settings.conf)
+    check_launch(settings.master, settings.conf)
     for key, value in settings.conf.items():
         if key in PINNED and value.strip().lower() != PINNED[key].lower():
             raise RefusedError(

@@ -38,6 +38,12 @@ SDK = "software.amazon.awssdk."
             SDK + "services.s3.model.S3Exception",
             "Internal error (Service: S3, Status Code: 500, Request ID: 1)",
         ),
+        (SDK + "services.s3.model.S3Exception", "Bad Request (Service: S3, Status Code: 400, Request ID: 1)"),
+        (
+            SDK + "services.s3.model.S3Exception",
+            "The authorization header is malformed; the region 'eu' is wrong; expecting 'us' (Service: S3, Status Code: 400)",
+        ),
+        (SDK + "services.s3.model.S3Exception", "null (Service: S3, Status Code: 301, Request ID: 1)"),
         (
             "org.apache.spark.SparkException",
             "Caused by: ConnectionClosedException: Premature end of Content-Length delimited message body (expected: 9)",

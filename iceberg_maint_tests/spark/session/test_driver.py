@@ -20,7 +20,12 @@ from iceberg_maint.wiring import build, ready_spark_settings
         ("sc://cluster:15002", {}, "sc://cluster:15002"),
         ("yarn", {"spark.remote": "sc://cluster"}, "spark.remote"),
         ("yarn", {"spark.api.mode": "connect"}, "spark.api.mode"),
-        ("yarn", {"spark.submit.deployMode": "cluster"}, "spark.submit.deployMode"),
+        ("yarn", {"spark.submit.deployMode": "cluster"}, "spark.submit.deployMode = cluster starts"),
+        (
+            "yarn",
+            {"spark.submit.deployMode": "clinet"},
+            "spark.submit.deployMode = clinet; it must be client",
+        ),
     ],
 )
 def test_driver_in_another_process_is_refused(master: str, conf: dict[str, str], named: str) -> None:

@@ -34,6 +34,20 @@ def test_application_that_the_cluster_stops_is_an_error_with_its_cause() -> None
         require_executor(stop, lambda: None, MASTER, 10)
 
 
+def test_long_wait_for_an_executor_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("iceberg_maint.spark.session.executors.QUIET_SECONDS", 0.01)
+    cancelled = threading.Event()
+    with pytest.raises(IcebergMaintError, match=r"within 0\.05 seconds"):
+        require_executor(lambda: cancelled.wait(5) and None, cancelled.set, MASTER, 0.05)
+    (message,) = caplog.messages
+    assert message == (
+        f"{MASTER} has run no executor for 0.01 seconds; waiting up to 0.05 seconds "
+        "(spark.scheduler.maxRegisteredResourcesWaitingTime)"
+    )
+
+
 def test_interrupt_of_the_wait_cancels_the_job_and_stays_an_interrupt() -> None:
     cancelled = threading.Event()
 

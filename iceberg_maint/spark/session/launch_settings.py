@@ -1,0 +1,90 @@
+"""Checks of settings that Spark's launcher or its JVM would refuse by a stack trace, or by a wait of a minute.
+
+Sources: Spark's Utils.extractHostPortFromSparkUrl, SparkSubmit.prepareSubmitEnvironment,
+SparkSubmitArguments.validateSubmitArguments and UnifiedMemoryManager.getMaxMemory.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+
+SMALLEST_HEAP_MIB = 450
+"""Spark starts with no smaller heap: one and a half times the 300 MiB that it reserves."""
+PROBE_SECONDS = 5.0
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(, ?\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"
+)
+_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}
+# The size of the driver is an argument of Java, which takes one letter and counts bytes without it.
+_DRIVER_SIZE, _EXECUTOR_SIZE = (
+    re.compile(r"(\d+)([kmgt])", re.IGNORECASE),
+    re.compile(r"(\d+)(?:([kmgtp])b?)?", re.IGNORECASE),
+)
+_YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+def check_launch(master: str, conf: Mapping[str, str]) -> None:
+    """Raises ConfigurationError ICM-100 for a master of no known form, and for a memory that Java does not read or with
+    which Spark does not start."""
+    if not master.startswith("sc://") and not _MASTER.fullmatch(master):
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.master is '{master}'. It must be local[n], spark://host:port, k8s://address or yarn.",
+            "correct spark.master.",
+        )
+    _check_size("spark.driver.memory", conf, _DRIVER_SIZE, "a whole number and one of k, m, g, t, as 2g")
+    _check_size("spark.executor.memory", conf, _EXECUTOR_SIZE, "a whole number and a unit, as 4g")
+
+
+def check_launch_environment(master: str, environ: Mapping[str, str]) -> None:
+    """Raises ConfigurationError ICM-100 for YARN without the folder of its settings."""
+    if master == "yarn" and not any(environ.get(name) for name in _YARN_FOLDERS):
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.master is yarn, and neither {' nor '.join(_YARN_FOLDERS)} is set in the environment.",
+            "set HADOOP_CONF_DIR to the folder with the cluster's core-site.xml and yarn-site.xml.",
+        )
+
+
+def check_master_answers(master: str) -> None:
+    """Raises IcebergMaintError ICM-132 if no master of a standalone cluster takes a connection. Spark would try for a
+    minute and say that its context is stopped."""
+    if not master.startswith("spark://"):
+        return
+    failures = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), PROBE_SECONDS):
+                return
+        except OSError as why:
+            failures.append(f"{address}: {why.strerror or why}")
+    raise IcebergMaintError(
+        "ICM-132",
+        f"the Spark cluster {master} cannot be reached: {'; '.join(failures)}.",
+        "start its master, or correct spark.master.",
+    )
+
+
+def _check_size(key: str, conf: Mapping[str, str], form: re.Pattern[str], rule: str) -> None:
+    value = conf.get(key)
+    if value is None:
+        return
+    match = form.fullmatch(value.strip())
+    if match is None:
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.conf.{key} is '{value}'. It must be {rule}.",
+            f"correct {key} under spark.conf.",
+        )
+    if int(match[1]) * _UNITS_KIB[(match[2] or "m").lower()] < SMALLEST_HEAP_MIB * 1024:
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.conf.{key} is '{value}'. Spark needs {SMALLEST_HEAP_MIB}m at least to start.",
+            f"raise {key} under spark.conf.",
+        )

@@ -1,0 +1,133 @@
+"""Settings that Spark's launcher or its JVM would refuse by a stack trace."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.config import load_config
+from iceberg_maint.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, IcebergMaintError
+from iceberg_maint.spark.session.launch_settings import (
+    check_launch,
+    check_launch_environment,
+    check_master_answers,
+)
+from iceberg_maint.wiring import build
+
+MEMORY, EXECUTOR = "spark.driver.memory", "spark.executor.memory"
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[2]",
+        "local[2,4]",
+        "local-cluster[2,1,1024]",
+        "spark://h:7077",
+        "spark://a:7077,b:7077",
+        "k8s://https://kubernetes.default.svc",
+        "yarn",
+        "sc://h:15002",
+    ],
+)
+def test_master_of_a_known_form_is_accepted(master: str) -> None:
+    check_launch(master, {})
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["sprk://h:7077", "spark://h", "spark://a:7077,b", "yarn-client", "mesos://h:5050", "local[x]", ""],
+)
+def test_master_of_another_form_is_refused_by_its_setting(master: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_launch(master, {})
+    assert str(refused.value) == (
+        f"ICM-100 spark.master is '{master}'. It must be local[n], spark://host:port, k8s://address or yarn. "
+        "Fix: correct spark.master."
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "rule"),
+    [
+        (MEMORY, "2 gigs", "It must be a whole number and one of k, m, g, t, as 2g"),
+        (MEMORY, "2gb", "It must be a whole number and one of k, m, g, t, as 2g"),
+        (MEMORY, "2048", "It must be a whole number and one of k, m, g, t, as 2g"),
+        (MEMORY, "449m", "Spark needs 450m at least to start"),
+        (EXECUTOR, "4gb!", "It must be a whole number and a unit, as 4g"),
+        (EXECUTOR, "1.5g", "It must be a whole number and a unit, as 4g"),
+        (EXECUTOR, "4", "Spark needs 450m at least to start"),
+    ],
+)
+def test_memory_with_which_spark_does_not_start_is_refused_with_the_rule(
+    key: str, size: str, rule: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_launch("local[2]", {key: size})
+    assert str(refused.value).startswith(f"ICM-100 spark.conf.{key} is '{size}'. {rule}.")
+
+
+@pytest.mark.parametrize(
+    ("key", "size"),
+    [(MEMORY, "450m"), (MEMORY, "2G"), (EXECUTOR, "4096"), (EXECUTOR, "4gb"), (EXECUTOR, "1t")],
+)
+def test_memory_that_spark_reads_is_accepted(key: str, size: str) -> None:
+    check_launch("local[2]", {key: size})
+
+
+def test_wrong_master_is_refused_by_every_command(tmp_path: Path) -> None:
+    config = tmp_path / "iceberg_maint.yaml"
+    config.write_text(
+        "catalogs: {lake: {type: rest, uri: 'http://127.0.0.1:1'}}\nspark: {master: 'spark://h'}\n", "utf-8"
+    )
+    with pytest.raises(ConfigurationError, match=r"ICM-100 spark\.master is 'spark://h'"):
+        build(load_config(config, {}))
+
+
+def test_yarn_without_the_folder_of_its_settings_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"
+    ) as refused:
+        check_launch_environment("yarn", {"HADOOP_CONF_DIR": ""})
+    assert (refused.value.code, refused.value.exit_code) == ("ICM-100", EXIT_USAGE)
+    check_launch_environment("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})
+    check_launch_environment("local[2]", {})
+
+
+def test_standalone_master_that_does_not_answer_is_an_error_at_once() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # without listen(), a connection is refused
+        closed = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(IcebergMaintError) as error:
+            check_master_answers(f"spark://{closed},{closed}")
+        assert str(error.value) == (
+            f"ICM-132 the Spark cluster spark://{closed},{closed} cannot be reached: {closed}: Connection refused; "
+            f"{closed}: Connection refused. Fix: start its master, or correct spark.master."
+        )
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            check_master_answers(f"spark://{closed},127.0.0.1:{server.getsockname()[1]}")
+    check_master_answers("yarn")
+
+
+def test_jvm_that_ends_at_its_start_is_an_error_with_its_code() -> None:
+    """In a process of its own: this one may have a JVM."""
+    program = """
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.spark.session.session import launch
+try:
+    launch({"spark.master": "local[1]", "spark.driver.memory": "2 gigs"}, ())
+except IcebergMaintError as error:
+    print(error.exit_code, error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    code = (
+        f"{EXIT_FAILED} ICM-175 Spark does not start: its JVM ended before it answered. Fix: read what Java"
+    )
+    assert done.stdout.startswith(code)
+    assert "Invalid maximum heap size: -Xmx2 gigs" in done.stderr
