@@ -245,11 +245,12 @@ class Program(Policies):
 
     def _readers(self, summary: Mapping[str, str]) -> list[str]:
         """Second readers of a snapshot. Neither reads what is not Parquet; DuckDB reads no manifest list of
-        format v1; PyIceberg applies no equality deletes, and DuckDB some deletes to rows that are younger."""
-        if set(self.formats) != {"parquet"} or summary["total-equality-deletes"] != "0":
-            return []
+        format v1; PyIceberg applies no equality deletes. Of a file that is registered again, both apply older position
+        deletes if their file also deletes rows of another data file."""
         has_old_deletes = self.has_registered and summary["total-position-deletes"] != "0"
-        return ["pyiceberg"] if self.born == 1 or has_old_deletes else ["pyiceberg", "duckdb"]
+        if set(self.formats) != {"parquet"} or summary["total-equality-deletes"] != "0" or has_old_deletes:
+            return []
+        return ["pyiceberg"] if self.born == 1 else ["pyiceberg", "duckdb"]
 
     def _operate(self, operation: Operation, policy: Policy) -> None:
         (outcome,) = self.keeper.maintain(self.twin, policy, operations=(operation,))
