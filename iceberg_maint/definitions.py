@@ -3,5 +3,7 @@
 import os
 
 from iceberg_maint.code_location import definitions_from
+from iceberg_maint.defs.code_location.loading import keeping_all
 
-defs = definitions_from(os.environ)
+with keeping_all():
+    defs = definitions_from(os.environ)
