@@ -2,8 +2,6 @@
 
 import os
 
-from iceberg_maint.code_location import definitions_from
-from iceberg_maint.defs.code_location.loading import keeping_all
+from iceberg_maint.code_location import process_definitions
 
-with keeping_all():
-    defs = definitions_from(os.environ)
+defs = process_definitions(os.environ)
