@@ -20,6 +20,7 @@ from iceberg_maint.config import CONFIG_VARIABLE, Config, load_config
 from iceberg_maint.defs.audit_job import AuditPublishing
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
+from iceberg_maint.defs.code_location.loading import keeping_all
 from iceberg_maint.defs.code_location.run_process import executed_run
 from iceberg_maint.defs.code_location.table_list import load_table_list
 from iceberg_maint.defs.fleet_asset import FleetReporting
@@ -68,6 +69,12 @@ def definitions_from(
         publishing=_publishing(config, runtime),
         run=executed_run(),
     )
+
+
+def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] | None = None) -> dg.Definitions:
+    """As `definitions_from`, for a process that keeps them until it ends: their objects are never looked at for garbage."""
+    with keeping_all():
+        return definitions_from(environ, shard=shard)
 
 
 def _publishing(config: Config, runtime: Runtime) -> AuditPublishing | None:

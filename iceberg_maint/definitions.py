@@ -2,6 +2,6 @@
 
 import os
 
-from iceberg_maint.code_location import definitions_from
+from iceberg_maint.code_location import process_definitions
 
-defs = definitions_from(os.environ)
+defs = process_definitions(os.environ)

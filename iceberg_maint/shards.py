@@ -9,11 +9,11 @@ import re
 
 import dagster as dg
 
-from iceberg_maint.code_location import definitions_from
+from iceberg_maint.code_location import process_definitions
 
 
 def __getattr__(name: str) -> dg.Definitions:
     shard = re.fullmatch(r"shard_(\d+)_of_(\d+)", name)
     if shard is None or int(shard[1]) >= int(shard[2]):
         raise AttributeError(f"{__name__} has no attribute {name!r}: name a share such as shard_0_of_4")
-    return definitions_from(os.environ, shard=(int(shard[1]), int(shard[2])))
+    return process_definitions(os.environ, (int(shard[1]), int(shard[2])))

@@ -36,7 +36,7 @@ def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
     """All specs of a Java table as values. Tables of the same schema and spec have the same values."""
     specs = table.specs()
     if specs.size() != 1:
-        return spec_values(bridge, bridge.iterate(specs.values()))
+        return spec_values(bridge, specs.values())
     spec = table.spec()
     texts = (
         str(bridge.iceberg.SchemaParser.toJson(spec.schema())),
