@@ -68,6 +68,10 @@ def _measure(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
                     seconds = (tree_cpu_seconds() - before) / REPEATS[engine]
                     if turn:  # The first turn fills the caches.
                         measured[f"{engine}, {query}"][name].append(seconds)
+            each = {
+                name: [round(s, 2) for s in found] for name, found in measured[f"{engine}, {query}"].items()
+            }
+            print(f"{engine}, {query}", json.dumps(each), file=sys.stderr, flush=True)
     spark.stop()
     return {key: {n: statistics.median(s) for n, s in by.items()} for key, by in measured.items()}
 

@@ -1,0 +1,69 @@
+"""Where Arrow finds the deleted rows, and where the join does. Both leave the same rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
+from iceberg_maint.spark.rewrite.columnar import key_marks
+from iceberg_maint_tests.spark.deletes.equality.conftest import Way
+from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
+from iceberg_maint_tests.support.spark.equality.reference import Twin
+
+pytestmark = pytest.mark.spark
+
+
+def joined(way: Way, twin: Twin) -> bool:
+    """Cleans the twin by the strategy `columnar`. Returns whether the join found the rows: only it measures its memory."""
+    policy = policy_of(way.route, strategy=RewriteStrategy.COLUMNAR)
+    outcomes = way.maintainer.heal(twin, policy)
+    assert twin.applied_equality_deletes() == set()
+    return any(b.memory for o in outcomes for b in o.batches)
+
+
+def keyed(way: Way, **properties: str) -> Twin:
+    twin = way.create(partitioned_by="s", **properties)
+    twin.append({"k": 1, "s": "a"}, {"k": 2, "s": "a"}, {"k": 1, "s": "b"}, {"k": 1, "s": None})
+    twin.delete({"k": 1, "s": "a"}, partition=("a",))
+    twin.delete({"k": 1, "s": None}, partition=(None,))
+    return twin
+
+
+def test_keys_that_do_not_fit_a_task_are_left_to_the_join(
+    maintainer: Maintainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Way(maintainer, 2, Route.REWRITE, RewriteStrategy.COLUMNAR)
+    twin = keyed(way)
+    monkeypatch.setattr(key_marks, "task_memory_bytes", lambda _: 1)
+    assert joined(way, twin)
+    assert twin.tags() == [2, 3]
+
+
+def test_keys_with_a_partition_value_are_compared_by_arrow(way: Way) -> None:
+    twin = keyed(way)
+    assert not joined(way, twin)
+    assert twin.tags() == [2, 3]
+
+
+def test_files_that_are_not_parquet_are_left_to_the_join(maintainer: Maintainer) -> None:
+    way = Way(maintainer, 3, Route.CONVERT, RewriteStrategy.COLUMNAR)
+    twin = way.create(**{"write.format.default": "avro"})
+    twin.append({"k": 1}, {"k": 2})
+    twin.delete({"k": 1})
+    assert all(path.endswith(".avro") for path in twin.data_files())
+    assert joined(way, twin)
+    assert twin.tags() == [2]
+
+
+def test_rows_that_positions_delete_already_are_marked_once(maintainer: Maintainer, version: int) -> None:
+    way = Way(maintainer, version, Route.CONVERT, RewriteStrategy.COLUMNAR)
+    twin = way.create()
+    twin.append({"k": 1}, {"k": 1}, {"k": 2})
+    twin.delete_rows(1)
+    twin.delete({"k": 1})
+    assert not joined(way, twin)
+    assert twin.tags() == [3]
+    twin.delete({"k": 2})
+    twin.append({"k": 2})
+    assert not joined(way, twin)
+    assert twin.tags() == [4]
