@@ -7,7 +7,7 @@ A part is a table: `small` (301 files of 1 MB in seven partitions), `large` (50 
 a folder and takes those that are there. Without a part, all of them run. Each table is rolled back in between, so that
 every run rewrites the same files. Fresh JVMs take turns, forwards and backwards. Each rewrites the table three times: the first
 run is `cold`, the median of the others `warm`. Figures are CPU seconds of the JVM, of Python and of Spark's Python
-workers from planning to commit, with the full proof for ours. Stock runs through SparkActions with every file
+workers from planning to commit, with the full proof for ours; the lines on stderr have those of each process. Stock runs through SparkActions with every file
 selected; `tuned` adds zstd level 1 and batches of 20,000 rows. Exits 1 below a target.
 """
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import native
+from bench.process_tree import used
 from bench.used import tree_cpu_seconds
 
 WARM_RUNS = 2
@@ -74,11 +75,12 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
     }
     data = folder / "wh" / "bench" / "lineitem" / "data"
     inputs = set(data.rglob("*.parquet"))
-    runs: list[tuple[float, float]] = []
+    runs: list[tuple[float, ...]] = []
     for _ in range(1 + WARM_RUNS):
-        before_cpu, before = tree_cpu_seconds(), time.monotonic()
+        before_each, before_cpu, before = used(), tree_cpu_seconds(), time.monotonic()
         result["output_files"] = run.rewrite(native.TABLE)
-        runs.append((tree_cpu_seconds() - before_cpu, time.monotonic() - before))
+        figures = tree_cpu_seconds() - before_cpu, time.monotonic() - before
+        runs.append((*figures, *used().since(before_each)))
         written = run.bridge.load_table(native.TABLE).currentSnapshot().summary()
         assert int(written.get("total-records")) == result["records"]
         assert int(written.get("total-data-files")) == result["output_files"]
@@ -87,9 +89,10 @@ def _measure(folder: Path, variant: str) -> dict[str, Any]:
         for path in set(data.rglob("*.parquet")) - inputs:
             path.unlink()
     spark.stop()
-    warm = [statistics.median(figures) for figures in zip(*runs[1:], strict=True)]
-    for name, (cpu, wall) in (("cold", runs[0]), ("warm", warm)):
-        result[name] = {"cpu_seconds": round(cpu, 2), "wall_seconds": round(wall, 2)}
+    warm = [statistics.median(seconds) for seconds in zip(*runs[1:], strict=True)]
+    names = ("cpu_seconds", "wall_seconds", "driver_cpu_seconds", "jvm_cpu_seconds", "worker_cpu_seconds")
+    for name, seconds in (("cold", runs[0]), ("warm", warm)):
+        result[name] = {n: round(s, 2) for n, s in zip(names, seconds, strict=True)}
     return result
 
 
