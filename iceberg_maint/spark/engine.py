@@ -146,7 +146,7 @@ class SparkEngine:
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch meanwhile, whose
+        """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose
         progress stays the one that is shown.
 
         Raises RefusedError ICM-178, UnreadableTableError ICM-101, EnvironmentFailedError for credentials, connections
