@@ -19,7 +19,6 @@ from iceberg_maint.ledger.schema import (
     health,
     intent,
     outcome,
-    partition_history,
     partition_missing,
     record,
     recorded,
@@ -100,8 +99,8 @@ def _of_table(table: str) -> ColumnElement[bool]:
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
-    batches with their attempts, and back-off that ended so long ago. Returns the number of deleted rows. Open work,
-    UNKNOWN attempts, quarantine, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
+    batches with their attempts. Returns the number of deleted rows. Open work, UNKNOWN attempts, cursors,
+    fences and each operation's last outcome, which decides when it is due, stay."""
     before = db_now_ms() - keep_days * _DAY_MS
     settled = select(outcome.c.attempt_id).where(
         outcome.c.table_uuid == table_uuid, outcome.c.status != BatchStatus.UNKNOWN
@@ -138,11 +137,4 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     deleted += conn.execute(delete(recorded).where(*fully_recorded)).rowcount
     missing = (partition_missing.c.table_uuid == table_uuid, partition_missing.c.since_ms < before)
     deleted += conn.execute(delete(partition_missing).where(*missing)).rowcount
-    # A partition may be gone, and its back-off would stay without end.
-    over = (
-        partition_history.c.table_uuid == table_uuid,
-        partition_history.c.quarantined.is_(False),
-        partition_history.c.not_before_ms < before,
-    )
-    deleted += conn.execute(delete(partition_history).where(*over)).rowcount
     return deleted
