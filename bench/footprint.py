@@ -34,7 +34,7 @@ TABLE_QUERY_MS = 50.0
 """The longest time of a query about one table."""
 FLEET_QUERY_MS = 10_000.0
 """The longest time of a query about all tables, in a tick or a command over the fleet."""
-BYTES_PER_TABLE_AND_DAY = 30_000
+BYTES_PER_TABLE_AND_DAY = 5_000
 DAYS_PER_OPERATION = 2
 DAY_MS = 86_400_000
 PROJECT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,6 @@ from iceberg_maint.ledger.schema import (
     health,
     intent,
     outcome,
-    partition_history,
     partition_missing,
     record,
     recorded,
@@ -64,12 +63,6 @@ _DELETE_RECORDS = delete(record).where(
 _DELETE_RECORDED = delete(recorded).where(recorded.c.table_uuid == _uuid, ~_remaining.exists())
 _DELETE_MISSING = delete(partition_missing).where(
     partition_missing.c.table_uuid == _uuid, partition_missing.c.since_ms < _before
-)
-# A partition may be gone, and its back-off would stay without end.
-_DELETE_BACK_OFF = delete(partition_history).where(
-    partition_history.c.table_uuid == _uuid,
-    partition_history.c.quarantined.is_(False),
-    partition_history.c.not_before_ms < _before,
 )
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
@@ -142,8 +135,8 @@ def _of_table(table: str) -> ColumnElement[bool]:
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
-    batches with their attempts, and back-off that ended so long ago. Returns the number of deleted rows. Open work,
-    UNKNOWN attempts, quarantine, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
+    batches with their attempts. Returns the number of deleted rows. Open work, UNKNOWN attempts, cursors,
+    fences and each operation's last outcome, which decides when it is due, stay."""
     of_table: dict[str, str | int] = {"of_table": table_uuid}
     before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
     old_of_table = {**of_table, "before_ms": before_ms}
@@ -159,5 +152,4 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
     deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
     deleted += conn.execute(_DELETE_MISSING, old_of_table).rowcount
-    deleted += conn.execute(_DELETE_BACK_OFF, old_of_table).rowcount
     return deleted

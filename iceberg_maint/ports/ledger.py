@@ -525,8 +525,8 @@ class Ledger(Protocol):
         ...
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
-        """Deletes records, ended work and ended back-off of a table that are older than `keep_days`. The newest record,
-        open work, quarantine and fences stay. Returns the number of deleted rows."""
+        """Deletes records and ended work of a table that are older than `keep_days`. The newest record, open
+        work, back-off and fences stay. Returns the number of deleted rows."""
         ...
 
     def dropped_tables(self) -> tuple[DroppedTable, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,17 +32,20 @@ PolicyFor = Callable[[TableId, Mapping[str, str]], Policy]
 
 
 class LazyEngine:
-    """An engine that is created by the first call."""
+    """An engine that is created by the first call, of whatever thread: the next table may be measured by the engine
+    while this one is written."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
         self._engine: Engine | None = None
+        self._lock = threading.Lock()
 
     def __call__(self) -> Engine:
         """Returns the engine, the same one at every call."""
-        if self._engine is None:
-            self._engine = self._make()
-        return self._engine
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make()
+            return self._engine
 
     def progress(self) -> WorkProgress | None:
         """Returns the progress of the engine's current batch. None without an engine."""

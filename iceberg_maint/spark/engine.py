@@ -150,12 +150,12 @@ class SparkEngine:
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        """Measures the pinned snapshot by Iceberg's metadata tables.
+        """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose
+        progress stays the one that is shown.
 
         Raises RefusedError ICM-178, UnreadableTableError ICM-101, EnvironmentFailedError for credentials, connections
         or classes that are missing.
         """
-        self._enter("measuring")
         try:
             bridge = self._activated_bridge()
             check_measurable(bridge, state)

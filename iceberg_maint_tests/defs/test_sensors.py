@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dagster_graphql import (
 from iceberg_maint.code_location import definitions_from
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.policy.health import HealthPolicy, HealthSource
 from iceberg_maint.defs import maintenance_sensor
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
@@ -111,6 +113,15 @@ def test_change_of_many_tables_partitions_or_files_is_observed_by_a_run_of_its_o
         with monkeypatch.context() as patch:
             patch.setattr(f"iceberg_maint.defs.tick_observation.{limit}", 0)
             assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
+
+
+def test_change_of_a_table_that_spark_measures_is_observed_by_a_run_of_its_own(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    world.observe()
+    table.add("d1", 1)
+    world.policy = replace(world.policy, health=HealthPolicy(HealthSource.SPARK))
+    assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
 
 
 def test_change_under_a_launcher_that_watches_workers_is_observed_by_a_run_of_its_own(

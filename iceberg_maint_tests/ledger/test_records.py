@@ -184,18 +184,6 @@ def test_prune_forgets_partitions_long_gone(ledger, place: Place):
     assert ledger.retired_partitions(TABLE) == ()
 
 
-def test_prune_forgets_back_off_that_ended_long_ago_and_keeps_quarantine(ledger, place: Place):
-    past_ms = ledger.now_ms() - 31 * DAY_MS
-    histories = {
-        "over": PartitionHistory(ineffective=2, not_before_ms=past_ms),
-        "quarantined": PartitionHistory(ineffective=4, not_before_ms=past_ms, quarantined=True),
-        "recent": PartitionHistory(ineffective=1, not_before_ms=past_ms + 2 * DAY_MS),
-    }
-    ledger.set_partition_history(UUID, REWRITE, histories)
-    assert ledger.prune(UUID, 30) == 1
-    assert set(ledger.history(UUID, NAME, REWRITE).partitions) == {"quarantined", "recent"}
-
-
 def _with_work(ledger, status: BatchStatus) -> None:
     """A table with one attempt, its record, a back-off and a registered reader; no owner has it."""
     lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
