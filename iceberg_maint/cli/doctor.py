@@ -95,6 +95,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         return
     config, runtime = session.config(), session.runtime()
     yield from _permissions(config)
+    home = _home(config.home)
+    if home.status == FAILED:
+        yield home
     yield _try("java", lambda: _java(config))
     yield _try("jars", lambda: _jars(config))
     listed: dict[str, list[TableId]] = {}
@@ -106,7 +109,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     # One wrong credential would fail each further check of each table, with the same text.
     read = {name: tables for name, tables in listed.items() if name not in unread}
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
-    if tables:
+    if tables and home.status != FAILED:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
         yield from _memory(runtime, tables)
@@ -162,6 +165,21 @@ def _permissions(config: Config) -> Iterator[Check]:
             f"Other users than its owner can open {ledger}, which holds names and paths of all tables. "
             f"Fix: run chmod go= {ledger}.",
         )
+
+
+def _home(folder: Path) -> Check:
+    """Whether the program can write its own files."""
+    from iceberg_maint.defs.code_location.table_list import unwritable
+
+    def write() -> str:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
+                return str(folder)
+        except OSError as why:
+            raise unwritable(folder, why) from why
+
+    return _try("home", write)
 
 
 def _java(config: Config) -> str:
