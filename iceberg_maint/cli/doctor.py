@@ -29,6 +29,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     RefusedError,
     UnknownTableError,
+    unwritable_home,
 )
 
 if TYPE_CHECKING:
@@ -169,7 +170,6 @@ def _permissions(config: Config) -> Iterator[Check]:
 
 def _home(folder: Path) -> Check:
     """Whether the program can write its own files."""
-    from iceberg_maint.defs.code_location.table_list import unwritable
 
     def write() -> str:
         try:
@@ -177,7 +177,7 @@ def _home(folder: Path) -> Check:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
                 return str(folder)
         except OSError as why:
-            raise unwritable(folder, why) from why
+            raise unwritable_home(str(folder), why) from why
 
     return _try("home", write)
 

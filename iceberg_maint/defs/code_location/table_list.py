@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
 from iceberg_maint.ports.catalog import Catalog
 
 _VERSION = 1
@@ -31,21 +31,12 @@ def read_table_list(path: Path) -> tuple[TableId, ...] | None:
         ) from why
 
 
-def unwritable(folder: Path, why: OSError) -> ConfigurationError:
-    """The error of a folder for files of the program that cannot be made or written."""
-    return ConfigurationError(
-        "ICM-100",
-        f"{folder} cannot be written: {why.strerror}.",
-        "set ICEBERG_MAINT_HOME to a folder that this user can write. By default it is beside the configuration.",
-    )
-
-
 def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
     """Replaces the file atomically. Raises ConfigurationError ICM-100 if its folder cannot be made."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as why:
-        raise unwritable(path.parent, why) from why
+        raise unwritable_home(str(path.parent), why) from why
     body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
