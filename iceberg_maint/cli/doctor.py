@@ -229,7 +229,7 @@ def _catalog(
             measured = replace(measured, detail=f"{measured.detail} {left_out}")
         yield measured
         # The rights say which one is missing.
-        if name not in unread or measured.code == "ICM-125":
+        if measured.status == OK or measured.code == "ICM-125":
             yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
