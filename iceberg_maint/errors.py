@@ -107,6 +107,15 @@ class ConfigurationError(IcebergMaintError):
     exit_code = EXIT_USAGE
 
 
+def unwritable_home(folder: str, why: OSError) -> ConfigurationError:
+    """The error of a home folder that cannot be made or written."""
+    return ConfigurationError(
+        "ICM-100",
+        f"{folder} cannot be written: {why.strerror}.",
+        "set ICEBERG_MAINT_HOME to a folder that this user can write. By default it is beside the configuration.",
+    )
+
+
 class UnknownTableError(ConfigurationError):
     """A table or partition that the catalog does not list."""
 

@@ -423,10 +423,9 @@ def spark_reads(config: Config, table: TableId, metadata_location: str) -> str:
 
 def executors_problem(config: Config) -> str:
     """Starts Spark and returns why the Python workers of its executors cannot rewrite files, "" if they can."""
-    from iceberg_maint.spark.jvm.bridge import Bridge
-    from iceberg_maint.spark.rewrite.columnar.workers import Workers
+    from iceberg_maint.spark.executors_python import executors_problem
 
-    return Workers(Bridge(session(config))).problem()
+    return executors_problem(session(config))
 
 
 def weak_requirements(config: Config, table: TableId) -> str | None:

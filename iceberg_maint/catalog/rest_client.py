@@ -48,6 +48,8 @@ LONGEST_WAIT_SECONDS = 30.0
 """A server that asks for a longer wait (`Retry-After`) is not waited for."""
 TIMEOUT_SECONDS = (10.0, 180.0)
 """For a connection, and between two parts of an answer. PyIceberg waits without end."""
+FIRST_TIMEOUT_SECONDS = (10.0, 30.0)
+"""The same until the server has answered once: another service may listen at a wrong address, and say nothing."""
 TAG_SECONDS = 3600.0
 """How long an ETag is used."""
 
@@ -73,7 +75,7 @@ class PatientAdapter(BaseAdapter):
     def send(self, request: PreparedRequest, **settings: Any) -> Response:  # type: ignore[override]
         """Returns the answer to the last try."""
         if settings.get("timeout") is None:
-            settings["timeout"] = TIMEOUT_SECONDS
+            settings["timeout"] = TIMEOUT_SECONDS if self._has_answered else FIRST_TIMEOUT_SECONDS
         reads = request.method in ("GET", "HEAD")
         for pause in WAITS_SECONDS:
             wait = pause

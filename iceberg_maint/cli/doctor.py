@@ -31,6 +31,7 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     RefusedError,
     UnknownTableError,
+    unwritable_home,
 )
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         return
     config, runtime = session.config(), session.runtime()
     yield from _permissions(config)
+    home = _home(config.home)
+    if home.status == FAILED:
+        yield home
     yield _try("java", lambda: _java(config))
     yield _try("jars", lambda: _jars(config))
     listed: dict[str, list[TableId]] = {}
@@ -108,7 +112,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     # One wrong credential would fail each further check of each table, with the same text.
     read = {name: tables for name, tables in listed.items() if name not in unread}
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
-    if tables:
+    if tables and home.status != FAILED:
         yield _try("policies", lambda: _policies(config, runtime, tables))
         yield from _owners(runtime, tables)
         yield from _memory(runtime, tables)
@@ -166,6 +170,20 @@ def _permissions(config: Config) -> Iterator[Check]:
         )
 
 
+def _home(folder: Path) -> Check:
+    """Whether the program can write its own files."""
+
+    def write() -> str:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
+                return str(folder)
+        except OSError as why:
+            raise unwritable_home(str(folder), why) from why
+
+    return _try("home", write)
+
+
 def _java(config: Config) -> str:
     from iceberg_maint.spark.session.java import find_java
 
@@ -213,7 +231,7 @@ def _catalog(
             measured = replace(measured, detail=f"{measured.detail} {left_out}")
         yield measured
         # The rights say which one is missing.
-        if name not in unread or measured.code == "ICM-125":
+        if measured.status == OK or measured.code == "ICM-125":
             yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse

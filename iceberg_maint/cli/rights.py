@@ -59,7 +59,10 @@ def rights(session: Session, name: str | None, chosen: tuple[str, ...]) -> int:
             if entry["polaris_grants"]:
                 lines += ["Grants of Apache Polaris:", *entry["polaris_grants"]]
             if len(lines) == 1:
-                lines.append("no S3 location, no Glue and no REST warehouse in the configuration")
+                lines.append(
+                    "No policy: the configuration names nothing that this role needs rights on: no S3 location, no Glue. "
+                    f"Fix: set catalogs.{entry['catalog']}.approved_locations, or its warehouse."
+                )
             for line in lines:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             console.print()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,17 @@ def register(folder: Path, table: TableId) -> None:
         folder / table.name, Schema(NestedField(1, "id", LongType(), required=False)), [PartitionSpec()]
     )
     files.register(folder / "catalog.db", f"db.{table.name}")
+
+
+def test_service_that_never_answers_is_waited_for_a_short_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_client, "FIRST_TIMEOUT_SECONDS", (0.2, 0.2))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": uri})
+        with pytest.raises(
+            ConfigurationError, match=r"ICM-104 catalog 'lake' .* cannot be reached: .*timed out"
+        ):
+            catalog.tables()
 
 
 def test_token_of_the_configuration_is_sent_and_one_that_is_not_good_is_refused(lake: RestLake) -> None:

@@ -136,6 +136,20 @@ def test_catalog_whose_database_has_tables_under_another_name_is_a_warning(
     ]
 
 
+def test_home_that_cannot_be_written_is_one_failed_check_with_the_variable(
+    lake: Lake, tmp_path: Path
+) -> None:
+    (tmp_path / "a file").touch()
+    home = tmp_path / "a file" / "home"
+    lake.reconfigure(replace(lake.config, home=home))
+    found = checks(lake, "--no-spark", exit_code=2)
+    assert [name for name, (status, _) in found.items() if status != "ok"] == ["home"]
+    assert found["home"][1] == (
+        f"ICM-100 {home} cannot be written: Not a directory. Fix: set ICEBERG_MAINT_HOME to a folder that this "
+        "user can write. By default it is beside the configuration."
+    )
+
+
 def test_ledger_that_cannot_be_written_fails(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

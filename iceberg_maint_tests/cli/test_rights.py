@@ -41,6 +41,17 @@ def test_rights_of_one_role_is_text_to_copy(tmp_path: Path) -> None:
     assert json.loads(policy)["Version"] == "2012-10-17"
 
 
+def test_role_without_a_policy_says_which_setting_to_write(tmp_path: Path) -> None:
+    config = tmp_path / "iceberg_maint.yaml"
+    config.write_text("catalogs: {plain: {type: rest, uri: 'http://127.0.0.1:1'}}\n")
+    output = CliRunner().invoke(iceberg_maint, ["--config", str(config), "rights", "--role", "advise"]).output
+    assert output == (
+        "plain, role advise: load, get\n"
+        "No policy: the configuration names nothing that this role needs rights on: no S3 location, no Glue. "
+        "Fix: set catalogs.plain.approved_locations, or its warehouse.\n\n"
+    )
+
+
 def test_rights_of_an_unknown_catalog_is_refused(tmp_path: Path) -> None:
     result = invoke(tmp_path, "other")
     assert result.exit_code == 2

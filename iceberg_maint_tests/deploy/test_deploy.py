@@ -86,6 +86,29 @@ def test_image_copies_only_files_that_exist_and_what_it_runs_is_installed() -> N
     )
 
 
+def test_folders_that_the_image_s_user_writes_are_its_own() -> None:
+    text = (DEPLOY / "image" / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+    own = re.search(r"install -d -o iceberg -g iceberg (.+)", text)[1].split()
+    # A named volume takes its owner from the folder of the image. A ConfigMap is read-only.
+    assert {'"$DAGSTER_HOME/storage"', '"$ICEBERG_MAINT_HOME"'} <= set(own)
+    home = re.search(r"ICEBERG_MAINT_HOME=(\S+)", text)[1]
+    (mount,) = document(HELM_VALUES)["runLauncher"]["config"]["k8sRunLauncher"]["volumeMounts"]
+    assert mount["readOnly"]
+    assert not home.startswith(mount["mountPath"])
+    volumes = document(COMPOSE)["x-program"]["volumes"]
+    assert "dagster:/opt/dagster/dagster_home/storage" in volumes
+
+
+@pytest.mark.parametrize("folder", ["compose", "kubernetes"])
+def test_jar_of_the_store_is_in_the_image(folder: str) -> None:
+    (jar,) = document(DEPLOY / folder / "iceberg_maint.yaml")["spark"]["jars"]
+    text = (DEPLOY / "image" / "Dockerfile").read_text("utf-8")
+    assert Path(jar).parent == Path("/opt/iceberg_maint/jars")
+    assert "WORKDIR /opt/iceberg_maint\n" in text
+    assert "COPY deploy/image/jars jars\n" in text
+    assert Path(jar).name in (DEPLOY / "image" / "jars" / "README.md").read_text("utf-8")
+
+
 def test_packages_of_both_locks_of_the_image_have_the_same_versions() -> None:
     def versions(name: str) -> dict[str, str]:
         text = (PROJECT / "requirements" / name).read_text("utf-8")
@@ -104,10 +127,11 @@ def test_compose_mounts_files_that_exist_and_names_services_that_exist() -> None
     assert {d for s in services.values() for d in s.get("depends_on", ())} <= set(services)
     (location,) = document(COMPOSE.parent / "workspace.yaml")["load_from"]
     assert location["grpc_server"]["host"] in services
-    assert services["daemon"]["hostname"] == "daemon"
+    # The default launcher starts runs by the code server, and a run is the driver of Spark.
+    assert services["code"]["hostname"] == location["grpc_server"]["host"] == "code"
     conf = document(COMPOSE.parent / "iceberg_maint.yaml")["spark"]
     assert conf["master"] == "spark://spark-master:7077"
-    assert conf["conf"]["spark.driver.host"] == "daemon"
+    assert conf["conf"]["spark.driver.host"] == "code"
     # No port is open to other machines.
     assert [p for s in services.values() for p in s.get("ports", ()) if not p.startswith("127.0.0.1:")] == []
 

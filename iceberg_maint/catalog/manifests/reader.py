@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -76,8 +77,11 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
                 return bytes(read_whole(stream, location))
             return stream.read()
     except FileNotFoundError as error:
+        # Stores answer in the same way if the whole bucket is gone.
+        bucket = urlsplit(location).netloc
+        fix = f"restore the file, or the bucket '{bucket}' if it is gone." if bucket else "restore the file."
         raise UnreadableTableError(
-            "ICM-101", f"{what} {location} is missing. Nothing was changed.", "restore the file."
+            "ICM-101", f"{what} {location} is missing. Nothing was changed.", fix
         ) from error
     except Exception as error:  # each file system raises its own errors
         raise unreadable(_message(what, location, error), error) from error

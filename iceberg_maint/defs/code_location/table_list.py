@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
 from iceberg_maint.ports.catalog import Catalog
 
 _VERSION = 1
@@ -32,8 +32,11 @@ def read_table_list(path: Path) -> tuple[TableId, ...] | None:
 
 
 def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
-    """Replaces the file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Replaces the file atomically. Raises ConfigurationError ICM-100 if its folder cannot be made."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as why:
+        raise unwritable_home(str(path.parent), why) from why
     body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False

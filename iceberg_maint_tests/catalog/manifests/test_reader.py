@@ -303,8 +303,21 @@ class _Refusing:
         # S3 answers a HEAD request without a text: to an expired token, and to a signature for another region.
         (OSError("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation"), "ICM-133", "s3.region"),
         (OSError("AWS Error UNKNOWN (HTTP status 301) during HeadObject operation"), "ICM-133", "s3.region"),
+        # Arrow names key and bucket again.
+        (
+            OSError(
+                "When reading information for key 't' in bucket 'b': AWS Error SLOW_DOWN: No response body."
+            ),
+            "ICM-133",
+            "s3.endpoint",
+        ),
         (ModuleNotFoundError("No module named 'adlfs'"), "ICM-133", "install the package"),
         (OSError("truncated"), "ICM-101", "restore the file"),
+        (
+            FileNotFoundError(2, "no such file"),
+            "ICM-101",
+            "restore the file, or the bucket 'b' if it is gone",
+        ),
     ],
 )
 def test_store_that_refuses_a_metadata_file_is_an_error_of_the_environment(
@@ -313,4 +326,5 @@ def test_store_that_refuses_a_metadata_file_is_an_error_of_the_environment(
     with pytest.raises(UnreadableTableError) as refused:
         read_bytes(_Refusing(error), "s3://b/t", "metadata file")  # type: ignore[arg-type]
     assert (refused.value.code, fix in refused.value.fix) == (code, True)
+    assert "in bucket" not in refused.value.message
     assert (code in ENVIRONMENT_CODES) is (code != "ICM-101")

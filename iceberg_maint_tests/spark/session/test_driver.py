@@ -23,8 +23,8 @@ from iceberg_maint.wiring import build, ready_spark_settings
         ("yarn", {"spark.submit.deployMode": "cluster"}, "spark.submit.deployMode = cluster starts"),
         (
             "yarn",
-            {"spark.submit.deployMode": "clinet"},
-            "spark.submit.deployMode = clinet; it must be client",
+            {"spark.submit.deployMode": "driver"},
+            "spark.submit.deployMode = driver; it must be client",
         ),
     ],
 )
