@@ -95,6 +95,9 @@ class Program(Policies):
         if self.rng.random() < 0.5:
             self.maintain(quiet=False)
             self.twin.inherit()
+            self.twin.check()
+            if self.moves:
+                self.twin.follow_moved_rows()
         self.keep_all_files(other)
         self.twin.check()
         self.check_head()
