@@ -107,7 +107,7 @@ class S3Store(ArrowStore):
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new object. Of two writers one succeeds: S3 itself refuses an object that exists. It is looked for
-        before all the same: some stores ignore the condition and replace the object. A large object, and one in a store
+        before nevertheless: some stores ignore the condition and replace the object. A large object, and one in a store
         that refuses the condition, is only looked for."""
         content, rest = bytearray(), iter(lines)
         for line in rest:
