@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import (
@@ -153,7 +154,7 @@ def _move(
     digest = orphans_digest(_below(paths, prefix))
     marked_ms = checked_clock(store, prefix, now_ms)
     header = TrashBatchHeader(
-        mark_id=f"{marked_ms}-{digest[-16:]}",
+        mark_id=f"{marked_ms}-{uuid4().hex[:16]}",
         table=str(target.state.table),
         table_uuid=target.state.uuid,
         prefix=prefix,

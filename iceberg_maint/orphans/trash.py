@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader, TrashedFile
@@ -135,7 +136,8 @@ def _move(
 ) -> None:
     """Writes the manifest of one prefix, then moves the files that it names."""
     marked_ms = checked_clock(store, prefix, now_ms)
-    mark_id = f"{marked_ms}-{scan.digest[-16:]}"
+    # Two installations may mark the same files in one second: each has a manifest of its own.
+    mark_id = f"{marked_ms}-{uuid4().hex[:16]}"
     header = TrashBatchHeader(
         mark_id=mark_id,
         table=str(scan.target.state.table),

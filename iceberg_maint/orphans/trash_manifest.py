@@ -105,10 +105,17 @@ def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:
 
 def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[TrashedFile]:
     """Yields the files of the manifest at the location. Raises UnreadableTableError ICM-101 for a line
-    that is not valid, or that names a file outside the prefix."""
+    that is not valid, or that names a file outside the prefix, and for a manifest that is gone."""
     root, folder = header.prefix.rstrip("/"), files_folder(header.prefix, header.mark_id)
     lines = iter(store.read_lines(location))
-    next(lines)
+    try:
+        next(lines)
+    except FileNotFoundError as error:
+        raise UnreadableTableError(
+            "ICM-101",
+            f"trash manifest {location} is gone: another pass has swept or restored its files.",
+            "run the pass again. Two installations that remove orphan files of one table are not needed.",
+        ) from error
     for line in lines:
         with _readable(location):
             file = _file_of(line)
@@ -138,7 +145,11 @@ def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHead
     folder = _folder(prefix, kind)
     for file in store.list(folder):
         with _readable(file.path):
-            header = loads(TrashBatchHeader, next(iter(store.read_lines(file.path))).decode())
+            try:
+                first = next(iter(store.read_lines(file.path)))
+            except FileNotFoundError:
+                continue  # another pass has swept or restored it since the listing
+            header = loads(TrashBatchHeader, first.decode())
             # The table may since have another spelling of its location: s3a:// for s3://.
             if _place(f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl") != _place(file.path):
                 raise ValueError(f"its header is that of {header.mark_id} of {header.prefix}")

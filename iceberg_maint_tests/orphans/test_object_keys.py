@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.orphans.test_object_store import ALL, DAY_MS, POLICY, TABLE, Later, World
 from iceberg_maint_tests.orphans.test_unreliable_listing import live_stay, world
 from iceberg_maint_tests.support.servers.object_server import Bucket, listing
@@ -104,3 +108,44 @@ def test_file_that_comes_while_the_trash_is_tidied_stays(world: World) -> None:
     store.tidy("s3://bucket/t/trash")
     store.tidy("s3://bucket/t/trash")
     assert [key for key in world.bucket.objects if key.startswith("t/")] == ["t/trash/files/orphan"]
+
+
+def test_two_installations_that_pass_in_the_same_second_have_manifests_of_their_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: LONG_AGO)
+    monkeypatch.setattr(time, "time_ns", lambda: int(LONG_AGO) * 10**9)
+    for key, (content, _) in list(world.bucket.objects.items()):
+        world.bucket.objects[key] = (content, LONG_AGO)
+    store = type(world.orphan_pass()._around.store(world.catalog.pin(TABLE)))
+    create, works = store.create, list[OrphanWork]()
+
+    def other_first(self: object, path: str, lines: Iterable[bytes]) -> None:
+        if "/marks/" in path:
+            monkeypatch.setattr(store, "create", create)
+            works.append(replace(world, scratch=world.scratch / "other").run())
+        create(self, path, lines)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "create", other_first)
+    work = world.run()
+    assert (works[0].trashed_files, work.trashed_files, work.stopped) == (ALL, 0, None)
+    assert sum("/marks/" in key for key in world.bucket.objects) == 2
+    assert swept(world) == ALL
+    assert (live_stay(world), world.in_trash()) == (True, [])
+
+
+def test_manifest_that_another_pass_has_swept_since_the_listing_is_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run()
+    store = type(world.orphan_pass()._around.store(world.catalog.pin(TABLE)))
+    read = store.read_lines
+
+    def gone_first(self: object, path: str) -> Iterator[bytes]:
+        if "/marks/" in path:
+            for key in world.in_trash():
+                world.bucket.objects.pop(key)
+        return read(self, path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "read_lines", gone_first)
+    assert (swept(world), live_stay(world)) == (0, True)
