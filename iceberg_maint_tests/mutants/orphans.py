@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant("statistics are not reached", "catalog/reachable_files.py", "yield from named_files(document)", "pass", (LAYOUTS,)),
     Mutant("delete files are not reached", "catalog/reachable_files.py", "if has_live_files(manifest):", "if has_live_files(manifest) and not manifest.is_deletes:", (LAYOUTS,)),
     Mutant("a replaced table is walked", "catalog/reachable_files.py", "if state.uuid != self._uuid:", "if False:", (REACHABLE,)),
-    Mutant("the pointer is remembered", "catalog/reachable_files.py", "pointers = self._catalog.pointers([self._table])", "pointers = self.__dict__.setdefault('was', self._catalog.pointers([self._table]))", TRASH),
+    Mutant("the pointer is remembered", "catalog/reachable_files.py", "pointer = self._catalog.pointer(self._table)", "pointer = self.__dict__.setdefault('was', self._catalog.pointer(self._table))", TRASH),
     Mutant("percent signs are literal", "core/model/location.py", 'or "%" in path', "", (LOCATIONS,)),
     Mutant("case matters", "core/model/location.py", "path = path.lower()", "pass", (LOCATIONS,)),
     Mutant("Unicode forms differ", "core/model/location.py", 'unicodedata.normalize("NFC", unicodedata.normalize("NFC", decoded).casefold())', "decoded", (LOCATIONS,)),
