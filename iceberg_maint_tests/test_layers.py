@@ -71,7 +71,8 @@ ROOMS: dict[str, str] = {
     "demo": "CORE errors ports runner config wiring report spark.jvm spark.session defs code_location __init__",
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
-    "cli": "CORE errors ports runner orphans config wiring report audit_publish fleet_report spark.session telemetry audit alerts defs demo __init__",
+    "cli.checks": "CORE errors ports runner config wiring report spark.session defs",
+    "cli": "CORE errors ports runner orphans config wiring report audit_publish fleet_report spark.session telemetry audit alerts defs demo cli.checks __init__",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.catalog.fake import FakeCatalog
-from iceberg_maint.cli.doctor import _probe
+from iceberg_maint.cli.checks.catalogs import _probe
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.memory import MemoryUse
@@ -245,13 +245,13 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
         )
 
     lake.configure(text)
-    monkeypatch.setattr("iceberg_maint.cli.doctor._probe", denied)
+    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", denied)
     assert checks(lake, "--no-spark", exit_code=exit_code)["warehouse of lake"][0] == status
 
 
 def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables")
-    monkeypatch.setattr("iceberg_maint.cli.doctor._PROPERTIES_READ", 1)
+    monkeypatch.setattr("iceberg_maint.cli.checks.tables.PROPERTIES_READ", 1)
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables; properties of the first 1 read")
 
 
@@ -291,7 +291,7 @@ def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
     monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lacks_a_jar)
-    monkeypatch.setattr("iceberg_maint.cli.doctor._only_advises", lambda *_: mode == "advise")
+    monkeypatch.setattr("iceberg_maint.cli.checks.spark.only_advises", lambda *_: mode == "advise")
     found = checks(lake, exit_code=exit_code)["spark catalog lake"]
     advice = " Mode advise does not need it." if mode == "advise" else ""
     assert found == (status, f"ICM-133 Spark cannot read lake.db.healthy. Fix: list the jar.{advice}")

@@ -61,8 +61,8 @@ def test_rights_of_an_unknown_catalog_is_refused(tmp_path: Path) -> None:
 def test_doctor_names_the_missing_right_of_the_first_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for check in ("_java", "_jars"):
-        monkeypatch.setattr(f"iceberg_maint.cli.doctor.{check}", lambda _config: "")
+    for check in ("check_java", "check_jars"):
+        monkeypatch.setattr(f"iceberg_maint.cli.checks.machine.{check}", lambda _config: "")
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     with s3_lake(tmp_path) as lake:
         properties = {"s3.endpoint": lake.endpoint, "s3.region": "us-east-1"}

@@ -1,0 +1,142 @@
+"""Checks of catalogs: whether each answers, its first table, the rights there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advises, place, try_check
+from iceberg_maint.core.health.source import choose_source
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
+from iceberg_maint.core.policy.health import HealthSource
+from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError
+
+if TYPE_CHECKING:
+    from iceberg_maint.config import Config
+    from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.runner.runtime import Runtime
+
+
+def check_catalog(
+    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]], unread: set[str]
+) -> Iterator[Check]:
+    """Checks of one catalog. Adds its tables to `tables` if the catalog answers, and its name to `unread` if the
+    environment fails the read of its first table."""
+    connection = config.catalogs[name]
+    listed: list[TableId] = []
+
+    def reach() -> str:
+        listed.extend(runtime.catalogs[name].tables())
+        tables[name] = listed
+        where = "" if connection.uri is None else f" at {place(connection.uri)}"
+        return f"{connection.type}{where}: {len(listed)} tables"
+
+    reached = try_check(f"catalog {name}", reach)
+    yield reached
+    if reached.status == FAILED:
+        return
+    if not listed:
+        yield from _other_name(runtime, name)
+    else:
+        measured = try_check(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
+        if measured.code in ENVIRONMENT_CODES:
+            unread.add(name)
+            left_out = f"Until then doctor leaves out the other checks of the tables of {name}."
+            measured = replace(measured, detail=f"{measured.detail} {left_out}")
+        yield measured
+        # The rights say which one is missing.
+        if measured.status == OK or measured.code == "ICM-125":
+            yield from _rights(config, runtime, listed)
+    if connection.warehouse is not None:
+        warehouse = connection.warehouse
+        probed = try_check(f"warehouse of {name}", lambda: _probe(warehouse))
+        if probed.code == "ICM-125" and only_advises(config, listed):
+            yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
+        else:
+            yield probed
+
+
+def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
+    """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
+    from iceberg_maint.wiring import stored_names
+
+    if names := stored_names(runtime.catalogs, name):
+        yield Check(
+            f"catalog {name}",
+            WARNING,
+            f"Its database has tables of another catalog name: {', '.join(names)}. JDBC catalogs store the name. "
+            f"Fix: rename catalogs.{name} to that name.",
+        )
+
+
+def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
+    """Probes every right on the first table of a catalog, one by one. Mode advise needs the rights to read only."""
+    from iceberg_maint.wiring import missing_rights
+
+    check, present = f"rights on {listed[0]}", []
+    try:
+        for right, error in missing_rights(
+            runtime.catalogs, listed[0], changes=not only_advises(config, listed)
+        ):
+            if error is None:
+                present.append(right.value)
+            else:
+                yield Check(check, FAILED, str(error), error.code, error.exit_code)
+    except IcebergMaintError as error:
+        yield Check(check, FAILED, str(error), error.code, error.exit_code)
+    except Exception as error:  # noqa: BLE001 - each file system raises its own
+        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        yield Check(check, FAILED, line, None, EXIT_FAILED)
+    if present:
+        yield Check(check, OK, f"{', '.join(present)} permitted")
+
+
+def check_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Iterator[Check]:
+    """Warnings of patterns that match no table, if the catalogs that they may name answered."""
+    tables = [table for catalog_tables in listed.values() for table in catalog_tables]
+    if not tables:
+        return
+    unreachable = set(config.catalogs) - set(listed)
+    for pattern in config.patterns_without_table(tables):
+        if not unreachable or pattern.text.split(".")[0] in listed:
+            yield Check("configuration", WARNING, f"{pattern.source} matches no table.", "ICM-126")
+
+
+def _read(runtime: Runtime, table: TableId) -> str:
+    state = runtime.catalogs[table.catalog].pin(table)
+    policy = runtime.policy_of(state)
+    if choose_source(policy.health, state) is HealthSource.SPARK:
+        return (
+            f"format version {state.format_version}; Spark measures its health (health.source, health.memory)"
+        )
+    measured = runtime.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
+    return f"format version {state.format_version}, {measured.total().data_files} data files"
+
+
+def _probe(warehouse: str) -> str:
+    """Writes, reads and deletes a file in a warehouse that is a local folder.
+
+    In other stores the rights are probed where the first table is.
+    """
+    parts = urlsplit(warehouse)
+    if parts.scheme != "file":
+        return f"{warehouse}: not probed; the rights are probed on a table"
+    folder = Path(unquote(parts.path))
+    if not folder.exists():
+        return f"{folder}: does not exist; the first table creates it"
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".iceberg-maint-probe-") as probe:
+            probe.write(b"probe")
+            probe.flush()
+            Path(probe.name).read_bytes()
+    except OSError as why:
+        raise RefusedError(
+            "ICM-125",
+            f"{folder} cannot be written: {why.strerror}.",
+            "give the user of this process write permission.",
+        ) from why
+    return f"{folder}: written, read, deleted"

@@ -1,0 +1,98 @@
+"""Checks of this machine: packages, files, Java, jars, Dagster."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iceberg_maint.cli.checks.check import WARNING, Check, try_check
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
+
+if TYPE_CHECKING:
+    from iceberg_maint.config import Config
+
+_PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
+
+
+def check_packages() -> str:
+    """Returns the versions of the packages that matter."""
+    versions = {p: metadata.version(p) for p in _PACKAGES}
+    return ", ".join(f"{p} {v}" for p, v in versions.items())
+
+
+def check_permissions(config: Config) -> Iterator[Check]:
+    """Warnings of files that other users may write or read."""
+    from iceberg_maint.config.locations import sqlite_file
+
+    file = Path(config.source)
+    if file.is_file() and file.stat().st_mode & stat.S_IWOTH:
+        yield Check(
+            "permissions",
+            WARNING,
+            f"Every user of this machine can write {file} and thereby choose what this user runs. "
+            f"Fix: run chmod o-w {file}.",
+        )
+    ledger = sqlite_file(config.ledger_url)
+    if ledger is not None and ledger.is_file() and ledger.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Check(
+            "permissions",
+            WARNING,
+            f"Other users than its owner can open {ledger}, which holds names and paths of all tables. "
+            f"Fix: run chmod go= {ledger}.",
+        )
+
+
+def check_home_folder(folder: Path) -> Check:
+    """Whether the program can write its own files."""
+
+    def write() -> str:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
+                return str(folder)
+        except OSError as why:
+            raise unwritable_home(str(folder), why) from why
+
+    return try_check("home", write)
+
+
+def check_java(config: Config) -> str:
+    """Returns version and place of Java. Raises RefusedError ICM-103 without a supported one."""
+    from iceberg_maint.spark.session.java import find_java
+
+    java = find_java(os.environ, shim_dir=config.cache / "java")
+    return f"Java {java.major_version} at {java.path} (from {java.source})"
+
+
+def check_jars(config: Config) -> str:
+    """Fetches missing jars and returns what was checked. Raises RefusedError ICM-103."""
+    from iceberg_maint.wiring import ready_spark_settings
+
+    declared = config.spark.jars
+    locked = len(ready_spark_settings(config).jars) - len(declared)
+    checksums = [
+        f"{jar.path} {'without a checksum' if jar.sha256 is None else 'with the right checksum'}"
+        for jar in declared
+    ]
+    return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *checksums])
+
+
+def check_dagster() -> str:
+    """Returns what DAGSTER_HOME has. Raises ConfigurationError ICM-100 if it is no usable instance."""
+    from iceberg_maint.defs.instance import check_home
+
+    try:
+        return check_home()
+    except IcebergMaintError:
+        raise
+    except Exception as why:  # Dagster raises many error types
+        raise ConfigurationError(
+            "ICM-100",
+            f"DAGSTER_HOME {os.environ['DAGSTER_HOME']} is no usable Dagster instance: {' '.join(str(why).split())}.",
+            "set it to the folder of a Dagster instance; 'iceberg-maint init' writes one.",
+        ) from why
