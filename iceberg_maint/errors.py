@@ -66,9 +66,9 @@ CODES: dict[str, str] = {
     "ICM-171": "the table used up its time",
     "ICM-172": "an object is archived",
     "ICM-173": "a path names two objects",
+    "ICM-175": "Spark does not start",
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
-    "ICM-175": "Spark does not start",
 }
 
 EXIT_DONE = 0
