@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from iceberg_maint.core.model.table_state import TableState
     from iceberg_maint.core.policy.data import Policy
+    from iceberg_maint.orphans.emptied import Emptied
     from iceberg_maint.orphans.orphan_pass import OrphanPass
-    from iceberg_maint.orphans.trash import Emptied
     from iceberg_maint.ports.ledger import Lease
     from iceberg_maint.runner.runtime import Runtime
 

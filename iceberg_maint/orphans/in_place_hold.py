@@ -22,6 +22,7 @@ from iceberg_maint.core.removal.orphans import Kept, NameRules, TrashBatchHeader
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.released_files import Release, ReleasedFile
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.in_place_marks import (
     InPlaceMark,
     StoredMark,
@@ -47,7 +48,7 @@ from iceberg_maint.orphans.scan import (
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.spelling import PrefixSpelling
 from iceberg_maint.orphans.stored_releases import stored_releases
-from iceberg_maint.orphans.trash import Emptied, tidy_trash
+from iceberg_maint.orphans.trash import tidy_trash
 from iceberg_maint.orphans.trash_manifest import restored_paths
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 

@@ -24,16 +24,19 @@ from iceberg_maint.core.removal.orphans import HeldOrphans, held_orphans
 from iceberg_maint.core.removal.released_files import Release
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.in_place_hold import hold_in_place, restore_in_place
 from iceberg_maint.orphans.in_place_marks import batches_in_place, held_in_place
 from iceberg_maint.orphans.lease_guard import AskedLease, TimedLease, TimeUpError
 from iceberg_maint.orphans.pass_progress import PassProgress
 from iceberg_maint.orphans.released import remove_released
+from iceberg_maint.orphans.restore import restore
 from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import record_release
-from iceberg_maint.orphans.trash import Emptied, require_lease, restore, sweep, trash
+from iceberg_maint.orphans.sweep import sweep
+from iceberg_maint.orphans.trash import require_lease, trash
 from iceberg_maint.orphans.trash_manifest import (
     TrashBatch,
     held_in_trash,

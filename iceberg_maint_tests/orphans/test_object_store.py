@@ -19,8 +19,8 @@ from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
-from iceberg_maint.orphans.trash import Emptied
 from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server

@@ -14,8 +14,10 @@ import pytest
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.orphans.restore import restore
 from iceberg_maint.orphans.scan import scan
-from iceberg_maint.orphans.trash import restore, sweep, trash
+from iceberg_maint.orphans.sweep import sweep
+from iceberg_maint.orphans.trash import trash
 from iceberg_maint_tests.support.catalog.table_files import File, register, write_avro
 from iceberg_maint_tests.support.orphans.layouts import (
     DAY_MS,

@@ -10,8 +10,10 @@ import pytest
 
 from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.emptied import Emptied
+from iceberg_maint.orphans.restore import restore
 from iceberg_maint.orphans.scan import scan
-from iceberg_maint.orphans.trash import Emptied, restore, sweep
+from iceberg_maint.orphans.sweep import sweep
 from iceberg_maint.orphans.trash_manifest import read_batch_headers, trash_batches
 from iceberg_maint_tests.orphans.test_scan import commit
 from iceberg_maint_tests.orphans.test_trash import (

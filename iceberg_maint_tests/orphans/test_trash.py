@@ -15,8 +15,11 @@ from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.orphans.emptied import Emptied
+from iceberg_maint.orphans.restore import restore
 from iceberg_maint.orphans.scan import scan
-from iceberg_maint.orphans.trash import Emptied, Trashed, restore, sweep, trash
+from iceberg_maint.orphans.sweep import sweep
+from iceberg_maint.orphans.trash import Trashed, trash
 from iceberg_maint.orphans.trash_manifest import read_batch_headers
 from iceberg_maint_tests.orphans.test_scan import commit
 from iceberg_maint_tests.support.orphans.layouts import (

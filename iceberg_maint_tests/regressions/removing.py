@@ -96,7 +96,7 @@ REMOVING = (
         "The sweep looks for metadata of another catalog only in the folders of this catalog's log",
         "The sweep lists all prefixes of the table before it deletes a file",
         off(
-            "orphans/trash.py",
+            "orphans/sweep.py",
             "reachability, memo, target.prefixes)",
             "reachability, memo)",
             f"{SECOND}_sweep_with_a_second_owner_in_another_folder_deletes_nothing",
@@ -497,7 +497,7 @@ REMOVING = (
         "Failed deletes are only logged, and the files are reported as deleted",
         "A file counts as deleted only if the store no longer has it",
         off(
-            "orphans/trash.py",
+            "orphans/sweep.py",
             "    return store.stat(line.trash_path) is None",
             "    return True",
             f"{TRASH}_sweep_counts_only_what_is_gone",
