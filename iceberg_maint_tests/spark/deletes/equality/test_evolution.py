@@ -6,7 +6,7 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import Route
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way, name_of
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete, Twin
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
@@ -41,7 +41,16 @@ def test_key_column_added_later_is_null_in_older_files(way: Way) -> None:
     assert twin.tags() == [2, 6, 7]
 
 
-@pytest.mark.parametrize("way", [(3, Route.CONVERT), (3, Route.REWRITE)], indirect=True, ids=name_of)
+@pytest.mark.parametrize(
+    "way",
+    [
+        (3, Route.CONVERT, RewriteStrategy.COLUMNAR),
+        (3, Route.REWRITE, RewriteStrategy.COLUMNAR),
+        (3, Route.REWRITE, RewriteStrategy.NATIVE),
+    ],
+    indirect=True,
+    ids=name_of,
+)
 def test_key_column_added_with_a_default_has_it_in_older_files(way: Way) -> None:
     """Format v2 has no defaults."""
     twin = way.create()
@@ -184,7 +193,7 @@ def test_file_formats_read_as_parquet_does(way: Way, kind: str) -> None:
     twin.delete({"name": "c", "n.x": None})
     twin.append({"k": 2**40, "name": "d", "n.x": 3}, {"k": 4, "name": "e", "n.x": 4})
     twin.delete({"k": 2**40})
-    way.clean(twin)
+    way.clean(twin, are_all_parquet=False)
     assert twin.tags() == [1, 5]
 
 
@@ -197,7 +206,7 @@ def test_mixed_file_formats_of_data_and_deletes_apply_to_each_other(way: Way) ->
         ).commit()
         twin.append({"k": 1, "s": kind}, {"k": 2, "s": kind})
         twin.commit(Delete([{"k": 1}]), Add(twin.tagged([{"k": 3, "s": kind}])))
-    way.clean(twin)
+    way.clean(twin, are_all_parquet=False)
     assert twin.tags() == [2, 3, 5, 6, 8, 9]
 
 
