@@ -12,7 +12,7 @@ import pytest
 from iceberg_maint.core.commits import gate
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.unlogged_metadata import Standing
-from iceberg_maint.orphans import in_place_hold, orphan_pass, scan, second_owner, trash
+from iceberg_maint.orphans import in_place_hold, orphan_pass, scan, second_owner, sweep
 from iceberg_maint.orphans import released as releasing
 from iceberg_maint.runner import assess as surveying
 from iceberg_maint.runner import clocks, housekeeping, maintain
@@ -89,7 +89,7 @@ def line_beside_ours_is_no_sign(patch: pytest.MonkeyPatch) -> None:
 )
 def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     nothing = lambda *_args, **_kwargs: None  # noqa: E731
-    for module in (in_place_hold, orphan_pass, releasing, trash):
+    for module in (in_place_hold, orphan_pass, releasing, sweep):
         patch.setattr(module, "check_folders", nothing)
     patch.setattr(scan, "check_lineage", nothing)
 

@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.orphans import orphan_pass, scan, trash
+from iceberg_maint.orphans import sweep as sweeping
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.runner import assess as surveying
 from iceberg_maint.runner import execute as executing
@@ -210,4 +211,4 @@ def hold_of_the_trash_is_ignored(patch: pytest.MonkeyPatch) -> None:
         return sweep
 
     wrapped(patch, orphan_pass, "sweep", make)
-    patch.setattr(trash, "check_target", lambda _target, _policy: None)
+    patch.setattr(sweeping, "check_target", lambda _target, _policy: None)
