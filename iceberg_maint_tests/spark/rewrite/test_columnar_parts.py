@@ -97,7 +97,8 @@ def test_spark_task_freezes_modules_that_it_imported_and_nothing_later(
         frozen = gc.get_freeze_count()
         kept = [[n] for n in range(1000)]
         list(run([[(0, "a")]]))
-        assert (frozen > 10_000, gc.get_freeze_count() - frozen, len(kept)) == (True, 0, 1000)
+        # A frozen object that nothing refers to any more leaves the count.
+        assert (frozen > 10_000, gc.get_freeze_count() <= frozen, len(kept)) == (True, True, 1000)
     finally:
         gc.unfreeze()
 
