@@ -181,7 +181,7 @@ class SparkEngine:
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         # The properties may have changed since the plan.
-        properties = {str(k): str(v) for k, v in dict(java_table.properties()).items()}
+        properties = bridge.texts_by_key(java_table.properties())
         self._check_writes(batch.table, str(java_table.location()), properties)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)

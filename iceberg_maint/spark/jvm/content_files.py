@@ -66,10 +66,7 @@ class _ContentFileFunctions(JavaFunctions):
         mapper_class = str(mapper.getClass().getName())
         node = mapper_class.replace("ObjectMapper", "JsonNode")
         read = self.bound(mapper, mapper_class, "readTree", node, "java.lang.String")
-        parse = self.lookup.findStatic(
-            self.class_of("org.apache.iceberg.ContentFileParser"),
-            "fromJson",
-            self.type_of("org.apache.iceberg.ContentFile", node, "java.util.Map"),
-        )
+        parser, file = "org.apache.iceberg.ContentFileParser", "org.apache.iceberg.ContentFile"
+        parse = self.static_method(parser, "fromJson", file, node, "java.util.Map")
         handle = self.compose(read, self.bind_argument(parse, 1, specs))
         return self.as_interface("java.util.function.Function", handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -51,8 +50,7 @@ class TaskMaker:
         proof: ProofLevel,
     ) -> None:
         self._bridge, self._table, self._format_version = bridge, table, format_version
-        mapper = bridge.iceberg.util.JsonUtil.mapper()
-        self._properties: dict[str, str] = json.loads(mapper.writeValueAsString(table.java.properties()))
+        self._properties = bridge.texts_by_key(table.java.properties())
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = self._modes()
         self._memory_bytes = task_memory_bytes(bridge)
