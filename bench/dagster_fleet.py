@@ -3,8 +3,9 @@
     python -m bench.dagster_fleet [--tables 1000] [--rounds 3]
 
 Every part is a process of its own. The run materializes one healthy partition, in the worker process that Dagster's
-launchers start. The ticks are those of all sensors, with every table measured and nothing due. Exits 1 when a target
-is missed.
+launchers start. The ticks are those of all sensors, with every table measured and nothing due. The cycle is that of Dagster after writers have
+committed to 100 tables: the tick that finds them, the observe run, and the ticks that decide and request. Exits 1 when
+a target is missed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
 TABLE = "lake.db.t00000"
-PARTS = ("location", "run", "ticks")
-RUN_CPU_SECONDS, TICK_SECONDS = 6.0, 10.0
+PARTS = ("location", "run", "ticks", "cycle")
+RUN_CPU_SECONDS, TICK_SECONDS, CYCLE_SECONDS = 6.0, 10.0, 60.0
+CHANGED = 100
 
 
 def main() -> int:
@@ -51,6 +53,7 @@ def limits(tables: int) -> dict[str, float]:
         "location_peak_mb": 200 + 300 * tables / 10_000,
         "run_cpu_seconds": RUN_CPU_SECONDS,
         "longest_tick_seconds": TICK_SECONDS,
+        "cycle_cpu_seconds": CYCLE_SECONDS,
     }
 
 
@@ -189,10 +192,58 @@ def _ticks() -> dict[str, float]:
         "longest_tick_seconds": max(seconds.values()),
         "all_ticks_cpu_seconds": cpu,
         "sensors": len(seconds),
+        **{f"tick_{name}_seconds": seconds[name] for name in ("table_changes", "maintenance_0")},
     }
 
 
-WORKERS: dict[str, Any] = {"location": _location, "run": _run, "ticks": _ticks}
+def _cycle() -> dict[str, float]:
+    """Writers commit to some tables that Dagster has observed. The tick finds them, the run observes them, and the
+    ticks of the automation decide and request."""
+    import dagster as dg
+
+    from bench.fleet import change
+    from iceberg_maint.definitions import defs
+    from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
+    from iceberg_maint.defs.translator import IcebergTranslator
+    from iceberg_maint.wiring import load
+
+    config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
+    repository, ledger, names = defs.get_repository_def(), load(config).ledger, IcebergTranslator()
+    with dg.DagsterInstance.get() as instance:
+        for table in ledger.known_tables():
+            observed = LastObservation(pointer=table.pointer, observed_ms=ledger.now_ms())
+            store_last_observation(instance, names.get_asset_key(table.table), observed)
+
+        def tick(name: str) -> Any:
+            sensor = repository.get_sensor_def(name)
+            context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=name)
+            return sensor.evaluate_tick(context).run_requests or ()
+
+        sensors = [s.name for s in repository.sensor_defs if s.name.startswith("maintenance_")]
+        for name in sensors:
+            tick(name)
+        change(config.parent, CHANGED)
+        began, cpu_before = time.monotonic(), cpu_seconds()
+        [request] = tick("table_changes")
+        found, cpu_found = time.monotonic(), cpu_seconds()
+        job = repository.get_job("observe_iceberg")
+        assert job.execute_in_process(request.run_config, instance=instance, tags=request.tags).success
+        seen, cpu_seen = time.monotonic(), cpu_seconds()
+        requested = sum(len(tick(name)) for name in sensors)
+        ended, cpu_ended = time.monotonic(), cpu_seconds()
+    return {
+        "cycle_cpu_seconds": cpu_ended - cpu_before,
+        "cycle_seconds": ended - began,
+        "cycle_find_cpu_seconds": cpu_found - cpu_before,
+        "cycle_observe_cpu_seconds": cpu_seen - cpu_found,
+        "cycle_decide_cpu_seconds": cpu_ended - cpu_seen,
+        "cycle_find_seconds": found - began,
+        "cycle_observe_seconds": seen - found,
+        "cycle_runs_requested": requested,
+    }
+
+
+WORKERS: dict[str, Any] = {"location": _location, "run": _run, "ticks": _ticks, "cycle": _cycle}
 
 if __name__ == "__main__":
     sys.exit(main())

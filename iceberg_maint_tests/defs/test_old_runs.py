@@ -153,11 +153,12 @@ def test_tick_without_time_left_goes_on_where_it_stopped(
 ) -> None:
     monkeypatch.setattr(retention_sensor, "WORK_SECONDS", 1.0)
     retention, progress, ticks = _retention(worn), Progress(), 0
-    monkeypatch.setattr(
-        retention_sensor,
-        "prune_run",
-        lambda instance, run: (worn.clock.sleep(2), prune_run(instance, run))[1],
-    )
+
+    def slow(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
+        worn.clock.sleep(2)
+        return prune_run(instance, run)
+
+    monkeypatch.setattr(retention_sensor, "prune_run", slow)
     while not progress.next_ms:
         progress, _ = retention.work(worn.instance, None, progress)
         ticks += 1
