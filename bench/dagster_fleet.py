@@ -27,7 +27,7 @@ from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
 TABLE = "lake.db.t00000"
-PARTS = ("location", "run", "ticks", "cycle")
+PARTS = ("location", "dagster_alone", "run", "ticks", "cycle")
 RUN_CPU_SECONDS, TICK_SECONDS, CYCLE_SECONDS = 6.0, 10.0, 60.0
 CHANGED = 100
 
@@ -130,6 +130,40 @@ def _location() -> dict[str, float]:
         "location_serialized_mb": len(serialize_value(snapshot)) / 1e6,
         "location_cpu_seconds": cpu_seconds(),
         "location_peak_mb": peak_mb(os.getpid()),
+    }
+
+
+def _dagster_alone() -> dict[str, float]:
+    """The same for as many assets and checks that have nothing of the product: no text, condition, tag or sensor. They
+    are made as `defs/op_asset.py` makes its own."""
+    import dagster as dg
+    from dagster._core.remote_representation.external_data import RepositorySnap
+    from dagster_shared.serdes import serialize_value
+
+    from iceberg_maint.defs.code_location.loading import keeping_all
+    from iceberg_maint.defs.op_asset import build_op_asset
+
+    listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]
+    before = cpu_seconds()
+    with keeping_all():
+        assets = []
+        for *_, name in listed:
+            for key, checks in ((name, 5), (f"{name}_2", 3)):
+                partitions = dg.DynamicPartitionsDefinition(name=key) if checks == 5 else None
+                specs = [
+                    dg.AssetCheckSpec(f"c{n}", asset=key, partitions_def=partitions if n < 3 else None)
+                    for n in range(checks)
+                ]
+                spec = dg.AssetSpec(key, partitions_def=partitions, deps=[] if checks == 5 else [name])
+                assets.append(build_op_asset(spec, specs, f"op_{key}", name, "pyspark", lambda _: None))
+        made = cpu_seconds()
+        resource = dg.ResourceDefinition.hardcoded_resource(None)
+        repository = dg.Definitions(assets=assets, resources={"pyspark": resource}).get_repository_def()
+        serialize_value(RepositorySnap.from_def(repository))
+    return {
+        "dagster_alone_cpu_seconds": cpu_seconds() - before,
+        "dagster_alone_snapshot_cpu_seconds": cpu_seconds() - made,
+        "dagster_alone_peak_mb": peak_mb(os.getpid()),
     }
 
 
@@ -243,7 +277,13 @@ def _cycle() -> dict[str, float]:
     }
 
 
-WORKERS: dict[str, Any] = {"location": _location, "run": _run, "ticks": _ticks, "cycle": _cycle}
+WORKERS: dict[str, Any] = {
+    "location": _location,
+    "dagster_alone": _dagster_alone,
+    "run": _run,
+    "ticks": _ticks,
+    "cycle": _cycle,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
