@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import native
-from bench.process_tree import used
+from iceberg_maint.spark.session.process_tree import used
 from bench.used import tree_cpu_seconds
 
 WARM_RUNS = 2

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet import write_config
-from bench.process_tree import used
+from iceberg_maint.spark.session.process_tree import used
 from bench.small_tables_phases import Phases, noted
 
 PROJECT = Path(__file__).resolve().parent.parent
