@@ -95,7 +95,9 @@ def _fill(catalog: Any, kind: TableKind, shapes: list[tuple[int, int]], draw: ra
     from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField
 
     schema = Schema(
-        NestedField(1, "p", IntegerType()), NestedField(2, "id", LongType()), NestedField(3, "v", BinaryType())
+        NestedField(1, "p", IntegerType()),
+        NestedField(2, "id", LongType()),
+        NestedField(3, "v", BinaryType()),
     )
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
     properties = {
