@@ -122,8 +122,9 @@ def execute(
             run = partial(_write_and_commit, _steps(work))
         case _:
             assert_never(batch.work)
+    earlier = runtime.engine.count_batch()
     trials = runtime.ledger.commit_trials(batch.table_uuid, batch.operation, _LEARNED_FROM)
-    prediction = predict_batch(batch, policy.rewrite_data_files, trials)
+    prediction = predict_batch(batch, policy.rewrite_data_files, trials, earlier)
     started, cpu_before = runtime.clock.monotonic_seconds(), runtime.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
@@ -138,7 +139,7 @@ def execute(
     seconds = runtime.clock.monotonic_seconds() - started
     cpu_after = runtime.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-    cost = batch_cost(batch, runtime.engine.count_batch(), cpu_seconds)
+    cost = batch_cost(batch, earlier, cpu_seconds)
     outcome = replace(_outcome(batch, attempt_result, seconds), predicted=prediction, cost=cost)
     runtime.ledger.finish_attempt(
         lease,
