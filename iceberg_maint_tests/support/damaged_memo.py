@@ -19,7 +19,7 @@ def keep_all_manifests() -> None:
 def damage(path: Path, rng: random.Random) -> str:
     """Damages the memo in one way. Returns the way; "" without entries to damage, or if another process holds the file."""
     way = rng.choice(sorted(_WAYS))
-    with suppress(sqlite3.Error, OSError):
+    with suppress(sqlite3.Error, OSError, UnicodeDecodeError):
         if entries(path):
             _WAYS[way](path, rng)
             return way
@@ -33,7 +33,7 @@ def entries(path: Path) -> int:
     try:
         with closing(sqlite3.connect(path, timeout=5)) as connection:
             return int(connection.execute("select count(*) from entry").fetchone()[0])
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):
         return 0
 
 

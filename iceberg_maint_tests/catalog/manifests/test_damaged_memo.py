@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,24 @@ def test_memo_damaged_in_each_way_gives_the_numbers_of_a_cold_look(
 
     assert warm.measure(state, POLICY) == expected
     assert warm.live_files(state, ["region=eu"]) == cold.live_files(state, ["region=eu"])
+
+
+def test_memo_with_a_schema_that_is_no_text_is_deleted_and_the_look_is_cold(tmp_path: Path) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    table.commit([data(1, File("eu.parquet", ("eu",)))], snapshot_id=11, sequence_number=1, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    cold, warm = catalogs(tmp_path)
+    state = cold.pin(EVENTS)
+    memo = tmp_path / "memo" / "manifests.db"
+    memo.parent.mkdir()
+    with closing(sqlite3.connect(memo)) as connection, connection:
+        connection.execute("create table entry (path text)")
+    content = (
+        memo.read_bytes().replace(b"entryentry", b"\xc6ntryentry").replace(b"CREATE TABLE", b"CREATX TABLE")
+    )
+    memo.write_bytes(content)
+    with closing(sqlite3.connect(memo)) as connection, pytest.raises(UnicodeDecodeError):
+        connection.execute("select * from entry")
+
+    assert warm.measure(state, POLICY) == cold.measure(state, POLICY)
+    assert damaged_memo.entries(memo) == 1
