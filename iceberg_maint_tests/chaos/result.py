@@ -78,6 +78,7 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
             "commits": ours,
             "batches": dict(sorted(done.batches.items())),
             "errors": dict(done.errors.most_common(8)),
+            "memo_damages": dict(sorted(done.memo_damages.items())),
             "kills": dict(sorted(run.kills.items())),
             "lives": {name: m.lives for name, m in run.members.items() if m.lives > 1},
             "longest_pause_seconds": round(pause, 1),
@@ -114,8 +115,11 @@ class _Maintenance:
         self.batches: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.failed = 0
+        self.memo_damages: Counter[str] = Counter()
 
     def take(self, line: dict[str, Any]) -> None:
+        if line.get("memo_damage"):
+            self.memo_damages[line["memo_damage"]] += 1
         if "error" in line:
             self.errors[line["error"][:160]] += 1
         for operation in line.get("outcomes", ()):
