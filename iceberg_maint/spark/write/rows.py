@@ -35,8 +35,8 @@ def write_rows(
         except NotColumnarError as why:
             note, columnar = native_instead(work.batch, work.table, str(why)), False
     if work.batch.equality_deletes:
-        marked, memory = apply_deletes(bridge, jobs, work, mark)
-        work = replace(work, planned=marked.planned)
+        vectors, memory = apply_deletes(bridge, jobs, work, mark)
+        marked, work = vectors, replace(work, planned=vectors.planned)
     scratch_bytes = sum(marked.scratch.values()) if marked else 0
     try:
         if columnar:
