@@ -59,26 +59,16 @@ def test_one_healthy_file_beside_small_ones_is_worth_a_conversion() -> None:
     assert rewritten.batches == ()
 
 
-@pytest.mark.parametrize(
-    ("strategy", "healthy_bytes", "converts"),
-    [
-        (RewriteStrategy.NATIVE, 7, True),
-        (RewriteStrategy.NATIVE, 6, False),
-        (RewriteStrategy.COLUMNAR, 94, True),
-        (RewriteStrategy.COLUMNAR, 93, False),
-    ],
-)
-def test_route_weighs_healthy_bytes_against_one_more_commit_and_the_files_of_a_conversion(
-    strategy: RewriteStrategy, healthy_bytes: int, converts: bool
-) -> None:
-    """Each is read and written by a rewrite; the commit counts as an eighth of a file of 100, a converted file as a
-    quarter beside `columnar`: 12 + 7 * 25 are 187 bytes."""
+@pytest.mark.parametrize(("healthy_bytes", "converts"), [(7, True), (6, False)])
+def test_route_weighs_healthy_bytes_against_one_more_commit(healthy_bytes: int, converts: bool) -> None:
+    """Each is read and written by a rewrite; the commit counts as an eighth of a file of 100. Beside `native`, the files
+    of a conversion cost nothing more."""
     policy = cleaning(
         rewrite={
             "small_file_ratio": 0.0,
             "max_files": 6,
             "max_files_average_bytes": 5,
-            "strategy": strategy,
+            "strategy": RewriteStrategy.NATIVE,
         }
     )
     converted, rewritten = plans([*small(6, 4), data("healthy", healthy_bytes), equality("e")], policy)
