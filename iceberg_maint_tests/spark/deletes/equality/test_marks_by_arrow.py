@@ -99,7 +99,7 @@ def test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal(
     twin.append({"k": 1}, {"k": 2})
     twin.delete({"k": 1})
     monkeypatch.setattr(tasks, "b64encode", lambda _: b"")
-    outcomes = maintainer.heal(twin, policy_of(way.route, strategy=RewriteStrategy.COLUMNAR))
+    outcomes = maintainer.maintain(twin, policy_of(way.route, strategy=RewriteStrategy.COLUMNAR))
     details = [b.message for o in outcomes for b in o.batches]
     assert details
     assert "1 rows are marked deleted in 1 files, 0 were left out" in details[0]
