@@ -112,6 +112,5 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
     Mutant("marks: a task need not leave out the marked rows", "spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
     Mutant("marks: a mark may be beyond the file", "columnar/positions.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
-    Mutant("marks: a file with marks may be spliced", "columnar/page_splice.py", "any(f.has_deletes for f in task.inputs)", "any(f.deletes for f in task.inputs)", ("iceberg_maint_tests/columnar/test_page_splice.py::test_marked_file_is_not_spliced",)),
 )
 # fmt: on
