@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("strings with many values keep the dictionaries of small files", "columnar/source.py", "<= _FEW_VALUES * rows.num_rows", "<= rows.num_rows", SOURCE),
     Mutant("the first rows alone choose dictionaries", "columnar/encode.py", "< most or len(values.unique()) < most", "< most", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
-    Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
+    Mutant("files with deletes are spliced", COPY, "any(f.has_deletes for f in task.inputs)", "any(f.has_deletes and not f.has_deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
     Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
     Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
