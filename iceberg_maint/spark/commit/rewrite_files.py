@@ -72,8 +72,9 @@ def commit_batch(
 
     `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop, its
     position deletes, and the position deletes and deletion vectors of its data files. The commit removes a
-    position delete or deletion vector of a data file only if it removes the data file, or if it adds a new
-    deletion vector of the data file. A delete that is scoped to a partition stays, unless the batch lists it.
+    position delete or deletion vector of a data file only if it removes the data file, if it adds a new
+    deletion vector of the data file, or if a written file takes it over. A delete that is scoped to a partition
+    stays, unless the batch lists it.
 
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
@@ -230,7 +231,7 @@ def _delete_files_to_remove(
     """The delete files that the commit removes.
 
     The plan lists equality deletes and merged position deletes. A delete of one data file is removed with
-    that data file, or if a new deletion vector of that data file replaces it.
+    that data file, or if a new deletion vector or position delete file of that data file replaces it.
     """
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
     planned = {d.path for d in batch.equality_deletes if d.drop}
@@ -241,7 +242,11 @@ def _delete_files_to_remove(
             is_vector = bridge.iceberg.util.ContentFileUtil.isDV
             replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
             return [
-                d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in replaced)
+                d
+                for d in deletes
+                if d.location() in planned
+                or _identity(d) in intent.replaced
+                or (is_vector(d) and data_file(d) in replaced)
             ]
         case RewriteDataFiles():
             paths = batch.paths()

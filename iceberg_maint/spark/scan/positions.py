@@ -214,15 +214,23 @@ def _not_finite(value: str) -> float:
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
     """The positions in delete files, by Iceberg's reader. `delete_files` are position delete files and
     deletion vectors that reference one data file each. The positions of a data file with several are joined."""
+    paths = [str(file.referencedDataFile()) for file in delete_files]
+    found = read_each(bridge, table, list(zip(paths, delete_files, strict=True)))
+    return union({path: positions} for path, positions in zip(paths, found, strict=True))
+
+
+def read_each(bridge: Bridge, table: Any, delete_files: Sequence[tuple[str, Any]]) -> list[BitMap64]:
+    """The positions of a data file in a delete file, by Iceberg's reader, for each given path of a data file and Java
+    DeleteFile. Positions of other data files are left out."""
     loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(JavaFunctions).opening_deletes(table.io()))
 
-    def read_file(file: Any) -> tuple[str, BitMap64]:
-        path = str(file.referencedDataFile())
+    def read_file(entry: tuple[str, Any]) -> BitMap64:
+        path, file = entry
         index = loader.loadPositionDeletes(bridge.list((file,)), path)
-        return path, parse(bytes(index.serialize().array()))
+        return parse(bytes(index.serialize().array()))
 
     with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
-        return union({path: positions} for path, positions in pool.map(read_file, delete_files))
+        return list(pool.map(read_file, delete_files))
 
 
 def _threads(bridge: Bridge) -> int:

@@ -107,6 +107,8 @@ def _written_deletes(
     """Returns Java DeleteFiles, each of one data file, and their description."""
     group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
     files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
-    return [f for _, f in files], Written(
-        written_files(bridge, work.table.java, files), converted.proof, memory
+    values = (
+        replace(f, replaces=converted.replaced.get(f.referenced_data_file or ""))
+        for f in written_files(bridge, work.table.java, files)
     )
+    return [f for _, f in files], Written(tuple(values), converted.proof, memory)
