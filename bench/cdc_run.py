@@ -2,7 +2,7 @@
 
     python -m bench.cdc_run FOLDER VARIANT SHAPE
 
-SHAPE is the JSON of a `Shape`. Reads a step per line, `upserts N`, `maintain` or `read`, and answers each with one line of
+SHAPE is the JSON of a `Shape`. Reads a step per line, `upserts N`, `maintain` or `read N`, and answers each with one line of
 JSON. The session lives from the first step to the last.
 """
 
@@ -31,7 +31,7 @@ QUERIES = {
     "filter": "select count(*), sum(amount) from {table} where status = 'open'",
     "point": "select count(*), max(amount) from {table} where id = {id}",
 }
-READS = {"Spark": 5, "DuckDB": 9}
+DUCKDB_READS = 9
 
 
 def main() -> None:
@@ -197,8 +197,8 @@ class _Run:
 
     # reads
 
-    def read(self) -> dict[str, Any]:
-        """Reads the table by Spark and by DuckDB. Returns the rows, and median CPU seconds of each query."""
+    def read(self, spark_reads: int) -> dict[str, Any]:
+        """Reads the table by Spark, so many times, and by DuckDB. Returns the rows, and median CPU seconds of each query."""
         from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 
         self.table.refresh()
@@ -211,6 +211,7 @@ class _Run:
                 duck._db.execute(text.format(table=scan(location), id=key)).fetchone()
             ),
         }
+        times = {"Spark": spark_reads, "DuckDB": DUCKDB_READS}
         self.spark.catalog.refreshTable(TABLE)
         seconds: dict[str, float] = {}
         rows: dict[str, list[Any]] = {}
@@ -218,7 +219,7 @@ class _Run:
             for query, text in QUERIES.items():
                 rows[f"{engine}, {query}"] = [str(value) for value in read(text)]
                 each = []
-                for _ in range(READS[engine]):
+                for _ in range(times[engine]):
                     cpu = tree_cpu_seconds()
                     read(text)
                     each.append(tree_cpu_seconds() - cpu)

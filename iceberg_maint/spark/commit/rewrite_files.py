@@ -239,15 +239,13 @@ def _delete_files_to_remove(
         case RewritePositionDeleteFiles():
             return [d for d in deletes if _identity(d) in intent.replaced]
         case ConvertEqualityDeletes():
+            dropped = [d for d in deletes if str(d.location()) in planned]
+            if batch.format_version < 3:
+                taken_over = {path for path, _ in intent.replaced}
+                return dropped + [d for d in deletes if str(d.location()) in taken_over]
             is_vector = bridge.iceberg.util.ContentFileUtil.isDV
             replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
-            return [
-                d
-                for d in deletes
-                if d.location() in planned
-                or _identity(d) in intent.replaced
-                or (is_vector(d) and data_file(d) in replaced)
-            ]
+            return dropped + [d for d in deletes if is_vector(d) and data_file(d) in replaced]
         case RewriteDataFiles():
             paths = batch.paths()
             return [d for d in deletes if d.location() in planned or data_file(d) in paths]

@@ -67,32 +67,27 @@ def _older_files(
 ) -> tuple[Positions, dict[str, tuple[str, ...]]]:
     """The positions and the paths of older position delete files, by data file, that a new one can replace.
 
-    Such a file marks one data file, lies in its spec and partition, and has as many positions of the data file as
-    metadata says. A file with fewer marks a second data file, or has a position twice: it stays.
+    Such a file marks one data file and has as many positions of it as metadata says. A file with fewer marks a second
+    data file, or has a position twice: it stays.
     """
-    scopes = {f.path: (g.spec_id, g.partition) for g in work.batch.groups for f in g.files}
     listed = {
-        d.path: d
+        (d.referenced_data_file, d.path): d.record_count
         for d in work.batch.applied_deletes
-        if d.content_offset is None
-        and d.referenced_data_file is not None
-        and d.referenced_data_file in deleted_rows.new
-        and (d.spec_id, d.partition) == scopes[d.referenced_data_file]
+        if d.content_offset is None and d.referenced_data_file in deleted_rows.new
     }
-    marked = {d.referenced_data_file for d in listed.values()}
+    marked = {path for path, _ in listed}
     older = [
-        (path, delete)
+        (path, str(delete.location()), delete)
         for path, task in deleted_rows.tasks.items()
         if path in marked
         for delete in kept_deletes(bridge, task)
-        if (of := listed.get(str(delete.location()))) is not None and of.referenced_data_file == path
     ]
+    older = [entry for entry in older if entry[:2] in listed]
     old: dict[str, BitMap64] = {}
     replaced: dict[str, tuple[str, ...]] = {}
-    found = positions.read_each(bridge, work.table.java, older)
-    for (path, delete), read in zip(older, found, strict=True):
-        location = str(delete.location())
-        if len(read) == listed[location].record_count:
+    found = positions.read_each(bridge, work.table.java, [delete for _, _, delete in older])
+    for (path, location, _), (named, read) in zip(older, found, strict=True):
+        if named == path and len(read) == listed[path, location]:
             old[path] = old.get(path, BitMap64()) | read
             replaced[path] = (*replaced.get(path, ()), location)
     return old, replaced

@@ -19,6 +19,7 @@ from iceberg_maint_tests.support.spark.equality_deletes import (
     equality_deletes,
     keys,
     other_engine,
+    rows_of,
 )
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, table
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
@@ -106,16 +107,20 @@ def test_file_that_has_a_position_twice_stays(shop: Workshop) -> None:
     assert live_deletes(shop, name) == {twice, *(f.path for f in written.files)}
 
 
-def test_file_of_another_spec_than_its_data_file_stays(shop: Workshop) -> None:
-    name, a, _ = two_files(shop)
+def test_files_of_an_older_spec_are_merged_in_that_spec(shop: Workshop) -> None:
+    """Iceberg refuses to read a position delete file of another spec than its data file."""
+    name, a, b = two_files(shop)
+    own = location(mark(shop, name, {a: [1]}))
     shop.sql(f"alter table {name} add partition field v")
     java = shop.writers.load(name)
-    elsewhere = location(mark(shop, name, {a: [0]}, spec=java.spec(), partition=["a"]))
-    own = location(mark(shop, name, {a: [1]}, spec=shop.writers.spec(java, 0)))
+    shop.writers.append(java, rows_of(range(20, 30)), java.spec(), ["a"])
+    [c] = set(paths(shop, name)) - {a, b}
+    other = location(mark(shop, name, {c: [1]}, spec=java.spec(), partition=["a"]))
+    java = shop.writers.load(name)
     shop.writers.delete_where(java, keys(2, 25), shop.writers.spec(java, 0))
     _, written = clean(shop, name, CONVERT)
-    assert replaced_by(written) == {a: {own}}
-    assert elsewhere in live_deletes(shop, name)
+    assert replaced_by(written) == {a: {own}, c: {other}}
+    assert {f.referenced_data_file: f.spec_id for f in written.files} == {a: 0, c: 1}
 
 
 # races
