@@ -41,7 +41,9 @@ def main() -> int:
     parser.add_argument("--versions", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--commits", type=int, default=50, help="of a cycle")
-    parser.add_argument("--rows", type=int, nargs="+", default=[3_000_000, 30_000_000], help="before the first upsert")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[3_000_000, 30_000_000], help="before the first upsert"
+    )
     parser.add_argument("--upserts", type=int, default=2_000, help="rows of a commit")
     parser.add_argument("--spark-reads", type=int, default=5, help="of each query after a cycle")
     given = parser.parse_args()
