@@ -116,6 +116,10 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
         if name in self._config.catalogs:
             self.budget(name).take(calls)
 
+    def is_limited(self) -> bool:
+        """Returns whether a catalog has approved locations."""
+        return any(c.approved_locations is not None for c in self._config.catalogs.values())
+
     def calls(self) -> int:
         """The calls of this process so far, to all catalogs."""
         return sum(budget.calls for budget in list(self._budgets.values()))
@@ -441,6 +445,7 @@ def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> En
     from iceberg_maint.spark.engine import SparkEngine
 
     take_calls = catalogs.take_calls if isinstance(catalogs, ConfiguredCatalogs) else None
+    is_limited = not isinstance(catalogs, ConfiguredCatalogs) or catalogs.is_limited()
 
     def check_writes(table: str, location: str, properties: Mapping[str, str]) -> None:
         name = TableId.parse(table)
@@ -450,7 +455,7 @@ def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> En
         session,
         lambda table: metadata_reader(catalogs, table),
         take_calls=take_calls,
-        check_writes=check_writes,
+        check_writes=check_writes if is_limited else None,
     )
 
 

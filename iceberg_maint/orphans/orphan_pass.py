@@ -192,7 +192,7 @@ class OrphanPass:
         target = self._target(state, policy, frozenset(), others=())
         lease = AskedLease(holds, self._around.now_ms)
         store = self._around.store(state)
-        restore(target, store, mark_id, holds=lease, tell=tell)
+        restore(target, store, self._around.reachability(state), mark_id, holds=lease, tell=tell)
         restore_in_place(target, store, mark_id, holds=lease, tell=tell)
 
     def _sweep(

@@ -43,6 +43,7 @@ from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurab
 from iceberg_maint.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
+    CheckWrites,
     all_lines,
     bridge_of,
     causes,
@@ -85,8 +86,8 @@ class SparkEngine:
 
     `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
     through which the gate reads its manifests. `take_calls` takes calls on a table from its catalog's budget.
-    `check_writes` gets name, location and properties of a table that was just loaded to write its files, and raises
-    RefusedError ICM-155 if these would be written to a location that is not approved.
+    `check_writes` is called with a table that was just loaded to write its files or to commit; None if every location is
+    approved.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class SparkEngine:
         reader_of: Callable[[str], MetadataReader],
         backoff: Backoff = COMMIT_BACKOFF,
         take_calls: Callable[[str, int], None] | None = None,
-        check_writes: Callable[[str, str, Mapping[str, str]], None] = lambda *_: None,
+        check_writes: CheckWrites | None = None,
     ) -> None:
         self._session = session
         self._reader_of = reader_of
@@ -180,8 +181,7 @@ class SparkEngine:
         bridge = self._activated_bridge()
         java_table = load_planned_table(bridge, batch)
         # The properties may have changed since the plan.
-        properties = {str(k): str(v) for k, v in dict(java_table.properties()).items()}
-        self._check_writes(batch.table, str(java_table.location()), properties)
+        bridge.check_written_locations(batch.table, java_table)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
         deletes = equality_delete_files(bridge, java_table, batch)
@@ -305,6 +305,7 @@ class SparkEngine:
                     bridge = bridge_of(self._session())
                 if self._take_calls is not None:
                     bridge.take_calls = self._take_calls
+                bridge.check_writes = self._check_writes
                 self._versions = versions(bridge.spark)
                 self._bridge = bridge
             return self._bridge

@@ -48,7 +48,7 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     assert found.counts.orphan_files == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
 
-    [mark, *_] = restored = restore(target, store)
+    [mark, *_] = restored = restore(target, store, lake.walk(target))
     assert sum(r.restored_files for r in restored) == len(lake.orphans)
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert [m.restored for m in trash_batches(target.prefixes, store)] == [True] * len(restored)

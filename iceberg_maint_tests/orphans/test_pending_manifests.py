@@ -221,7 +221,7 @@ def test_sweep_deletes_nothing_while_a_manifest_cannot_be_read(lake: Lake) -> No
     target = lake.target()
     with pytest.raises(UnreadableTableError, match="ICM-101 pending manifest"):
         sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
-    [restored] = restore(target, store)
+    [restored] = restore(target, store, lake.walk(target))
     assert restored.restored_files == ORPHANS + 1
     assert lake.remaining() == list(lake.orphans)
 

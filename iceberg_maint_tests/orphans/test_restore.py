@@ -157,7 +157,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
     put_into_trash(lake)
     place = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
     place.write_bytes(b"somebody's")
-    [restored] = restore(lake.target(), ShiftedStore())
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
     assert place.read_bytes() == b"somebody's"
     assert len(list(read_batch_headers(lake.target().prefixes, ShiftedStore()))) == 1
@@ -165,7 +165,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
 
 def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
     [mark] = put_into_trash(lake).marks
-    restore(lake.target(), ShiftedStore())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
     assert told.size_bytes == sum(len(b) for b in lake.orphans.values())
@@ -182,7 +182,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
 
 def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:
     put_into_trash(lake)
-    restore(lake.target(), ShiftedStore())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     place = Path(told.location.removeprefix("file://"))
     place.write_bytes(place.read_bytes() + b"no json\n")

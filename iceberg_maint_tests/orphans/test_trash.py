@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,14 +186,14 @@ def test_lease_is_asked_for_before_each_file(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         put_into_trash(lake, moving, holds=held_for(3))
     assert moving.steps == ["manifest", "move", "move"]
-    restore(lake.target(), ShiftedStore())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     forget(lake)
     put_into_trash(lake)
     with pytest.raises(FenceLostError):
         sweep_all(lake, sweeping, holds=held_for(2))
     assert sweeping.steps == ["delete", "delete"]
     with pytest.raises(FenceLostError):
-        restore(lake.target(), restoring, holds=held_for(4))
+        restore(lake.target(), restoring, lake.walk(lake.target()), holds=held_for(4))
     assert restoring.steps == ["move", "move"]  # of the two deleted there is nothing to move
 
 
@@ -287,7 +287,10 @@ def test_manifest_that_was_tampered_with_is_refused(
     put_into_trash(lake)
     place = manifest_of(lake)
     place.write_bytes(b"".join(edit(place.read_bytes().splitlines(keepends=True))))
-    for work in (lambda: sweep_all(lake, later()), lambda: restore(lake.target(), ShiftedStore())):
+    for work in (
+        lambda: sweep_all(lake, later()),
+        lambda: restore(lake.target(), ShiftedStore(), lake.walk(lake.target())),
+    ):
         with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):
             work()
     assert lake.lost() == []
@@ -300,9 +303,11 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     os.utime(more, (1, 1))
     [second] = put_into_trash(lake).marks
     assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
-    assert restore(lake.target(), ShiftedStore(), second) == (Emptied(second, restored_files=1),)
+    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), second) == (
+        Emptied(second, restored_files=1),
+    )
     assert lake.remaining() == [more]
-    assert restore(lake.target(), ShiftedStore(), "none") == ()
+    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), "none") == ()
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 11, 21])
@@ -312,7 +317,7 @@ def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
         put_into_trash(lake, Recording(fail_at=crash_at))
     assert lake.lost() == []
     assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
-    restore(lake.target(), ShiftedStore())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     forget(lake)
@@ -336,8 +341,8 @@ def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
 def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
     put_into_trash(lake)
     with pytest.raises(InterruptedError):
-        restore(lake.target(), Recording(fail_at=crash_at))
-    restore(lake.target(), ShiftedStore())
+        restore(lake.target(), Recording(fail_at=crash_at), lake.walk(lake.target()))
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
 
@@ -347,7 +352,7 @@ def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         sweep_all(lake, later(), holds=lambda: False)
     with pytest.raises(FenceLostError):
-        restore(lake.target(), ShiftedStore(), holds=lambda: False)
+        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), holds=lambda: False)
     assert lake.remaining() == []
     assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
 
@@ -389,7 +394,7 @@ def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None
     lake.plant(lake.orphans, place, b"bytes")
     lake.age()
     assert put_into_trash(lake).moved_files == ORPHANS + 2
-    [restored] = restore(lake.target(), ShiftedStore())
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
     assert restored.restored_files == ORPHANS + 2
     assert place.read_bytes() == lake.orphans[place]
 
@@ -412,6 +417,30 @@ def test_file_that_is_registered_in_the_trash_stays_there(lake: Lake) -> None:
     found = scan(target, POLICY, later(), lake.walk(target), lake.folder, later().local_now_ms)
     found.paths.close()
     assert found.counts.orphan_files == 0
+
+
+def test_restore_leaves_a_file_that_is_registered_in_the_trash(lake: Lake) -> None:
+    [mark] = put_into_trash(lake).marks
+    [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
+    commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    assert restored == Emptied(mark, restored_files=ORPHANS, left_files=1)
+    assert trashed.is_file()
+    assert lake.lost() == []
+
+
+def test_restore_needs_no_metadata(lake: Lake) -> None:
+    """The trash may hold what the metadata lack."""
+    put_into_trash(lake)
+    target = lake.target()
+
+    class Unreadable:
+        def paths(self) -> Iterator[str]:
+            raise UnreadableTableError("ICM-101", "a manifest is missing", "restore it.")
+
+    unreadable: Any = Unreadable()
+    [restored] = restore(target, ShiftedStore(), unreadable)
+    assert (restored.restored_files, restored.left_files) == (ORPHANS + 1, 0)
 
 
 class SlowWalk:

@@ -15,11 +15,11 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.approved_io import guarded_properties
 from iceberg_maint.core.model.approved_locations import ApprovedLocations
 from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.ports.engine import Written
+from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.engine import SparkEngine
@@ -30,9 +30,11 @@ pytestmark = pytest.mark.spark
 TABLE = TableId("lake", ("moved",), "t")
 
 
-def test_data_path_that_changes_between_plan_and_write_is_refused(
-    spark: SparkSession, lake_dir: Path, tmp_path: Path
+@pytest.mark.parametrize("moved", ["write", "commit"])
+def test_write_path_that_changes_after_the_plan_is_refused(
+    spark: SparkSession, lake_dir: Path, tmp_path: Path, moved: str
 ) -> None:
+    """A changed `write.data.path` sends data files elsewhere, a changed `write.metadata.path` the manifests."""
     uri, warehouse = f"sqlite:///{lake_dir}/catalog.db", (lake_dir / "warehouse").as_uri()
     catalog = SqlCatalog("lake", uri=uri, warehouse=warehouse)
     catalog.create_namespace_if_not_exists(TABLE.namespace)
@@ -43,13 +45,22 @@ def test_data_path_that_changes_between_plan_and_write_is_refused(
     limits = ApprovedLocations((lake_dir.as_uri(),))
     ours = PyIcebergCatalog("lake", guarded_properties({"type": "sql", "uri": uri}, limits))
 
+    def move(name: str) -> None:
+        with table.refresh().transaction() as change:
+            change.set_properties({name: foreign.as_uri()})
+
     class Moved(SparkEngine):
-        """The table changes after its plan."""
+        """The table changes after its plan, or after its files were written."""
 
         def write(self, batch: Batch, policy: Policy) -> Written:
-            with table.refresh().transaction() as change:
-                change.set_properties({"write.data.path": foreign.as_uri()})
+            if moved == "write":
+                move("write.data.path")
             return super().write(batch, policy)
+
+        def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
+            if moved == "commit":
+                move("write.metadata.path")
+            return super().commit(batch, written, context)
 
     engine = Moved(
         lambda: spark,
@@ -67,7 +78,9 @@ def test_data_path_that_changes_between_plan_and_write_is_refused(
     (outcome,) = maintain(TABLE, Request("run", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
     assert outcome.outcome is not OutcomeStatus.IMPROVED
     assert "ICM-155" in outcome.batches[0].message
-    assert not foreign.exists()
+    # The writer's own change of `write.metadata.path` is in the first metadata file there.
+    written = [p.name.partition(".")[2] for p in foreign.rglob("*") if p.is_file()]
+    assert written == ["metadata.json"] * (moved == "commit")
     catalog.drop_table(TABLE.in_catalog)
     catalog.drop_namespace(TABLE.namespace)
     catalog.close()

@@ -68,6 +68,7 @@ def commit_expiry(
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         bridge.take_calls(batch.table, 1)
+        bridge.check_written_locations(batch.table, table)
         if str(table.uuid()) != batch.table_uuid:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         operations = table.operations()

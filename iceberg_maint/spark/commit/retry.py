@@ -66,7 +66,8 @@ class Backoff:
 
 CommitAttempt = Callable[[Any], tuple[Gate, Exception | None]]
 """(a Java `Table` that was just loaded) → (the gate of the commit, the exception that `commit()` raised). Calls
-`commit()` once. Raises StaleBatchError, before it calls `commit()`, if the plan is out of date."""
+`commit()` once. Before it calls `commit()` it raises StaleBatchError if the plan is out of date, and RefusedError if the
+commit would write to a location that is not approved."""
 FindCommit = Callable[[Any, int | None], int | None]
 """(a Java `Table` that was just loaded, the base snapshot's id) → the id of the snapshot that the commit made.
 Returns None if the table does not show the commit."""
@@ -95,6 +96,8 @@ def commit_with_retry(
             gate, failure = try_once(table)
         except StaleBatchError as why:
             return rejected(Rejection.STALE, why.message, tries)
+        except RefusedError as why:
+            return rejected(Rejection.REFUSED, str(why), tries)
         if gate.tried:
             result = _result_after_swap(load, name, find_commit, gate, failure, tries)
             result = replace(result, window_seconds=gate.window_seconds)

@@ -86,6 +86,7 @@ def commit_batch(
 
     def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
         bridge.take_calls(batch.table, OPERATION_CALLS)
+        bridge.check_written_locations(batch.table, table)
         has_lost = next(tries) > 0
         version = int(table.operations().current().formatVersion())
         if version != batch.format_version:

@@ -95,6 +95,7 @@ def commit_regrouping(
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
         bridge.take_calls(batch.table, OPERATION_CALLS)
+        bridge.check_written_locations(batch.table, table)
         if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
             raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
         gate = Gate(bridge, table.operations(), inspect, context.lease_is_held, context.record_try)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +51,11 @@ class Names:
         return member
 
 
+CheckWrites = Callable[[str, str, Mapping[str, str]], None]
+"""(a table's full name, its location, its properties) → nothing. Raises RefusedError ICM-155 if its files would be
+written to a location that is not approved."""
+
+
 class Bridge:
     """Access to the JVM of one Spark session. Its only state is a cache of lookups. Any thread may use it."""
 
@@ -66,6 +71,7 @@ class Bridge:
         self.session: Any = spark._jsparkSession
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self.take_calls: Callable[[str, int], None] = lambda _table, _calls: None
+        self.check_writes: CheckWrites | None = None
         self._classes: dict[str, Any] = {}
         self._singletons: dict[Callable[[Bridge], Any], Any] = {}
 
@@ -101,6 +107,13 @@ class Bridge:
         return singleton
 
     # tables
+
+    def check_written_locations(self, identifier: str, table: Any) -> None:
+        """Raises RefusedError ICM-155 if files of a Java `Table` that was just loaded would be written to a location that
+        is not approved. Reads nothing if no catalog limits its locations."""
+        if self.check_writes is not None:
+            properties = {str(k): str(v) for k, v in dict(table.properties()).items()}
+            self.check_writes(identifier, str(table.location()), properties)
 
     def load_table(self, identifier: str) -> Any:
         """Loads the Java `Table` of `catalog.namespace.table` from the session's catalog, whose cache is off.
