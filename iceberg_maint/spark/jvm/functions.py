@@ -52,6 +52,13 @@ class JavaFunctions(MethodHandles):
         self.is_equality_delete = self.as_interface(predicate, is_equality_delete)
         self.task_deletes_digest = self.as_interface(function, deletes_digest)
         self.location = self.as_interface(function, self._location)
+        # Java: deleteFile -> String.valueOf(deleteFile.contentOffset())
+        text_of = self.lookup.findStatic(
+            self.class_of("java.lang.String"), "valueOf", self.type_of("java.lang.String", "java.lang.Object")
+        )
+        offset = self.getter("org.apache.iceberg.DeleteFile", "contentOffset", "java.lang.Long")
+        offset_text = self.compose(offset, text_of.asType(self.type_of("java.lang.String", "java.lang.Long")))
+        self.content_offset = self.as_interface(function, offset_text)
         self.task_location = self.as_interface(function, self._task_location)
         self.task_file = self.as_interface(function, self._task_file)
         self.task_deletes = self.as_interface(function, self._deletes_stream)
