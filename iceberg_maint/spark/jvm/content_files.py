@@ -22,11 +22,13 @@ def content_jsons(bridge: Bridge, java_table: Any, files: Sequence[Any]) -> list
     """As `content_json` for many files. All texts cross in one call."""
     if not files:
         return []
+    specs = {int(i): java_table.specs()[i] for i in bridge.iterate(java_table.specs().keySet())}
+    if any(spec.isUnpartitioned() and not spec.fields().isEmpty() for spec in specs.values()):
+        # Of a spec with void fields only, a file may have their NULLs or no values: `json_spec` is for the first.
+        return [content_json(bridge, java_table, f) for f in files]
     functions = bridge.once(_ContentFileFunctions)
-    specs = java_table.specs()
-    ids = [int(i) for i in bridge.iterate(specs.keySet())]
-    by_id = bridge.map((i, json_spec(bridge, specs[i])) for i in ids)
-    return functions.texts(bridge.list(files).stream().map(functions.writer(by_id)))
+    writer = functions.writer(bridge.map(specs.items()))
+    return functions.texts(bridge.list(files).stream().map(writer))
 
 
 def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any:
