@@ -36,6 +36,9 @@ defaults:
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
   "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
+  # So few small files are rewritten at once by default; in two tables the demo shows a conversion.
+  "lake.demo.cdc_planes": {equality_deletes: {route: convert}}
+  "lake.demo.cdc_flights_v3": {equality_deletes: {route: convert}}
   # Snapshots stay five days by default; here all but the newest may expire at once.
   "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
 """
