@@ -85,9 +85,9 @@ def test_one_more_small_file_makes_the_rewrite_of_a_healthy_one_cheaper(
 
 
 @pytest.mark.parametrize(
-    ("target_bytes", "cost"), [(100, 25), (4 * 1024**2, 1024**2), (512 * 1024**2, 1024**2)]
+    ("target_bytes", "cost"), [(100, 25), (2 * 1024**2, 512 * 1024), (512 * 1024**2, 512 * 1024)]
 )
-def test_file_of_a_conversion_costs_a_mebibyte_and_a_quarter_of_a_small_target(
+def test_file_of_a_conversion_costs_half_a_mebibyte_and_a_quarter_of_a_small_target(
     target_bytes: int, cost: int
 ) -> None:
     assert file_cost_bytes(target_bytes) == cost
