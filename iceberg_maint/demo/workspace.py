@@ -26,8 +26,9 @@ catalogs:
     spark.driver.memory: 1g
     spark.sql.shuffle.partitions: 2
     spark.default.parallelism: 2
-    # Runs of a few seconds: Java's second compiler would cost more time than it saves.
-    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+    # Runs of a few seconds: Java's second compiler would cost more time than it saves. For one compiler Java reserves
+    # 48 MiB of code, and Spark stops when they are full.
+    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 """
 _POLICY = """\
 defaults:
