@@ -25,7 +25,7 @@ from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import build, spark_engine
 from iceberg_maint_tests.kill.points import Kind
-from iceberg_maint_tests.support.damaged_memo import damage, keep_all_manifests
+from iceberg_maint_tests.support.damaged_memo import damage
 from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -97,7 +97,6 @@ class Lake:
     def runtime(self, kind: Kind) -> Runtime:
         """A program's view of one table: each has a ledger of its own, as if it had a program to itself."""
         config = load_config(self.config, os.environ)
-        keep_all_manifests()
         # What was read before is damaged now, also between a run that was killed and the next.
         damage(config.home / "manifests.db", random.Random())
         runtime = replace(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
