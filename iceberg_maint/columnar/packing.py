@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from iceberg_maint.columnar.decimals import Integers, without_notes
 from iceberg_maint.columnar.parquet_metadata import MAGIC, MetadataError, ParquetBytes
 from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, encoded
 
@@ -43,6 +44,7 @@ _PHYSICAL_TYPES = {
     )
 }
 _ARROW_SCHEMA = b"ARROW:schema"
+_NO_INTEGERS: Integers = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,18 @@ class _NotPackedError(Exception):
     """A file has another form than this module packs."""
 
 
-def packed(files: Sequence[SmallFile]) -> pa.Buffer | None:
-    """Returns a Parquet file with the rows of all files in their order, a row group for each. None: one of them has a
-    form that is not packed, or another schema than the first."""
+def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.Buffer | None:
+    """Returns a Parquet file with the rows of all files in their order, a row group for each, with `integers` in place of
+    decimals. None: one of the files has a form that is not packed, or another schema than the first."""
     try:
-        return _Packing(files).file()
+        return _Packing(files, integers).file()
     except (_NotPackedError, MetadataError, pa.ArrowException, OSError, IndexError):
         return None
 
 
 class _Packing:
-    def __init__(self, files: Sequence[SmallFile]) -> None:
-        self._files = files
+    def __init__(self, files: Sequence[SmallFile], integers: Integers) -> None:
+        self._files, self._integers = files, integers
         first = files[0].metadata
         schema = first.schema
         self._schema, self._arrow_schema = schema, (first.metadata or {}).get(_ARROW_SCHEMA)
@@ -164,7 +166,9 @@ class _Packing:
         form = ParquetBytes.of(self._files[0].contents).footer
         rows = sum(f.metadata.num_rows for f in self._files)
         # The last byte ends a struct.
-        pieces = [encoded({1: form[1], 2: form[2], 3: (I64, rows)})[:-1], b"\x19", _list(len(self._files))]
+        kind, elements = form[2][1]
+        schema = LIST, (kind, without_notes(elements, self._integers))
+        pieces = [encoded({1: form[1], 2: schema, 3: (I64, rows)})[:-1], b"\x19", _list(len(self._files))]
         position, page = len(MAGIC), 0
         has_dictionary = iter(self._has_dictionary)
         columns = _list(self._count)
