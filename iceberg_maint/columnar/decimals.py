@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.parquet_metadata import MAGIC, TAIL_BYTES, get
+from iceberg_maint.columnar.reader import footer_of
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_type
 from iceberg_maint.columnar.thrift import I32, LIST, STRUCT, ThriftError, encoded, head
 from iceberg_maint.columnar.thrift import Struct as Fields
@@ -78,9 +79,7 @@ class IntegerFooters:
     def metadata(self, contents: Any, integers: Integers) -> pq.FileMetaData | None:
         """Returns Arrow's metadata of a file with the bytes `contents`, with columns as integers. None: the footer has
         not the usual form."""
-        size = len(contents)
-        start = size - TAIL_BYTES - int.from_bytes(bytes(contents[size - 8 : size - 4]), "little")
-        footer = bytes(contents[start : size - TAIL_BYTES])
+        footer = footer_of(contents)
         last, before, after = self._last
         if not before or last != integers or not footer.startswith(before):
             try:

@@ -19,10 +19,11 @@ from iceberg_maint.columnar.decimals import (
     unscaled,
     with_integers,
 )
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
+from iceberg_maint.columnar.reader import Schemas, opened
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
@@ -68,7 +69,7 @@ class Decoder:
         }
         schema = with_integers(schema, table) if integers else schema
         self.schema = _with_dictionaries(schema, table, dictionaries)
-        self._footers = IntegerFooters()
+        self._footers, self._schemas = IntegerFooters(), Schemas()
         self._storage = storage
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
@@ -148,7 +149,7 @@ class Decoder:
         if contents is None:
             return None
         try:
-            parquet = pq.ParquetFile(pa.BufferReader(contents), read_dictionary=names, pre_buffer=False)
+            parquet = opened(contents, dictionaries=names)
             rows = parquet.read(columns=run[0].needed, use_threads=False)
         except (pa.ArrowException, OSError):
             # One by one, the file that cannot be read is named.
@@ -183,17 +184,15 @@ class Decoder:
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
         with readable(file.path):
-            parquet = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
-            schema, metadata = parquet.schema_arrow, parquet.metadata
+            parquet = opened(contents)
+            schema, metadata = self._schemas.of(parquet, contents), parquet.metadata
             # A small file is decoded with others. Alone, it is not worth another reader.
             if file.size_bytes > MOST_BYTES:
                 names, integers = self._kept(schema, file.path)
                 if integers:
                     metadata = self._footers.metadata(contents, integers) or metadata
                 if names or metadata is not parquet.metadata:
-                    parquet = pq.ParquetFile(
-                        arrow_file(contents), metadata=metadata, read_dictionary=names, pre_buffer=False
-                    )
+                    parquet = opened(contents, metadata=metadata, dictionaries=names)
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
@@ -222,7 +221,8 @@ class Decoder:
         Files of one writer share their schema, so the last ones are kept."""
         if self._last is not None:
             last_schema, constants, found = self._last
-            if constants == file.constants and last_schema.equals(schema, check_metadata=True):
+            is_same = last_schema is schema or last_schema.equals(schema, check_metadata=True)
+            if is_same and constants == file.constants:
                 return found
         columns = file_columns(schema, self._name_mapping, file.path)
         sources = projection(columns, self.table, file.constants)

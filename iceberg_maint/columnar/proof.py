@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import IntegerFooters, integer_of
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import (
     FLOATS,
     Leaf,
@@ -26,6 +26,7 @@ from iceberg_maint.columnar.leaves import (
     viewed,
 )
 from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.column_bounds import INTEGERS
@@ -55,7 +56,7 @@ class Comparison:
         self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
-            self._file = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
+            self._file = opened(contents)
         except (pa.ArrowException, OSError) as why:
             self._problem = f"the output cannot be read: {why}"
 
@@ -132,9 +133,7 @@ class Comparison:
             metadata = self._footers.metadata(self._contents, self._integers) or metadata
         elif not kept:
             return self._file
-        return pq.ParquetFile(
-            arrow_file(self._contents), metadata=metadata, read_dictionary=kept, pre_buffer=False
-        )
+        return opened(self._contents, metadata=metadata, dictionaries=kept)
 
     def _chunk_difference(self, number: int, index: int, leaf: Leaf, group: pa.Table) -> str:
         chunk = self._file.metadata.row_group(number).column(index)

@@ -115,7 +115,7 @@ def _contents(local: FileIO) -> pa.Buffer:
     """The bytes of a file, in memory of Arrow, which keeps it for the next file. Python asks the system for it again."""
     buffer = pa.allocate_buffer(os.fstat(local.fileno()).st_size)
     rest = memoryview(buffer)
-    while len(rest) and (count := local.readinto(rest)):
+    while rest and (count := local.readinto(rest)):
         rest = rest[count:]
     return buffer.slice(0, len(buffer) - len(rest))
 
