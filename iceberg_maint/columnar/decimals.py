@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.parquet_metadata import MAGIC, TAIL_BYTES, get
@@ -51,6 +52,11 @@ def integer_decimals(table: Struct) -> Mapping[str, pa.DataType]:
     return {c.name: arrow_type(c) for c in table.columns if integer_of(c) is not None}
 
 
+def integers_of(table: Struct) -> Integers:
+    """Returns the integer types of the same columns, by name."""
+    return {c.name: kind for c in table.columns if (kind := integer_of(c)) is not None}
+
+
 def with_integers(schema: pa.Schema, table: Struct) -> pa.Schema:
     """Returns the Arrow schema of a table with integers in place of the decimals that Parquet stores so."""
     for index, column in enumerate(table.columns):
@@ -61,12 +67,13 @@ def with_integers(schema: pa.Schema, table: Struct) -> pa.Schema:
 
 def unscaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Returns the integers of an array of decimals with at most 18 digits."""
-    words = np.frombuffer(values.buffers()[1], dtype="<i8").reshape(-1, 2)
-    low = np.ascontiguousarray(words[values.offset : values.offset + len(values), 0])
-    mask = values.is_null() if values.null_count else None
+    if not len(values):
+        return pa.array([], kind)
+    words = np.frombuffer(values.buffers()[1], dtype="<i8")[2 * values.offset :]
+    low = np.ascontiguousarray(words[: 2 * len(values) : 2])
     integers = pa.Array.from_buffers(pa.int64(), len(low), [None, pa.py_buffer(low)])
-    if mask is not None:
-        integers = pa.compute.if_else(mask, pa.scalar(None, pa.int64()), integers)
+    if values.null_count:
+        integers = pc.if_else(values.is_null(), pa.scalar(None, pa.int64()), integers)
     return integers.cast(kind)
 
 
@@ -166,7 +173,8 @@ def _noted(element: Fields, kind: pa.DataType | None) -> Fields:
 
 
 def _plain(element: Fields, kind: pa.DataType | None) -> Fields:
-    if kind is None or get(element, _TYPE) != _PHYSICAL[kind]:
+    is_decimal = get(element, _CONVERTED) == _DECIMAL or _DECIMAL in get(element, _LOGICAL, {})
+    if kind is None or not is_decimal or get(element, _TYPE) != _PHYSICAL[kind]:
         return element
     return {n: v for n, v in element.items() if n not in (_CONVERTED, _SCALE, _PRECISION, _LOGICAL)}
 

@@ -212,7 +212,8 @@ class Decoder:
             if column.field_id in self._dictionaries and pa.types.is_string(field.type):
                 names.append(field.name)
             kind, integer = self._decimals.get(column.field_id, (None, None))
-            if kind is not None and field.type == kind:
+            # Columns are read by name, and a conversion of another column of the name expects decimals.
+            if kind is not None and field.type == kind and schema.names.count(field.name) == 1:
                 integers[field.name] = integer
         return names, integers
 

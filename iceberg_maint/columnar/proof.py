@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.decimals import IntegerFooters, integer_of
+from iceberg_maint.columnar.decimals import IntegerFooters, integer_of, integers_of
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import (
     FLOATS,
@@ -52,7 +52,7 @@ class Comparison:
         self._leaves = leaves_of(table)
         self._contents = contents
         self._footers = IntegerFooters()
-        self._integers = {c.name: k for c in table.columns if (k := integer_of(c)) is not None}
+        self._integers = integers_of(table)
         self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
