@@ -19,7 +19,7 @@ from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import Encoding, InputFile
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_table
 
-INSIDE = {"type": "struct", "fields": [field(11, "short", "decimal(9, 2)"), field(12, "n", "long")]}
+INSIDE = {"type": "struct", "fields": [field(11, "short", "decimal(9, 2)"), field(12, "long", "long")]}
 TEXT = schema_of(
     field(1, "short", "decimal(9, 2)"),
     field(2, "long", "decimal(18, 4)", required=True),
@@ -40,7 +40,7 @@ def row(number: int) -> dict[str, Any]:
         "long": Decimal((-1) ** number * (10**18 - 1 - number)).scaleb(-4),
         "wide": Decimal(-(10**18) * number % 10**19).scaleb(-4),
         "a.b": decimal,
-        "inside": {"short": decimal, "n": number},
+        "inside": {"short": decimal, "long": number},
         "n": number,
     }
 
@@ -87,7 +87,7 @@ def test_decimals_of_every_form_and_size_keep_their_values(
         ("wide", "FIXED_LEN_BYTE_ARRAY", "Decimal(precision=19, scale=4)"),
         ("a.b", "INT32", "Decimal(precision=9, scale=2)"),
         ("inside.short", "INT32", "Decimal(precision=9, scale=2)"),
-        ("inside.n", "INT64", "None"),
+        ("inside.long", "INT64", "None"),
         ("n", "INT64", "None"),
     ]
 
