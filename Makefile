@@ -359,6 +359,10 @@ bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over
 bench-dagster: setup  ## Dagster over 1,000 tables: code location, start of a run, ticks of the sensors; fails over target
 	$(PY) -m bench.dagster_fleet
 
+.PHONY: bench-dagster-storage
+bench-dagster-storage: setup  ## Dagster's storage over 90 days on SQLite and PostgreSQL: bytes of runs, observations, ticks; fails if it does not level off
+	$(PY) -m bench.dagster_storage
+
 .PHONY: bench-red-to-green
 bench-red-to-green: setup  ## seconds from a commit to green checks under `make dev`, on a healthy demo lake; fails over target
 	$(PY) -m bench.red_to_green --data $(DATA)

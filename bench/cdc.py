@@ -1,8 +1,9 @@
 """Cycles of upserts and maintenance: ours against what users of Iceberg's own actions run.
 
-    python -m bench.cdc [--versions 2 3] [--cycles N] [--commits N] [--rows N] [--upserts N]
+    python -m bench.cdc [--versions 2 3] [--rows N…] [--cycles N] [--commits N] [--upserts N] [--spark-reads N]
 
-Two tables with the same rows in four partitions get the same upserts by equality deletes, in each commit and partition a
+Stock rewrites every base file in each cycle, ours does not: what ours saves grows with the base, so each size that is
+measured is reported with its own ratios. Two tables with the same rows in four partitions get the same upserts by equality deletes, in each commit and partition a
 file of deletes and a data file. After every cycle of 50 commits both are maintained: `ours` by `iceberg-maint run` of the
 operations on data and on manifests with the defaults of the policy, but the age of equality deletes; `stock` by
 `rewrite_data_files` with `delete-file-threshold=1` and `remove-dangling-deletes`, then `rewrite_position_delete_files` and
@@ -29,29 +30,36 @@ from bench.stock_session import PROJECT
 
 VARIANTS = ("stock", "ours")
 LEAST_CPU, LEAST_BYTES, LEAST_READ = 4.0, 10.0, 0.95
+ROWS_OF_A_BASE_FILE = 750_000
 Cycles = dict[str, list[dict[str, Any]]]
 """What each variant measured in each cycle."""
 
 
 def main() -> int:
-    """Prints a table and one line of JSON for each format version."""
+    """Prints a table and one line of JSON for each size and format version."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--versions", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--commits", type=int, default=50, help="of a cycle")
-    parser.add_argument("--rows", type=int, default=3_000_000, help="before the first upsert")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[3_000_000, 30_000_000], help="before the first upsert"
+    )
     parser.add_argument("--upserts", type=int, default=2_000, help="rows of a commit")
+    parser.add_argument("--spark-reads", type=int, default=5, help="of each query after a cycle")
     given = parser.parse_args()
     commits = given.cycles * given.commits
+    upserts = given.upserts * commits
     missed = False
-    for version in given.versions:
-        upserts = given.upserts * commits
-        shape = Shape("cdc", given.rows, 1, commits, upserts, upserts, 0.9, regions=4, version=version)
-        missed |= _report(version, _measure(shape, given.cycles, given.commits))
+    for rows in given.rows:
+        for version in given.versions:
+            files = max(1, rows // (4 * ROWS_OF_A_BASE_FILE))
+            shape = Shape("cdc", rows, files, commits, upserts, upserts, 0.9, regions=4, version=version)
+            missed |= _report(shape, _measure(shape, given.cycles, given.commits, given.spark_reads))
     return int(missed)
 
 
-def _measure(shape: Shape, cycles: int, commits: int) -> Cycles:
+def _measure(shape: Shape, cycles: int, commits: int, spark_reads: int) -> Cycles:
+    """Runs the cycles on both tables."""
     measured: Cycles = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="bench-cdc-") as folder:
         children = {name: _Child(Path(folder) / name, name, shape) for name in VARIANTS}
@@ -60,12 +68,12 @@ def _measure(shape: Shape, cycles: int, commits: int) -> Cycles:
             for name in order:
                 expected = children[name].step(f"upserts {commits}")
                 found = children[name].step("maintain")
-                reads = children[name].step("read")
+                reads = children[name].step(f"read {spark_reads}")
                 found |= {"reads": reads["cpu_seconds"], "wrong": _wrong(expected, reads["rows"])}
                 found["rows"] = reads["rows"]
                 measured[name].append(found)
                 print(
-                    f"v{shape.version} cycle {cycle + 1} {name}",
+                    f"{shape.base_rows} rows, v{shape.version} cycle {cycle + 1} {name}",
                     json.dumps(found),
                     file=sys.stderr,
                     flush=True,
@@ -115,15 +123,15 @@ def _wrong(expected: dict[str, Any], rows: dict[str, list[str]]) -> list[str]:
     ]
 
 
-def _report(version: int, measured: Cycles) -> bool:
-    """Prints the figures of a version. Returns whether a target is missed."""
+def _report(shape: Shape, measured: Cycles) -> bool:
+    """Prints the figures of a size and version. Returns whether a target is missed."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(width=150)
     table = Table(
         "cycle", "variant", "CPU s", "wall s", "commits", "MB written", "data files", "delete files",
-        title=f"v{version}",
+        title=f"{shape.base_rows} rows, v{shape.version}",
     )  # fmt: skip
     for cycle in range(len(measured["ours"])):
         for name in VARIANTS:
@@ -160,10 +168,8 @@ def _report(version: int, measured: Cycles) -> bool:
     for line in missed:
         console.print(f"MISSED {line}")
     rounded = {key: round(ratio, 2) for key, ratio in ratios.items()}
-    print(
-        json.dumps({"version": version, "stock_over_ours": rounded, "reads": reads, "missed": missed}),
-        flush=True,
-    )
+    facts = {"base_rows": shape.base_rows, "version": shape.version}
+    print(json.dumps({**facts, "stock_over_ours": rounded, "reads": reads, "missed": missed}), flush=True)
     return bool(missed)
 
 

@@ -2,7 +2,7 @@
 
     python -m bench.cdc_run FOLDER VARIANT SHAPE
 
-SHAPE is the JSON of a `Shape`. Reads a step per line, `upserts N`, `maintain` or `read`, and answers each with one line of
+SHAPE is the JSON of a `Shape`. Reads a step per line, `upserts N`, `maintain`, `mark N` or `read N`, and answers each with one line of
 JSON. The session lives from the first step to the last.
 """
 
@@ -31,7 +31,7 @@ QUERIES = {
     "filter": "select count(*), sum(amount) from {table} where status = 'open'",
     "point": "select count(*), max(amount) from {table} where id = {id}",
 }
-READS = {"Spark": 5, "DuckDB": 9}
+DUCKDB_READS = 9
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
     folder, variant, shape = Path(sys.argv[1]), sys.argv[2], Shape(**json.loads(sys.argv[3]))
     run = _Run(folder, variant, shape)
     steps: dict[str, Callable[..., dict[str, Any]]] = {
-        "upserts": run.upserts, "maintain": run.maintain, "read": run.read,
+        "upserts": run.upserts, "maintain": run.maintain, "mark": run.mark, "read": run.read,
     }  # fmt: skip
     for line in sys.stdin:
         name, *arguments = line.split()
@@ -197,8 +197,36 @@ class _Run:
 
     # reads
 
-    def read(self) -> dict[str, Any]:
-        """Reads the table by Spark and by DuckDB. Returns the rows, and median CPU seconds of each query."""
+    def mark(self, permille: int) -> dict[str, Any]:
+        """Deletes so many thousandths of the rows of every data file by position, in place of those of the last call."""
+        import numpy as np
+        from pyroaring import BitMap64
+
+        from iceberg_maint.spark.scan import positions
+
+        self.table.refresh()
+        tasks = list(self.bridge.iterate(self.table.newScan().planFiles()))
+        files = {str(t.file().location()): t.file() for t in tasks}
+        draw = np.random.default_rng(permille)
+        marked = {
+            path: BitMap64(draw.choice(rows, rows * permille // 1000, replace=False).astype(np.uint64))
+            for path, file in files.items()
+            if (rows := int(file.recordCount())) * permille >= 1000
+        }
+        write = (
+            positions.write_deletion_vectors if self.shape.version > 2 else positions.write_position_deletes
+        )
+        delta = self.table.newRowDelta()
+        for task in tasks:
+            for delete in self.bridge.iterate(task.deletes()):
+                delta.removeDeletes(delete)
+        for delete in write(self.bridge, self.table, marked, files):
+            delta.addDeletes(delete)
+        delta.commit()
+        return {"positions": positions.count(marked)}
+
+    def read(self, spark_reads: int) -> dict[str, Any]:
+        """Reads the table by Spark, so many times, and by DuckDB. Returns the rows, and median CPU seconds of each query."""
         from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 
         self.table.refresh()
@@ -211,6 +239,7 @@ class _Run:
                 duck._db.execute(text.format(table=scan(location), id=key)).fetchone()
             ),
         }
+        times = {"Spark": spark_reads, "DuckDB": DUCKDB_READS}
         self.spark.catalog.refreshTable(TABLE)
         seconds: dict[str, float] = {}
         rows: dict[str, list[Any]] = {}
@@ -218,7 +247,7 @@ class _Run:
             for query, text in QUERIES.items():
                 rows[f"{engine}, {query}"] = [str(value) for value in read(text)]
                 each = []
-                for _ in range(READS[engine]):
+                for _ in range(times[engine]):
                     cpu = tree_cpu_seconds()
                     read(text)
                     each.append(tree_cpu_seconds() - cpu)

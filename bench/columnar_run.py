@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import native
-from bench.process_tree import used
 from bench.used import tree_cpu_seconds
+from iceberg_maint.spark.session.process_tree import used
 
 WARM_RUNS = 2
 

@@ -3,8 +3,9 @@
     python -m bench.dagster_fleet [--tables 1000] [--rounds 3]
 
 Every part is a process of its own. The run materializes one healthy partition, in the worker process that Dagster's
-launchers start. The ticks are those of all sensors, with every table measured and nothing due. Exits 1 when a target
-is missed.
+launchers start. The ticks are those of all sensors, with every table measured and nothing due. The cycle is that of Dagster after writers have
+committed to 100 tables: the tick that finds them, the observe run, and the ticks that decide and request. Exits 1 when
+a target is missed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
 TABLE = "lake.db.t00000"
-PARTS = ("location", "run", "ticks")
-RUN_CPU_SECONDS, TICK_SECONDS = 6.0, 10.0
+PARTS = ("location", "dagster_alone", "run", "ticks", "cycle")
+RUN_CPU_SECONDS, TICK_SECONDS, CYCLE_SECONDS = 6.0, 10.0, 60.0
+CHANGED = 100
 
 
 def main() -> int:
@@ -51,6 +53,7 @@ def limits(tables: int) -> dict[str, float]:
         "location_peak_mb": 200 + 300 * tables / 10_000,
         "run_cpu_seconds": RUN_CPU_SECONDS,
         "longest_tick_seconds": TICK_SECONDS,
+        "cycle_cpu_seconds": CYCLE_SECONDS,
     }
 
 
@@ -130,6 +133,40 @@ def _location() -> dict[str, float]:
     }
 
 
+def _dagster_alone() -> dict[str, float]:
+    """The same for as many assets and checks that have nothing of the product: no text, condition, tag or sensor. They
+    are made as `defs/op_asset.py` makes its own."""
+    import dagster as dg
+    from dagster._core.remote_representation.external_data import RepositorySnap
+    from dagster_shared.serdes import serialize_value
+
+    from iceberg_maint.defs.code_location.loading import keeping_all
+    from iceberg_maint.defs.op_asset import build_op_asset
+
+    listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]
+    before = cpu_seconds()
+    with keeping_all():
+        assets = []
+        for *_, name in listed:
+            for key, checks in ((name, 5), (f"{name}_2", 3)):
+                partitions = dg.DynamicPartitionsDefinition(name=key) if checks == 5 else None
+                specs = [
+                    dg.AssetCheckSpec(f"c{n}", asset=key, partitions_def=partitions if n < 3 else None)
+                    for n in range(checks)
+                ]
+                spec = dg.AssetSpec(key, partitions_def=partitions, deps=[] if checks == 5 else [name])
+                assets.append(build_op_asset(spec, specs, f"op_{key}", name, "pyspark", lambda _: None))
+        made = cpu_seconds()
+        resource = dg.ResourceDefinition.hardcoded_resource(None)
+        repository = dg.Definitions(assets=assets, resources={"pyspark": resource}).get_repository_def()
+        serialize_value(RepositorySnap.from_def(repository))
+    return {
+        "dagster_alone_cpu_seconds": cpu_seconds() - before,
+        "dagster_alone_snapshot_cpu_seconds": cpu_seconds() - made,
+        "dagster_alone_peak_mb": peak_mb(os.getpid()),
+    }
+
+
 def _run() -> dict[str, float]:
     """One run of one healthy partition, in a process like those of Dagster's launchers."""
     import dagster as dg
@@ -189,10 +226,67 @@ def _ticks() -> dict[str, float]:
         "longest_tick_seconds": max(seconds.values()),
         "all_ticks_cpu_seconds": cpu,
         "sensors": len(seconds),
+        **{f"tick_{name}_seconds": seconds[name] for name in ("table_changes", "maintenance_0")},
     }
 
 
-WORKERS: dict[str, Any] = {"location": _location, "run": _run, "ticks": _ticks}
+def _cycle() -> dict[str, float]:
+    """Writers commit to some tables. The tick finds them, the run observes them, and the ticks of the automation decide
+    and request. Dagster has observed these tables before; of the others only the last observation is stored."""
+    import dagster as dg
+
+    from bench.fleet import change
+    from iceberg_maint.definitions import defs
+    from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
+    from iceberg_maint.defs.translator import IcebergTranslator
+    from iceberg_maint.wiring import load
+
+    config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
+    repository, ledger, names = defs.get_repository_def(), load(config).ledger, IcebergTranslator()
+    with dg.DagsterInstance.get() as instance:
+        for table in ledger.known_tables():
+            observed = LastObservation(pointer=table.pointer, observed_ms=ledger.now_ms())
+            store_last_observation(instance, names.get_asset_key(table.table), observed)
+
+        def tick(name: str) -> Any:
+            sensor = repository.get_sensor_def(name)
+            context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=name)
+            return sensor.evaluate_tick(context).run_requests or ()
+
+        job = repository.get_job("observe_iceberg")
+        first = [f"lake.db.t{n:05d}" for n in range(CHANGED)]
+        observe = {"ops": {"observe_tables": {"config": {"tables": first, "changed_only": False}}}}
+        assert job.execute_in_process(observe, instance=instance).success
+        sensors = [s.name for s in repository.sensor_defs if s.name.startswith("maintenance_")]
+        for name in sensors:
+            tick(name)
+        change(config.parent, CHANGED)
+        began, cpu_before = time.monotonic(), cpu_seconds()
+        [request] = tick("table_changes")
+        found, cpu_found = time.monotonic(), cpu_seconds()
+        assert job.execute_in_process(request.run_config, instance=instance, tags=request.tags).success
+        seen, cpu_seen = time.monotonic(), cpu_seconds()
+        requested = sum(len(tick(name)) for name in sensors)
+        ended, cpu_ended = time.monotonic(), cpu_seconds()
+    return {
+        "cycle_cpu_seconds": cpu_ended - cpu_before,
+        "cycle_seconds": ended - began,
+        "cycle_find_cpu_seconds": cpu_found - cpu_before,
+        "cycle_observe_cpu_seconds": cpu_seen - cpu_found,
+        "cycle_decide_cpu_seconds": cpu_ended - cpu_seen,
+        "cycle_find_seconds": found - began,
+        "cycle_observe_seconds": seen - found,
+        "cycle_runs_requested": requested,
+    }
+
+
+WORKERS: dict[str, Any] = {
+    "location": _location,
+    "dagster_alone": _dagster_alone,
+    "run": _run,
+    "ticks": _ticks,
+    "cycle": _cycle,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

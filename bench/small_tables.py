@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.fleet import write_config
-from bench.process_tree import used
 from bench.small_tables_phases import Phases, noted
+from iceberg_maint.spark.session.process_tree import used
 
 PROJECT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).parent / ".data"

@@ -68,6 +68,7 @@ def definitions_from(
         reporting=FleetReporting(partial(write_fleet_report, runtime, config.report), config.report.schedule),
         publishing=_publishing(config, runtime),
         run=executed_run(),
+        keep_days=config.dagster_keep_days,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -29,7 +29,14 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import Store
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 from iceberg_maint.runner.assess import stored_observation
-from iceberg_maint.runner.runtime import LazyEngine, PolicyFor, Runtime, SessionFactory, SparkAccess
+from iceberg_maint.runner.runtime import (
+    LazyEngine,
+    PolicyFor,
+    Runtime,
+    SessionFactory,
+    SparkAccess,
+    no_cpu_seconds,
+)
 
 if TYPE_CHECKING:
     from iceberg_maint.alerts.alert_pass import ConfiguredReceiver
@@ -159,7 +166,21 @@ def build(config: Config) -> Runtime:
         audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
         fleet_budget=config.fleet_budget,
         catalog_calls=catalogs.calls,
+        cpu_seconds=_cpu_seconds(config),
     )
+
+
+def _cpu_seconds(config: Config) -> Callable[[], float | None]:
+    """The CPU seconds of this process and Spark's so far. Spark on a cluster works on other machines."""
+    if not config.spark.master.startswith("local"):
+        return no_cpu_seconds
+
+    def of_tree() -> float | None:
+        from iceberg_maint.spark.session.process_tree import tree_cpu_seconds
+
+        return tree_cpu_seconds()
+
+    return of_tree
 
 
 def audit_log(config: Config, ledger: Ledger) -> AuditLog:

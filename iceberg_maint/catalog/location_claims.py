@@ -18,6 +18,8 @@ from iceberg_maint.ports.ledger import StoredClaim
 _log = logging.getLogger(__name__)
 
 _TRIES = 3
+_MOST_READ = 8
+"""If more tables have changed, another process may have read them: the ledger is asked first."""
 _CONFIRMED_MS = 24 * 3600 * 1000
 """How often the ledger stores that a claim is still current."""
 
@@ -42,11 +44,15 @@ class ClaimLedger(Protocol):
 
 class FleetClaims:
     """The claims of all tables. One metadata file is read per table, and again only after the table's
-    pointer has changed. The ledger keeps the claims; without one they last as long as this object."""
+    pointer has changed. The ledger keeps the claims; without one they last as long as this object.
+
+    This object remembers what it has read, so that a pass over each of many tables does not read the claims of all
+    from the ledger again. The catalog is asked for all tables and pointers each time."""
 
     def __init__(self, catalogs: Mapping[str, PyIcebergCatalog], ledger: ClaimLedger | None = None) -> None:
         self._catalogs = catalogs
         self._ledger = ledger or _Memory()
+        self._remembered: dict[str, dict[TableId, StoredClaim]] = {}
 
     def others(self, table: TableId) -> tuple[Claim, ...]:
         """Returns the current claims of all tables except this one. A table that cannot be read has its last claim,
@@ -65,10 +71,10 @@ class FleetClaims:
     def _of_catalog(self, catalog_name: str, catalog: PyIcebergCatalog, table: TableId) -> list[Claim]:
         # The pointers are current at a time after this one.
         now_ms = self._ledger.now_ms()
-        known = self._ledger.claims(catalog_name)
         tables = catalog.tables()
         names = [t for t in tables if t != table]
         pointers = catalog.pointers(names)
+        known = self._known(catalog_name, pointers)
         claims, changed = [], {}
         try:
             for name in names:
@@ -81,12 +87,15 @@ class FleetClaims:
                 try:
                     pointer_and_claim = self._read(catalog, name, table)
                 except RefusedError as error:
+                    # Another process may have read a later file of the table, with other locations.
+                    stored = self._ledger.claims(catalog_name).get(name)
                     claims.append(_last_claim(pointer, stored, error))
                     continue
                 if pointer_and_claim is not None:
                     changed[name] = StoredClaim(*pointer_and_claim, now_ms)
                     claims.append(pointer_and_claim[1])
                 elif stored is not None and name in catalog.tables():
+                    stored = self._ledger.claims(catalog_name).get(name, stored)
                     # The catalog lists the table and answers that it does not exist: it was not dropped.
                     _log.warning(
                         "%s is listed and cannot be loaded; its last known locations are left alone", name
@@ -96,7 +105,18 @@ class FleetClaims:
             dropped = known.keys() - set(tables)
             if changed or dropped:
                 self._ledger.put_claims(catalog_name, changed, dropped)
+                remaining = {name: stored for name, stored in known.items() if name not in dropped}
+                self._remembered[catalog_name] = remaining | changed
         return claims
+
+    def _known(self, catalog_name: str, pointers: Mapping[TableId, str]) -> Mapping[TableId, StoredClaim]:
+        """Returns the last claims of the catalog's tables. A claim follows from the file at its pointer, which never
+        changes, so one that was read before still holds for that pointer."""
+        known = self._remembered.get(catalog_name, {})
+        changed = sum(1 for t, at in pointers.items() if (last := known.get(t)) is None or last.pointer != at)
+        if changed > _MOST_READ or catalog_name not in self._remembered:
+            known = self._remembered[catalog_name] = dict(self._ledger.claims(catalog_name))
+        return known
 
     def _read(self, catalog: PyIcebergCatalog, name: TableId, table: TableId) -> tuple[str, Claim] | None:
         """Returns pointer and claim of a table; None if it has been dropped."""

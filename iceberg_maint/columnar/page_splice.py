@@ -58,7 +58,7 @@ def spliced_result(task: RewriteTask) -> RewriteResult | None:
     as expected; then there is no output file, and all columns must be encoded."""
     size = sum(f.size_bytes for f in task.inputs)
     if (
-        any(f.deletes for f in task.inputs)
+        any(f.has_deletes for f in task.inputs)
         or size < _MEAN_FILE_BYTES * max(1, len(task.inputs))
         or task.encoding.codec.lower() not in CODECS
     ):

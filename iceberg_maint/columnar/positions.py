@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from base64 import b64decode
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class Positions:
     def of(self, file: InputFile) -> np.ndarray[Any, Any] | None:
         """Returns the distinct deleted positions of a file in their order, None if it has none."""
         parts = [self._read(reference, file.path) for reference in file.deletes]
+        if file.marks:
+            parts.append(_marked(file))
         marks = [p for p in parts if len(p)]
         return np.unique(np.concatenate(marks)) if marks else None
 
@@ -73,6 +76,17 @@ class Positions:
             name: sorted_positions[starts[i] : starts[i + 1]]
             for i, name in enumerate(paths.dictionary.to_pylist())
         }
+
+
+def _marked(file: InputFile) -> np.ndarray[Any, Any]:
+    from pyroaring import BitMap64
+
+    positions = np.asarray(BitMap64.deserialize(b64decode(file.marks)).to_array(), dtype=np.int64)
+    if len(positions) and positions[-1] >= file.record_count:
+        raise WrongInputError(
+            f"{file.path} has {file.record_count} rows; row {positions[-1]} is marked deleted."
+        )
+    return positions
 
 
 def vector_positions(blob: bytes, path: str) -> np.ndarray[Any, Any]:

@@ -53,7 +53,7 @@ def source_dictionaries(
     if all(f.record_count >= _FEWEST_ROWS for f in largest):
         return SourceDictionaries(agreed, strings)
     is_packed = largest[0].size_bytes <= MOST_BYTES and not task.keep_row_lineage
-    if not is_packed or any(f.deletes for f in task.inputs):
+    if not is_packed or any(f.has_deletes for f in task.inputs):
         return SourceDictionaries()
     return SourceDictionaries(strings=_with_few_values(read(largest[0]), largest[0], task, strings))
 

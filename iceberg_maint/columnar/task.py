@@ -58,7 +58,8 @@ class InputFile:
     """A data file. `path` is as the manifest states it: position delete files name it so.
 
     `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They fill
-    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file.
+    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file. `marks`
+    has further deleted positions, as a portable 64-bit Roaring bitmap in Base64.
     """
 
     path: str
@@ -68,6 +69,12 @@ class InputFile:
     first_row_id: int | None = None
     constants: Mapping[int, object] = field(default_factory=dict)
     deletes: tuple[DeleteReference, ...] = ()
+    marks: str = ""
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether rows of the file may be deleted."""
+        return bool(self.deletes or self.marks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,12 @@ RECEIVERS: dict[str, type[BaseModel]] = {
 """The sections of the receivers of telemetry, by key."""
 
 
+class DagsterSection(_Section):
+    """`dagster`."""
+
+    keep_days: int | None = 30
+
+
 class Document(_Section):
     """The whole configuration file."""
 
@@ -206,6 +212,7 @@ class Document(_Section):
     audit: AuditSection | None = None
     alerts: AlertsSection | None = None
     report: ReportSection = ReportSection()
+    dagster: DagsterSection = DagsterSection()
     fleet_budget: FleetBudgetSection | None = None
     defaults: dict[str, Any] | None = None
     tables: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
@@ -310,6 +317,8 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = AuditSection
     elif parents[:1] == ["report"]:
         model = ReportSection
+    elif parents[:1] == ["dagster"]:
+        model = DagsterSection
     elif parents[:1] == ["fleet_budget"]:
         model = FleetBudgetSection
     elif parents[:1] == ["alerts"]:
@@ -330,6 +339,7 @@ def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry",
     keys |= {f"telemetry.{k}": "telemetry" for k in TelemetrySection.model_fields}
     keys |= {f"audit.{k}": "receiver" for k in AuditSection.model_fields}
     keys |= {f"report.{k}": "receiver" for k in ReportSection.model_fields}
+    keys |= {f"dagster.{k}": "receiver" for k in DagsterSection.model_fields}
     keys |= {f"fleet_budget.{k}": "receiver" for k in FleetBudgetSection.model_fields}
     keys |= {f"alerts.{k}": "receiver" for k in AlertsSection.model_fields}
     for section in ALERT_RECEIVERS.values():

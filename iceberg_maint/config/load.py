@@ -83,6 +83,7 @@ class Config:
     audit: AuditConfig | None = None
     alerts: AlertsConfig | None = None
     report: ReportConfig = field(default_factory=ReportConfig)
+    dagster_keep_days: int | None = None
     fleet_budget: FleetBudget | None = None
 
     @property
@@ -218,10 +219,21 @@ def _checked(
         audit=audit,
         alerts=alerts,
         report=report_config(document.report),
+        dagster_keep_days=_dagster_keep_days(document.dagster.keep_days),
         fleet_budget=None
         if document.fleet_budget is None
         else fleet_budget(document.fleet_budget, document.report),
     )
+
+
+def _dagster_keep_days(days: int | None) -> int | None:
+    if days is not None and days < 1:
+        raise ConfigurationError(
+            "ICM-100",
+            f"dagster.keep_days is {days}. It must be at least 1.",
+            "set dagster.keep_days to a number of days, or to null to keep every run.",
+        )
+    return days
 
 
 def _read_mounts() -> str:

@@ -27,6 +27,7 @@ from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
 from iceberg_maint.defs.maintenance_sensor import build_automation_sensors
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.observe import build_observe_job
+from iceberg_maint.defs.retention_sensor import RetentionPass, build_retention_sensor
 from iceberg_maint.defs.sensors import (
     build_changes_sensor,
     build_observe_schedule,
@@ -57,6 +58,7 @@ def build_definitions(
     reporting: FleetReporting | None = None,
     publishing: AuditPublishing | None = None,
     run: dg.DagsterRun | None = None,
+    keep_days: int | None = None,
 ) -> dg.Definitions:
     """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
     connection.
@@ -66,7 +68,8 @@ def build_definitions(
     `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
     `reporting` makes the report on the fleet; None: there is no asset of it. `publishing` copies the audit log to
     its table; None: there is no job of it.
-    `run` is the run that this process executes: the definitions are then those of its assets, and no sensor.
+    `run` is the run that this process executes: the definitions are then those of its assets, and no sensor. Old runs of
+    Dagster are deleted after `keep_days`; None keeps all.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
@@ -89,6 +92,7 @@ def build_definitions(
             reporting if shard[0] == 0 else None,  # one location of the fleet reports
             publishing if shard[0] == 0 else None,
             run,
+            keep_days,
             automation=automation,
         )
 
@@ -106,6 +110,7 @@ def _build(
     reporting: FleetReporting | None,
     publishing: AuditPublishing | None,
     run: dg.DagsterRun | None,
+    keep_days: int | None,
     *,
     automation: bool,
 ) -> dg.Definitions:
@@ -154,12 +159,18 @@ def _build(
         lambda location, why: reload_location(webserver_url, location, why),
         sensor_status,
     )
+    retention = (
+        RetentionPass(asset_tables, translator, runtime.clock, runtime.ledger, keep_days)
+        if keep_days is not None
+        else None
+    )
     return dg.Definitions(
         assets=[*assets, *report],
         jobs=[job, *publications],
         sensors=[
             changes,
             build_lost_runs_sensor(runtime.ledger, sensor_status),
+            *([build_retention_sensor(retention, sensor_status)] if retention else []),
             # One location of the fleet sends.
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
             *build_automation_sensors(asset_tables, runtime, translator, observation, sensor_status),

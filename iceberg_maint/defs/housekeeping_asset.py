@@ -1,11 +1,9 @@
-"""One housekeeping asset per table: manifests, snapshots and orphan files, downstream of the table's data.
+"""One housekeeping asset per table: manifests, snapshots and orphan files, downstream of the table's data."""
 
-No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
-"""
+from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import dagster as dg
 
@@ -27,6 +25,7 @@ from iceberg_maint.defs.metadata import (
     housekeeping_metadata,
 )
 from iceberg_maint.defs.names import APPROVE_TAG
+from iceberg_maint.defs.op_asset import build_op_asset
 from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
@@ -57,21 +56,19 @@ def build_housekeeping_asset(
         metadata=definition_metadata(table, translator),
     )
 
-    @dg.multi_asset(
-        name=translator.get_housekeeping_op_name(table),
-        specs=[spec],
-        check_specs=housekeeping_check_specs(table, translator),
-        can_subset=True,
-        pool=translator.get_pool(table),
-        required_resource_keys={SPARK_RESOURCE},
-    )
-    def housekeep_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+    def housekeep_table(context: dg.AssetExecutionContext) -> None:
         HousekeepingRun(
             context, table, runtime, translator, lambda: context.resources.pyspark.spark_session
         )()
-        yield from ()  # The run logs its materialization. A function that returns would materialize the asset.
 
-    return housekeep_table
+    return build_op_asset(
+        spec,
+        housekeeping_check_specs(table, translator),
+        translator.get_housekeeping_op_name(table),
+        translator.get_pool(table),
+        SPARK_RESOURCE,
+        housekeep_table,
+    )
 
 
 def housekeeping_condition(

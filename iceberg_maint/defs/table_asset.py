@@ -1,10 +1,6 @@
-"""One asset per table, with the table's partitions. Its materialization maintains the table.
+"""One asset per table, with the table's partitions. Its materialization maintains the table."""
 
-No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
-"""
-
-from collections.abc import Iterator
-from typing import Any
+from __future__ import annotations
 
 import dagster as dg
 
@@ -13,6 +9,7 @@ from iceberg_maint.defs.automation import maintenance_condition
 from iceberg_maint.defs.checks import check_specs
 from iceberg_maint.defs.data_run import MaintenanceRun
 from iceberg_maint.defs.metadata import definition_metadata
+from iceberg_maint.defs.op_asset import build_op_asset
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.runtime import Runtime
 
@@ -21,8 +18,7 @@ SPARK_RESOURCE = "pyspark"
 
 def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTranslator) -> dg.AssetsDefinition:
     """The asset with its checks, as one op: a pool limits one op, and the checks are evaluated batch by
-    batch. `can_subset` makes every output optional, so that only maintained partitions are materialized.
-    """
+    batch."""
     partitions = dg.DynamicPartitionsDefinition(name=translator.get_partitions_name(table))
     spec = dg.AssetSpec(
         translator.get_asset_key(table),
@@ -37,19 +33,15 @@ def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTrans
         metadata=definition_metadata(table, translator),
     )
 
-    @dg.multi_asset(
-        name=translator.get_op_name(table),
-        specs=[spec],
-        check_specs=check_specs(table, partitions, translator),
-        can_subset=True,
-        pool=translator.get_pool(table),
-        backfill_policy=dg.BackfillPolicy.single_run(),
-        required_resource_keys={SPARK_RESOURCE},
-    )
-    def maintain_table(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
+    def maintain_table(context: dg.AssetExecutionContext) -> None:
         MaintenanceRun(context, table, runtime, translator, lambda: context.resources.pyspark.spark_session)()
-        # A generator that yields nothing. Dagster would take a function that returns as a materialization
-        # of every requested partition.
-        yield from ()
 
-    return maintain_table
+    return build_op_asset(
+        spec,
+        check_specs(table, partitions, translator),
+        translator.get_op_name(table),
+        translator.get_pool(table),
+        SPARK_RESOURCE,
+        maintain_table,
+        dg.BackfillPolicy.single_run(),
+    )

@@ -26,8 +26,9 @@ catalogs:
     spark.driver.memory: 1g
     spark.sql.shuffle.partitions: 2
     spark.default.parallelism: 2
-    # Runs of a few seconds: Java's second compiler would cost more time than it saves.
-    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+    # Runs of a few seconds: Java's second compiler would cost more time than it saves. For one compiler Java reserves
+    # 48 MiB of code, and Spark stops when they are full.
+    spark.driver.defaultJavaOptions: -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 """
 _POLICY = """\
 defaults:
@@ -36,6 +37,9 @@ defaults:
 tables:
   # Equality deletes are due after an hour by default; here they are due at once.
   "lake.demo.cdc_*": {rewrite_data_files: {equality_delete_max_age_seconds: 0}}
+  # So few small files are rewritten at once by default; in two tables the demo shows a conversion.
+  "lake.demo.cdc_planes": {equality_deletes: {route: convert}}
+  "lake.demo.cdc_flights_v3": {equality_deletes: {route: convert}}
   # Snapshots stay five days by default; here all but the newest may expire at once.
   "lake.demo.weather_by_day": {expire_snapshots: {max_snapshot_age_seconds: 0, min_snapshots_to_keep: 5}}
 """

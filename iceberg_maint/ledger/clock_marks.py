@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, String, bindparam, delete, func, insert, select, update
 
 from iceberg_maint.core.removal.clock_agreement import ClockMark
 from iceberg_maint.ledger.schema import clock
@@ -11,14 +11,14 @@ _NO_BOOT = ""
 _KEPT_MS = 90 * 24 * 3600 * 1000
 """How long readings of ended boots are kept."""
 _NEWEST = select(func.max(clock.c.newest_ms))
-_BOOTED = select(clock.c.booted_ms).where(clock.c.boot == bindparam("boot"))
+_BOOTED = select(clock.c.booted_ms).where(clock.c.boot == bindparam("boot", type_=String))
+_BOTH = select(_NEWEST.scalar_subquery(), _BOOTED.scalar_subquery())
 
 
 def read(conn: Connection, boot: str | None) -> ClockMark:
     """Returns the mark of all machines, and of this boot of this machine."""
-    newest_ms = conn.scalar(_NEWEST) or 0
-    booted_ms = None if boot is None else conn.scalar(_BOOTED, {"boot": boot})
-    return ClockMark(newest_ms, booted_ms)
+    newest_ms, booted_ms = conn.execute(_BOTH, {"boot": boot}).one()
+    return ClockMark(newest_ms or 0, booted_ms)
 
 
 def keep(conn: Connection, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:

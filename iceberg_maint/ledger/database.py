@@ -225,7 +225,12 @@ def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(conn: Connection) -> None:
-        conn.exec_driver_sql(conn.get_execution_options().get("icm_begin", "BEGIN IMMEDIATE"))
+        begin = conn.get_execution_options().get("icm_begin", "BEGIN IMMEDIATE")
+        try:
+            # SQLAlchemy's own way to run a statement takes longer than SQLite, and every transaction begins.
+            conn.connection.dbapi_connection.execute(begin)  # type: ignore[union-attr]
+        except sqlite3.Error as why:
+            raise DBAPIError.instance(begin, None, why, sqlite3.Error, hide_parameters=True) from why
 
     return engine
 

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Connection, Label, func, select
+from sqlalchemy import Connection, Label, case, func, select
 
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.model.codec import loads
@@ -38,9 +38,6 @@ _has_ended = (
     .where(_ended.c.attempt_id == outcome.c.attempt_id, _ended.c.status != BatchStatus.UNKNOWN)
     .exists()
 )
-_OWNERS = select(lease.c.table_uuid, lease.c.owner).where(
-    lease.c.expires_ms > db_now_ms(), among(lease.c.table_uuid)
-)
 _ANY_OPERATION = outcome.c.operation.in_(tuple(Operation))
 """Lets the indices, in which the operation comes before status and time, find the few rows that are asked for."""
 _HOUR = select(outcome.c.table_uuid, outcome.c.operation, outcome.c.partitions, outcome.c.input_bytes).where(
@@ -66,8 +63,13 @@ def _last_done_of(operation: Operation) -> Label[int | None]:
     return last.scalar_subquery().label(operation)
 
 
-_LAST_DONE = select(lease.c.table_uuid, *map(_last_done_of, Operation)).where(among(lease.c.table_uuid))
-"""One search of an index for each table and operation. Every table with an outcome has had a lease."""
+_LEASES = select(
+    lease.c.table_uuid,
+    case((lease.c.expires_ms > db_now_ms(), lease.c.owner)).label("owner"),
+    *map(_last_done_of, Operation),
+).where(among(lease.c.table_uuid))
+"""The owner of an unexpired lease, and one search of an index for each operation. Every table with an outcome has had a
+lease."""
 _FLEET_WAITS = select(fleet_wait).where(
     fleet_wait.c.until_ms > db_now_ms(),
     fleet_wait.c.decided_ms > db_now_ms() - _WAIT_MS,
@@ -87,8 +89,8 @@ def read(
     unexpired lease, including the caller's own."""
     pauses = conn.execute(_PAUSES).all()
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
-    owners = _owners(conn, tables)
-    hours, unknown, last_done = _hours(conn, tables), _unknown(conn, tables), _last_done(conn, tables)
+    owners, last_done = _leases(conn, tables)
+    hours, unknown = _hours(conn, tables), _unknown(conn, tables)
     partitions, fleet_waits = _partitions(conn, tables), _fleet_waits(conn, tables)
     histories = {}
     for uuid, name in tables.items():
@@ -137,10 +139,6 @@ def last_outcomes(
     return outcomes
 
 
-def _owners(conn: Connection, tables: Mapping[str, str]) -> dict[str, str]:
-    return {r.table_uuid: r.owner for r in in_chunks(conn, _OWNERS, tables)}
-
-
 def _hours(conn: Connection, tables: Mapping[str, str]) -> dict[Key, tuple[frozenset[str], int]]:
     hours: dict[Key, tuple[frozenset[str], int]] = {}
     for row in in_chunks(conn, _HOUR, tables):
@@ -154,13 +152,17 @@ def _unknown(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
     return {(r.table_uuid, r.operation): r.attempts for r in in_chunks(conn, _UNKNOWN, tables)}
 
 
-def _last_done(conn: Connection, tables: Mapping[str, str]) -> dict[Key, int]:
-    return {
-        (table_uuid, operation): newest_ms
-        for table_uuid, *newest in in_chunks(conn, _LAST_DONE, tables)
-        for operation, newest_ms in zip(Operation, newest, strict=True)
-        if newest_ms is not None
-    }
+def _leases(conn: Connection, tables: Mapping[str, str]) -> tuple[dict[str, str], dict[Key, int]]:
+    """Returns the owners by UUID, and when each operation was last done."""
+    owners: dict[str, str] = {}
+    last_done: dict[Key, int] = {}
+    for table_uuid, owner, *newest in in_chunks(conn, _LEASES, tables):
+        if owner is not None:
+            owners[table_uuid] = owner
+        for operation, newest_ms in zip(Operation, newest, strict=True):
+            if newest_ms is not None:
+                last_done[table_uuid, operation] = newest_ms
+    return owners, last_done
 
 
 def _fleet_waits(conn: Connection, tables: Mapping[str, str]) -> dict[str, dict[PartitionKey, FleetWait]]:

@@ -151,6 +151,8 @@ def commit_trials(conn: Connection, table_uuid: str, operation: str, limit: int)
             BatchSize(batch.input_files, batch.input_bytes, len(batch.partitions)),
             batch.snapshot_after is not None,
             batch.seconds,
+            batch.output_bytes,
+            batch.cost,
         )
         for run_id, batch in reported
         if batch.snapshot_after is not None or batch.reason is Reason.CONFLICT

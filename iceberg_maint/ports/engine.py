@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult
@@ -26,7 +27,8 @@ class WrittenFile:
     which another process can commit the file. `group` is the index of its group in the batch.
 
     A rewrite writes DATA, a conversion POSITION_DELETES or DELETION_VECTOR (`kind`). Deletion vectors may
-    share a path and differ by `content_offset`.
+    share a path and differ by `content_offset`. `replaces` are the paths of older position delete files of the same data
+    file, which a conversion has merged into this one. None for every other file.
     """
 
     path: str
@@ -38,6 +40,7 @@ class WrittenFile:
     kind: FileKind = FileKind.DATA
     content_offset: int | None = None
     referenced_data_file: str | None = None
+    replaces: tuple[str, ...] | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "held": to_data(batch.held),
         "unlogged": to_data(batch.unlogged),
         "predicted": to_data(batch.predicted),
+        "cost": to_data(batch.cost),
         "message": batch.message,
     }
 

@@ -29,6 +29,7 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     gained,
 )
+from iceberg_maint.core.planning.batch_cost import batch_cost
 from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.prediction import predict_batch
@@ -121,9 +122,10 @@ def execute(
             run = partial(_write_and_commit, _steps(work))
         case _:
             assert_never(batch.work)
+    earlier = runtime.engine.count_batch()
     trials = runtime.ledger.commit_trials(batch.table_uuid, batch.operation, _LEARNED_FROM)
-    prediction = predict_batch(batch, policy.rewrite_data_files, trials)
-    started = runtime.clock.monotonic_seconds()
+    prediction = predict_batch(batch, policy.rewrite_data_files, trials, earlier)
+    started, cpu_before = runtime.clock.monotonic_seconds(), runtime.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
     attempt = runtime.ledger.start_attempt(
@@ -135,7 +137,10 @@ def execute(
     attempt_result = run(batch, policy, runtime, lease, run_id, attempt, histories)
     attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
     seconds = runtime.clock.monotonic_seconds() - started
-    outcome = replace(_outcome(batch, attempt_result, seconds), predicted=prediction)
+    cpu_after = runtime.cpu_seconds()
+    cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
+    cost = batch_cost(batch, earlier, cpu_seconds)
+    outcome = replace(_outcome(batch, attempt_result, seconds), predicted=prediction, cost=cost)
     runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,

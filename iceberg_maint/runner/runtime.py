@@ -38,6 +38,7 @@ class LazyEngine:
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
         self._engine: Engine | None = None
+        self._batches = 0
         self._lock = threading.Lock()
 
     def __call__(self) -> Engine:
@@ -46,6 +47,11 @@ class LazyEngine:
             if self._engine is None:
                 self._engine = self._make()
             return self._engine
+
+    def count_batch(self) -> int:
+        """Counts a batch, and returns how many the engine ran before it."""
+        self._batches += 1
+        return self._batches - 1
 
     def progress(self) -> WorkProgress | None:
         """Returns the progress of the engine's current batch. None without an engine."""
@@ -80,6 +86,11 @@ def no_store_clock(_state: TableState) -> int | None:
 def no_catalog_calls() -> int:
     """Stands in where no catalog counts its calls."""
     return 0
+
+
+def no_cpu_seconds() -> float | None:
+    """Stands in where CPU seconds are not measured."""
+    return None
 
 
 def no_secrets(error: Exception) -> Exception:
@@ -128,6 +139,7 @@ class Runtime:
     catalog_calls: Callable[[], int] = no_catalog_calls
     memory: TableMemory | None = None
     measures_by_engine: bool = True
+    cpu_seconds: Callable[[], float | None] = no_cpu_seconds
 
     def of_one_run(self) -> Runtime:
         """Returns the runtime of a run on one table, with a memory of that table."""

@@ -69,7 +69,6 @@ from iceberg_maint.spark.write.deletes import write_conversion, write_merge
 from iceberg_maint.spark.write.files import (
     BatchFiles,
     files_of_batch,
-    identity_of,
     job_description,
     restore_batch_files,
 )
@@ -206,8 +205,8 @@ class SparkEngine:
             case _:
                 assert_never(batch_work)
         if written.proof.equal:
-            outputs = {identity_of(f): f for f in files}
-            delete_files = {identity_of(d): d for d in deletes.values()} | position_deletes
+            outputs = {(w.path, w.content_offset): f for w, f in zip(written.files, files, strict=True)}
+            delete_files = {(path, None): d for path, d in deletes.items()} | position_deletes
             self._batch_files[batch.batch_id] = files_of_batch(bridge, batch, planned, delete_files, outputs)
         return written
 

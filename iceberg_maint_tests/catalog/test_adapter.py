@@ -140,6 +140,16 @@ def test_catalog_file_that_was_replaced_is_read_again(
     assert [str(t) for t in catalog.tables()] == ["lake.db.other"]
 
 
+def test_catalog_file_that_was_removed_is_refused_after_it_was_read(
+    tmp_path: Path, events: Table, catalog: PyIcebergCatalog
+) -> None:
+    assert catalog.tables() == (EVENTS,)
+    (tmp_path / "catalog.db").unlink()
+    with pytest.raises(ConfigurationError, match=r"catalog\.db does not exist") as refused:
+        catalog.pointer(EVENTS)
+    assert refused.value.code == "ICM-104"
+
+
 @pytest.mark.parametrize(
     "properties",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from iceberg_maint.catalog import listing
+from iceberg_maint.catalog import sqlite_file
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.catalog.rights_probe import missing_rights
@@ -114,13 +113,13 @@ def test_missing_right_to_commit_is_named_by_the_catalog(lake: S3Lake, tmp_path:
 def test_commit_to_a_sql_catalog_that_may_only_be_read_is_named(
     lake: S3Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_only(name: str, file: Path) -> sqlite3.Connection:
+    def read_only(name: str, file: Path) -> sqlite_file._Connection:
         connection = open_sqlite(name, file)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
-    open_sqlite = listing._open_sqlite
-    monkeypatch.setattr(listing, "_open_sqlite", read_only)
+    open_sqlite = sqlite_file._open
+    monkeypatch.setattr(sqlite_file, "_open", read_only)
     assert lake.probe() == {**ALL, "commit": "ICM-170"}
 
 

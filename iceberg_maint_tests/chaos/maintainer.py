@@ -1,11 +1,12 @@
 """One instance of our maintenance in a loop over all tables and operations, until SIGTERM; it may be killed
-at any moment and started again.
+at any moment and started again. Its memo keeps all manifests and is damaged before every second run.
 
     python -m iceberg_maint_tests.chaos.maintainer FOLDER SEED NAME
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sys
@@ -14,6 +15,7 @@ import traceback
 import uuid
 from pathlib import Path
 
+from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import CYCLE, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.runner.maintain import Request, maintain
@@ -21,8 +23,11 @@ from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.wiring import load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import TABLES, Place
+from iceberg_maint_tests.support.damaged_memo import damage, entries, keep_all_manifests
 
 PAUSE_SECONDS = 4.0
+DAMAGED_RUNS = 0.5
+"""Share of the runs before which the memo is damaged."""
 
 
 def maintained(runtime: Runtime, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
@@ -43,7 +48,9 @@ def told(outcome: OperationOutcome) -> dict[str, object]:
 
 def main(folder: str, seed: str, name: str) -> None:
     place = Place(Path(folder))
+    keep_all_manifests()
     runtime = load(place.config)
+    memo = load_config(place.config, os.environ).home / "manifests.db"
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     journal = Journal(place.journal(name))
@@ -52,6 +59,9 @@ def main(folder: str, seed: str, name: str) -> None:
     journal.note(ready=name)
     while not ended.is_set():
         table = TableId.parse(str(rng.choice(TABLES)))
+        if rng.random() < DAMAGED_RUNS:
+            kept = entries(memo)
+            journal.note(memo_entries=kept, memo_damage=damage(memo, rng))
         try:
             outcomes = maintained(runtime, table, f"{name}-{uuid.uuid4().hex[:12]}")
             journal.note(table=str(table), outcomes=[told(o) for o in outcomes if o.batches or o.message])

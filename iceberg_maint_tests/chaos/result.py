@@ -59,6 +59,7 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
     orphan_bytes = sum(leftovers.data_bytes for leftovers in left.values())
     if orphan_bytes > MOST_LEFT_BATCHES * largest * broken_off:
         faults.append(f"{orphan_bytes} bytes of orphans after {broken_off} kills and failures")
+    faults += unreadable_faults(done.errors)
     return {
         "good": not faults,
         "seed": run.seed,
@@ -78,6 +79,7 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
             "commits": ours,
             "batches": dict(sorted(done.batches.items())),
             "errors": dict(done.errors.most_common(8)),
+            "memo_damages": dict(sorted(done.memo_damages.items())),
             "kills": dict(sorted(run.kills.items())),
             "lives": {name: m.lives for name, m in run.members.items() if m.lives > 1},
             "longest_pause_seconds": round(pause, 1),
@@ -101,6 +103,11 @@ def result(run: Run, observer: Observer, began: float, ended: float, rounds: int
     }
 
 
+def unreadable_faults(errors: Counter[str]) -> list[str]:
+    """Maintenance that could not read metadata: nobody here damages a table, and a damaged memo is rebuilt."""
+    return [f"{n} times: {error}" for error, n in errors.items() if "ICM-101" in error or "Unicode" in error]
+
+
 def longest_pause(times: list[float], began: float, ended: float) -> float:
     """Seconds between two commits of ours, the ends of the run included."""
     marks = sorted([began, *(t for t in times if began < t < ended), ended])
@@ -114,8 +121,11 @@ class _Maintenance:
         self.batches: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.failed = 0
+        self.memo_damages: Counter[str] = Counter()
 
     def take(self, line: dict[str, Any]) -> None:
+        if line.get("memo_damage"):
+            self.memo_damages[line["memo_damage"]] += 1
         if "error" in line:
             self.errors[line["error"][:160]] += 1
         for operation in line.get("outcomes", ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from iceberg_maint_tests.chaos.history import (
 )
 from iceberg_maint_tests.chaos.journal import Answer, Attempt, Effect, Journal, Reader, judge
 from iceberg_maint_tests.chaos.lake import Row
-from iceberg_maint_tests.chaos.result import longest_pause
+from iceberg_maint_tests.chaos.result import longest_pause, unreadable_faults
 
 
 def row(key: int, value: int = 0) -> Row:
@@ -157,6 +158,11 @@ def test_longest_pause_counts_the_ends_of_the_run() -> None:
 
 class CommitStateUnknownException(Exception):
     """As PyIceberg and Iceberg call it."""
+
+
+def test_maintenance_that_cannot_read_metadata_is_a_fault() -> None:
+    errors = Counter({"rewrite_data_files stale: schema": 3, "ICM-101 cannot load rest.chaos.cdc_v2": 2})
+    assert unreadable_faults(errors) == ["2 times: ICM-101 cannot load rest.chaos.cdc_v2"]
 
 
 def test_exception_is_a_failure_only_when_nothing_can_have_been_committed() -> None:

@@ -17,7 +17,7 @@ from iceberg_maint_tests.cluster.store import wait_for
 from iceberg_maint_tests.support.servers.programs import free_port
 
 SPARK = Path(pyspark.__file__).parent
-_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC")
 # A worker that gets SIGPWR decommissions itself and its executors.
 _DECOMMISSION = ("-Dspark.decommission.enabled=true",)
 _OPENS = ("lang", "lang.invoke", "lang.reflect", "io", "net", "nio", "util", "util.concurrent")

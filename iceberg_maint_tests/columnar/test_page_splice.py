@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 
 from iceberg_maint.columnar import page_splice
 from iceberg_maint.columnar.file_range import FileRange
@@ -178,6 +180,13 @@ def test_task_that_does_not_qualify_is_encoded(task: RewriteTask, tmp_path: Path
     assert found.spliced == ()
     assert found.proof.difference == ""
     assert found.record_count == 3 * ROWS - (2 if name == "deletes" else 0)
+
+
+def test_marked_file_is_not_spliced(task: RewriteTask) -> None:
+    marks = b64encode(BitMap64([1, 2]).serialize()).decode()
+    found = rewrite(replace(task, inputs=(replace(task.inputs[0], marks=marks), *task.inputs[1:])))
+    assert (found.spliced, found.proof.difference) == ((), "")
+    assert (found.record_count, found.proof.rows_deleted) == (3 * ROWS - 2, 2)
 
 
 def test_deleted_rows_of_a_table_with_plain_columns_only_are_dropped(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -175,6 +176,26 @@ def test_rows_under_position_deletes_and_deletion_vectors_are_dropped(tmp_path: 
     result, found = rewritten(task_of(tmp_path, LONG, files, memory_limit_bytes=memory))
     assert [row["n"] for row in found] == [1, 2, 4, 5, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 18]
     assert (result.proof.rows_deleted, result.proof.rows_out, result.proof.difference) == (5, 15, "")
+
+
+@pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])
+def test_rows_marked_in_the_task_are_dropped_beside_those_of_a_vector(tmp_path: Path, memory: int) -> None:
+    file = numbers(tmp_path, "1.parquet", list(range(10)))
+    blob = vector_blob([3, 9])
+    (tmp_path / "dv.puffin").write_bytes(blob)
+    vector = DeleteReference(DeleteKind.DELETION_VECTOR, str(tmp_path / "dv.puffin"), len(blob), 0, 2)
+    marks = b64encode(BitMap64([0, 4]).serialize()).decode()
+    files = [replace(file, deletes=(vector,), marks=marks)]
+    result, found = rewritten(task_of(tmp_path, LONG, files, memory_limit_bytes=memory))
+    assert [row["n"] for row in found] == [1, 2, 5, 6, 7, 8]
+    assert (result.proof.rows_deleted, result.proof.rows_out, result.proof.difference) == (4, 6, "")
+
+
+def test_mark_beyond_the_rows_of_a_file_is_refused(tmp_path: Path) -> None:
+    marks = b64encode(BitMap64([3]).serialize()).decode()
+    file = replace(numbers(tmp_path, "1.parquet", [1, 2, 3]), marks=marks)
+    with pytest.raises(WrongInputError, match="has 3 rows; row 3 is marked deleted"):
+        rewrite(task_of(tmp_path, LONG, [file]))
 
 
 def test_deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused(tmp_path: Path) -> None:

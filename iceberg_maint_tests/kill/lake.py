@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import sqlite3
 import time
@@ -24,6 +25,7 @@ from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.wiring import build, spark_engine
 from iceberg_maint_tests.kill.points import Kind
+from iceberg_maint_tests.support.damaged_memo import damage
 from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -95,6 +97,8 @@ class Lake:
     def runtime(self, kind: Kind) -> Runtime:
         """A program's view of one table: each has a ledger of its own, as if it had a program to itself."""
         config = load_config(self.config, os.environ)
+        # What was read before is damaged now, also between a run that was killed and the next.
+        damage(config.home / "manifests.db", random.Random())
         runtime = replace(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
         if self.session is None:
             return runtime

@@ -30,6 +30,7 @@ from iceberg_maint_tests.kill.runs import (
 )
 from iceberg_maint_tests.kill.verify import Verifier
 from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.support.damaged_memo import keep_all_manifests
 from iceberg_maint_tests.surroundings.parts import Parts
 from iceberg_maint_tests.surroundings.stores import CACHE, folder_or_s3
 
@@ -102,6 +103,7 @@ class Suite:
         folder.mkdir(parents=True)
         with folder_or_s3(store_name, folder, CACHE) as store:
             os.environ.update({**jvm.environment(), **store.secrets})
+            keep_all_manifests()
             lake = Lake(folder)
             jars = Parts(CACHE.absolute()).jars("s3") if store.is_s3 else ()
             yield cls.on(lake, Bridge(lake.configured(store, jars).spark.session()))

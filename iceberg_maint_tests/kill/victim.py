@@ -22,6 +22,7 @@ from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
 from iceberg_maint_tests.kill.runs import Gathering, failing_run
+from iceberg_maint_tests.support.damaged_memo import keep_all_manifests
 
 STOP = "STOP"
 SHORT_TTL_SECONDS = 4
@@ -30,6 +31,7 @@ _BEFORE_SPARK = frozenset({Seam.LOCKED, Seam.PLANNED, Seam.LISTED, Seam.MARKED, 
 
 
 def main(folder: str, code: str, fate: str, *names: str) -> None:
+    keep_all_manifests()
     lake = Lake(Path(folder))
     point = next(p for p in (*POINTS, *ZOMBIE_POINTS) if p.code == code)
     kinds = [Kind(name) for name in names]

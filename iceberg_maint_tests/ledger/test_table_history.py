@@ -266,4 +266,4 @@ def test_histories_of_more_tables_take_no_statement_for_each(ledger: SqlLedger) 
     engine = ledger._database._open()
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     ledger.histories({f"uuid-{n}": f"lake.db.t{n}" for n in range(400)})
-    assert len([s for s in statements if s.startswith("SELECT")]) == 7
+    assert len([s for s in statements if s.startswith("SELECT")]) == 6

@@ -24,6 +24,10 @@ def anti_join(test: str) -> tuple[str]:
     return (f"{_SPARK}/test_anti_join.py::test_anti_join_{test}",)
 
 
+def older(test: str) -> tuple[str, ...]:
+    return (f"{_SPARK}/test_convert_older_positions.py::test_{test}",)
+
+
 def convert(test: str) -> tuple[str]:
     return (f"{_SPARK}/test_convert.py::test_convert_{test}",)
 
@@ -90,6 +94,9 @@ MUTANTS = (
     Mutant("older vectors are believed uncounted", "spark/deletes/marked_rows.py", "    if count(vector_positions) != listed:\n", "    if False:\n", convert("older_vector_that_is_read_in_part_is_refused")),
     Mutant("older position deletes are left out of a vector", "spark/deletes/marked_rows.py", "        elif deletes:\n", "        elif False:\n", convert("of_a_table_that_became_v3_takes_older_position_deletes_into_its_vectors")),
     Mutant("a vector forgets older positions", "spark/deletes/convert.py", "expected = positions.union((deleted_rows.new, old))", "expected = dict(deleted_rows.new)", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
+    Mutant("older files that mark other data files go", "spark/deletes/convert.py", "if named == path and len(read) == listed[path, location]:", "if named == path:", older("file_that_says_one_data_file_and_marks_another_too_stays")),
+    Mutant("a new file forgets the positions that it takes over", "spark/deletes/convert.py", "            old[path] = old.get(path, BitMap64()) | read\n", "", older("older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_stay")),
+    Mutant("older files that were taken over stay", "spark/commit/rewrite_files.py", "return dropped + [d for d in deletes if str(d.location()) in taken_over]", "return dropped", older("cycles_of_upserts_leave_one_delete_file_for_each_data_file")),
     Mutant("the anti-join brings rows deleted by position back", "spark/deletes/anti_join.py", "positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))", "dict(deleted_rows.new)", anti_join("leaves_the_deleted_rows_out_and_drops_all_deletes")),
     Mutant("files without a match are read without their deletes", "spark/deletes/anti_join.py", "deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)", "deletes = [vectors[path]] if path in vectors else []", anti_join("of_deletes_that_match_no_row_keeps_older_position_deletes_applied")),
     # Positions, written and proved.

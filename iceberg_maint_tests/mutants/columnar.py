@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("strings with many values keep the dictionaries of small files", "columnar/source.py", "<= _FEW_VALUES * rows.num_rows", "<= rows.num_rows", SOURCE),
     Mutant("the first rows alone choose dictionaries", "columnar/encode.py", "< most or len(values.unique()) < most", "< most", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
-    Mutant("files with deletes are spliced", COPY, "any(f.deletes for f in task.inputs)", "any(f.deletes and not f.deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
+    Mutant("files with deletes are spliced", COPY, "any(f.has_deletes for f in task.inputs)", "any(f.has_deletes and not f.has_deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
     Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
     Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
@@ -121,5 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("marks: deletes of other partition values apply", "columnar/marks.py", "rows = rows.filter(_equals(rows.column(index), *constants[column.field_id]))", "pass", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
     Mutant("marks: a delete of the partition applies to younger files", "columnar/marks.py", "            if file.data_sequence_number < newest:\n                yield", "            if True:\n                yield", marks("key_that_is_the_partition_marks_all_rows_of_older_files")),
     Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
+    Mutant("marks: a task need not leave out the marked rows", "spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
+    Mutant("marks: a mark may be beyond the file", "columnar/positions.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
 )
 # fmt: on

@@ -16,6 +16,7 @@ VERSIONS = "iceberg_maint_tests/core/removal/test_unlogged_metadata.py"
 TRASH = (f"{_HERE}/test_trash.py", f"{_HERE}/test_restore.py")
 LOCATIONS = "iceberg_maint_tests/core/model/test_location.py"
 REACHABLE = "iceberg_maint_tests/catalog/test_reachable_files.py"
+CLAIMS = "iceberg_maint_tests/catalog/test_location_claims.py"
 UNRELIABLE = f"{_HERE}/test_unreliable_listing.py"
 RELEASED, IN_PLACE, CORE_RELEASED, RELEASE = (
     f"{_HERE}/test_released.py",
@@ -65,8 +66,12 @@ MUTANTS = (
     Mutant("files named elsewhere may go", "orphans/path_index.py", 'f" AND NOT {_NAMED_ELSEWHERE} ORDER BY path"', '" ORDER BY path"', (SCAN,)),
     Mutant("live files need not be listed", "orphans/scan.py", "if stored is None or stored.modified_ms is None or stored.modified_ms < started_ms:", "if False:", (SCAN,)),
     Mutant("one decoder is enough", "orphans/scan.py", "if counts.orphan_files:", "if False:", (SCAN,)),
-    Mutant("a table below ours is none", "core/model/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(prefix, location):", (SCAN,)),
-    Mutant("a table above ours is none", "core/model/location.py", "if is_within(location, prefix) or is_within(prefix, location):", "if is_within(location, prefix):", (SCAN,)),
+    Mutant("a folder that begins as ours is below ours", "core/model/location.py", 'path_key(path).rstrip(b"/") + b"/"', 'path_key(path).rstrip(b"/")', (LOCATIONS,)),
+    Mutant("another spelling is another store", "core/model/location.py", "or _store(*store, same).casefold() == _store(*own_store, same).casefold()", "or False", (LOCATIONS,)),
+    Mutant("every store is ours", "core/model/location.py", "store == own_store\n", "True\n", (LOCATIONS,)),
+    Mutant("an unreadable table has the claim of this process", "catalog/location_claims.py", "stored = self._ledger.claims(catalog_name).get(name)\n", "pass\n", (CLAIMS,)),
+    Mutant("a table below ours is none", "core/model/location.py", "if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (", "if own_folder.startswith(folder) and (", (SCAN,)),
+    Mutant("a table above ours is none", "core/model/location.py", "if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (", "if folder.startswith(own_folder) and (", (SCAN,)),
     Mutant("metadata of tables in no catalog is none", "orphans/second_owner.py", "if version.owner != state.uuid:", "if False:", (SCAN,)),
     Mutant("a newer version in another catalog is none", "orphans/second_owner.py", "    if newer:\n        raise _newer", "    if False:\n        raise _newer", (SECOND,)),
     Mutant("a line of commits beside ours is none", "orphans/second_owner.py", "if before is not None:", "if False:", (SECOND, LINEAGE)),

@@ -19,7 +19,9 @@ ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "tests" / "classes.js
 
 # Small work on two cores: compiling it well costs more than running it. Thousands of steps are not small.
 _IS_LONG = "ICEBERG_MAINT_TEST_STEPS" in os.environ
-_OPTIONS = "-XX:+UseSerialGC" if _IS_LONG else "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""Java reserves 48 MiB for the code of one compiler. When they are full, Spark's listeners fail and the context stops."""
+_OPTIONS = "-XX:+UseSerialGC" if _IS_LONG else f"{_FIRST_COMPILER} -XX:+UseSerialGC"
 # Another Java than the one that wrote the archive leaves it alone, and need not say so.
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
 

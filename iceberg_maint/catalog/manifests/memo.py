@@ -40,6 +40,8 @@ MIN_FILES = 1_000
 _DAY_SECONDS = 86_400
 _BUSY_SECONDS = 5
 _CHUNK = 500
+_DAMAGE = (sqlite3.Error, OSError, ValueError, TypeError)
+"""What a damaged file raises: a schema that is no text is a UnicodeDecodeError, a size of another type a TypeError."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entry (
     path TEXT PRIMARY KEY, identity TEXT NOT NULL, wanted TEXT NOT NULL, checksum BLOB NOT NULL, day INTEGER NOT NULL,
@@ -78,7 +80,7 @@ class ManifestMemo:
                         connection.executemany(
                             "UPDATE entry SET day = ? WHERE path = ?", [(today, p) for p in stale]
                         )
-        except (sqlite3.Error, OSError) as error:
+        except _DAMAGE as error:
             self._discard(error)
         return projections
 
@@ -96,7 +98,7 @@ class ManifestMemo:
                         partitions = _checked(checksum, packed, unpack_partitions, identity)
                         if partitions is not None:
                             known[path] = partitions
-        except (sqlite3.Error, OSError) as error:
+        except _DAMAGE as error:
             self._discard(error)
         return known
 
@@ -123,7 +125,7 @@ class ManifestMemo:
                     "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
                 )
                 self._clean(connection, today)
-        except (sqlite3.Error, OSError) as error:
+        except _DAMAGE as error:
             self._discard(error)
 
     def _identities(self, manifests: Iterable[Manifest]) -> dict[str, str]:
@@ -158,7 +160,8 @@ class ManifestMemo:
 
     def _discard(self, error: Exception) -> None:
         """Deletes a damaged file. A locked or read-only one stays."""
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        locked = isinstance(error, OSError | sqlite3.OperationalError)
+        if not locked and isinstance(error, sqlite3.DatabaseError | ValueError | TypeError):
             for suffix in ("", "-wal", "-shm"):
                 with suppress(OSError):
                     Path(f"{self._path}{suffix}").unlink()

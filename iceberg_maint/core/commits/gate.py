@@ -213,8 +213,10 @@ def _groups(intent: Intent, change: Change) -> Iterator[Violation]:
 def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
     """Each added delete must mark positions of one live data file of its group, in that file's spec and
     partition (apache/iceberg#16957: elsewhere it makes scans fail). A data file may have at most one
-    deletion vector."""
+    deletion vector. A position delete file that an added one takes over must mark no other data file, and not
+    more positions."""
     added = {e.identity: e for e in change.files.added}
+    removed = {e.identity: e for e in change.files.removed}
     kind = FileKind.POSITION_DELETES if change.base.format_version == 2 else FileKind.DELETION_VECTOR
     vectors: set[str] = set()
     for group in intent.groups:
@@ -237,6 +239,14 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
                     f"{entry.path} lies in {entry.scope}, its data file in {scope}",
                     explained_by=_UNKNOWN_BASE if scope is None else frozenset(),
                 )
+            for path in intended.takes_over:
+                older = removed.get((path, None))
+                if older is not None and not _is_taken_over(older, entry):
+                    yield Violation(
+                        Rule.REMOVED_FILES,
+                        f"{entry.path} with {entry.record_count} positions of {data_file} takes over {path}: "
+                        f"{older.kind}, {older.record_count}, {older.referenced_data_file}",
+                    )
             if kind is FileKind.DELETION_VECTOR and data_file is not None:
                 if data_file in vectors:
                     yield Violation(Rule.SECOND_VECTOR, f"would add two deletion vectors of {data_file}")
@@ -249,6 +259,12 @@ def _added_deletes(intent: Intent, change: Change) -> Iterator[Violation]:
             )
     if change.files.lost:
         yield Violation(Rule.LOST_FILE, f"{_first_three(change.files.lost)} to be marked is no longer live")
+
+
+def _is_taken_over(older: Entry, entry: Entry) -> bool:
+    facts = (older.kind, older.referenced_data_file, older.scope)
+    same = facts == (FileKind.POSITION_DELETES, entry.referenced_data_file, entry.scope)
+    return same and older.record_count < entry.record_count
 
 
 def _scope_of(group: GroupIntent, base: TableVersion) -> Scope | None:

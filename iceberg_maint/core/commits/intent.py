@@ -32,7 +32,7 @@ from iceberg_maint.core.planning.work import (
 class NewFile(Protocol):
     """The fields of a written, uncommitted file that the gate needs (`ports.WrittenFile`).
 
-    `group` is an index of the batch's groups. The last two fields are None for a data file.
+    `group` is an index of the batch's groups. The last three fields are None for a data file.
     """
 
     @property
@@ -47,6 +47,8 @@ class NewFile(Protocol):
     def content_offset(self) -> int | None: ...
     @property
     def referenced_data_file(self) -> str | None: ...
+    @property
+    def replaces(self) -> tuple[str, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,9 @@ class AddedDelete:
     `data_file` is the data file that it names, `record_count` the number of positions that it marks in that
     file. `before` are the paths of the delete files that marked positions of the data file at the pinned
     snapshot. `data_sequence_number` is None if the delete file gets the number of the commit. A delete file
-    that replaces older ones keeps their highest number, so that it applies to no other data file than they
-    did.
+    that only replaces older ones keeps their highest number, so that it applies to no other data file than they
+    did. `takes_over` are the paths of older position delete files of the data file that a conversion removes,
+    because this one has their positions and its own.
     """
 
     identity: Identity
@@ -66,6 +69,7 @@ class AddedDelete:
     record_count: int
     before: tuple[str, ...] = ()
     data_sequence_number: int | None = None
+    takes_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +177,11 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
                     record_count=file.record_count,
                     before=marking,
                     data_sequence_number=max(numbers, default=None),
+                    takes_over=file.replaces or (),
                 )
             )
     none: frozenset[str] = frozenset()
+    taken_over = {(path, None) for of_one in deletes for d in of_one for path in d.takes_over}
     groups = []
     for group, new, marks in zip(batch.groups, added, deletes, strict=True):
         paths = frozenset(f.path for f in group.files)
@@ -199,7 +205,7 @@ def intent_of(batch: Batch, written: Iterable[NewFile]) -> Intent:
         schema_id=batch.schema_id,
         groups=tuple(groups),
         dropped=frozenset(d.path for d in batch.equality_deletes if d.drop),
-        replaced=frozenset(d.identity for d in batch.position_deletes),
+        replaced=frozenset(d.identity for d in batch.position_deletes) | taken_over,
         data_files=tuple(planned_data_files(batch)),
         delete_files=tuple(planned_delete_files(batch)),
         unknown=unknown_deletes(batch) | (none if keeps_data_files(batch.work) else unknown_row_ids(batch)),

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from iceberg_maint.core.model.table_state import TableState
@@ -75,15 +76,22 @@ def _pairs(texts: Iterable[str], *, fold: bool) -> dict[str, str]:
 def parse_location(text: str, same: Equivalences) -> Location:
     """Splits a location. A bare absolute path gets the scheme `file`. `?` and `#` are part of the path.
     Raises ValueError for a text that is neither a URI nor an absolute path."""
+    scheme, authority, path = _parts(text)
+    return Location(_store(scheme, authority, same), path)
+
+
+def _store(scheme: str, authority: str, same: Equivalences) -> str:
+    return f"{same.schemes.get(scheme, scheme)}://{same.authorities.get(authority, authority)}"
+
+
+def _parts(text: str) -> tuple[str, str, str]:
     match = _URI.fullmatch(text)
     if match is None and not text.startswith("/"):
         raise ValueError(f"'{text}' is neither a URI nor an absolute path")
     scheme, authority, path = match.groups() if match is not None else ("file", "", text)
     if not path.startswith("/") and path:
         raise ValueError(f"'{text}' has no absolute path")
-    scheme, authority = scheme.lower(), authority or ""
-    scheme = same.schemes.get(scheme, scheme)
-    return Location(f"{scheme}://{same.authorities.get(authority, authority)}", path)
+    return scheme.lower(), authority or "", path
 
 
 def cut_path(path: str) -> str:
@@ -179,10 +187,21 @@ def overlaps(
 ) -> Iterator[tuple[str, Claim, str]]:
     """Yields (prefix, claim, location) for each location of another table that equals, contains or lies
     below a prefix. Raises ValueError; see `parse_location`."""
-    parsed_prefixes = [(text, parse_location(text, same)) for text in prefixes]
+    own = [(text, *_folder(text)) for text in prefixes]
     for claim in others:
         for claimed in claim.locations:
-            location = parse_location(claimed, same)
-            for text, prefix in parsed_prefixes:
-                if is_within(location, prefix) or is_within(prefix, location):
+            store, folder = _folder(claimed)
+            for text, own_store, own_folder in own:
+                if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (
+                    store == own_store
+                    or _store(*store, same).casefold() == _store(*own_store, same).casefold()
+                ):
                     yield text, claim, claimed
+
+
+@lru_cache(maxsize=100_000)
+def _folder(text: str) -> tuple[tuple[str, str], bytes]:
+    """Scheme and authority of a location, and its key with a slash at the end. A pass over each of many tables compares
+    the locations of all."""
+    scheme, authority, path = _parts(text)
+    return (scheme, authority), path_key(path).rstrip(b"/") + b"/"

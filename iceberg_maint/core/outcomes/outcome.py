@@ -11,6 +11,7 @@ from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.planning.batch_cost import BatchCost
 from iceberg_maint.core.planning.layout_gain import LayoutGain
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
@@ -83,7 +84,7 @@ class BatchOutcome:
     """The outcome of one batch, with the evidence. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
-    files before it ran; None in outcomes of earlier versions."""
+    files before it ran, and `cost` what the batch worked on and took in CPU; None in outcomes of earlier versions."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -107,6 +108,7 @@ class BatchOutcome:
     held: tuple[HeldOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
     predicted: BatchPrediction | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    cost: BatchCost | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from itertools import groupby
 
+from iceberg_maint.core.planning.batch_cost import BatchCost
 from iceberg_maint.core.policy.data import WindowsPolicy
 
 
@@ -32,12 +33,15 @@ class BatchSize:
 
 @dataclass(frozen=True, slots=True)
 class CommitTrial:
-    """One batch whose commit was tried. If it did not land, other commits won every try. `seconds` is its time."""
+    """One batch whose commit was tried. If it did not land, other commits won every try. `seconds` is its time,
+    `cost` what it worked on, None in outcomes of earlier versions."""
 
     run_id: str
     size: BatchSize
     landed: bool
     seconds: float = field(default=0.0, compare=False)
+    output_bytes: int = field(default=0, compare=False)
+    cost: BatchCost | None = field(default=None, compare=False)
 
 
 def batch_limit(trials: Sequence[CommitTrial]) -> BatchSize | None:

@@ -38,7 +38,7 @@ from iceberg_maint.spark.commit.rest_requirements import commit_with_requirement
 from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
-from iceberg_maint.spark.scan.pruning import spec_values
+from iceberg_maint.spark.scan.pruning import metadata_specs
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
 
@@ -200,10 +200,10 @@ def read_change(
 ) -> Change:
     """The change that a commit of `installation` from metadata `base` to `new` makes. Raises
     UnreadableTableError."""
-    specs = spec_values(bridge, bridge.iterate(base.specs()))
+    specs = metadata_specs(bridge, base)
     before = table_version(base, specs, reader)
     if not base.specs().equals(new.specs()):
-        specs = spec_values(bridge, bridge.iterate(new.specs()))
+        specs = metadata_specs(bridge, new)
     after = table_version(new, specs, reader)
     pinned = _pinned_manifests(base, before, intent, reader)
     return Change(

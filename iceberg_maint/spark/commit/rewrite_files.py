@@ -72,8 +72,9 @@ def commit_batch(
 
     `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop, its
     position deletes, and the position deletes and deletion vectors of its data files. The commit removes a
-    position delete or deletion vector of a data file only if it removes the data file, or if it adds a new
-    deletion vector of the data file. A delete that is scoped to a partition stays, unless the batch lists it.
+    position delete or deletion vector of a data file only if it removes the data file, if it adds a new
+    deletion vector of the data file, or if a written file takes it over. A delete that is scoped to a partition
+    stays, unless the batch lists it.
 
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
@@ -231,7 +232,7 @@ def _delete_files_to_remove(
     """The delete files that the commit removes.
 
     The plan lists equality deletes and merged position deletes. A delete of one data file is removed with
-    that data file, or if a new deletion vector of that data file replaces it.
+    that data file, or if a new deletion vector or position delete file of that data file replaces it.
     """
     data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
     planned = {d.path for d in batch.equality_deletes if d.drop}
@@ -239,11 +240,13 @@ def _delete_files_to_remove(
         case RewritePositionDeleteFiles():
             return [d for d in deletes if _identity(d) in intent.replaced]
         case ConvertEqualityDeletes():
+            dropped = [d for d in deletes if str(d.location()) in planned]
+            if batch.format_version < 3:
+                taken_over = {path for path, _ in intent.replaced}
+                return dropped + [d for d in deletes if str(d.location()) in taken_over]
             is_vector = bridge.iceberg.util.ContentFileUtil.isDV
             replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
-            return [
-                d for d in deletes if d.location() in planned or (is_vector(d) and data_file(d) in replaced)
-            ]
+            return dropped + [d for d in deletes if is_vector(d) and data_file(d) in replaced]
         case RewriteDataFiles():
             paths = batch.paths()
             return [d for d in deletes if d.location() in planned or data_file(d) in paths]

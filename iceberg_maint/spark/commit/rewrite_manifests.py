@@ -43,7 +43,7 @@ from iceberg_maint.spark.commit.retry import (
 from iceberg_maint.spark.commit.rewrite_files import summary_of
 from iceberg_maint.spark.jvm.bridge import Bridge, causes, one_line
 from iceberg_maint.spark.jvm.functions import JavaFunctions
-from iceberg_maint.spark.scan.pruning import spec_values
+from iceberg_maint.spark.scan.pruning import metadata_specs, spec_values
 
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
 """Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (decision 0018)."""
@@ -85,9 +85,7 @@ def commit_regrouping(
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
         if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):
             return waiting
-        old, new = (
-            table_version(m, spec_values(bridge, bridge.iterate(m.specs())), reader) for m in (base, metadata)
-        )
+        old, new = (table_version(m, metadata_specs(bridge, m), reader) for m in (base, metadata))
         old_paths = {m.path for m in old.manifests}
         new_manifests = [m for m in new.manifests if m.path not in old_paths]
         after = digest_entries(_entries(reader, new_manifests), before.without_row_ids)

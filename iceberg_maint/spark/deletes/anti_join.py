@@ -10,21 +10,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY
 from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
 from iceberg_maint.spark.deletes.marked_rows import (
     DeleteWork,
+    check_positions,
     find_already_deleted,
     find_deleted_rows,
     kept_deletes,
+    task_paths,
+    tasks_under_deletes,
 )
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_json
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan import positions
+from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import GroupTasks
 
@@ -35,7 +39,7 @@ class Marked:
 
     `scratch` are the sizes of the vectors' files by location. No commit adds these files. `difference` is ""
     if the written vectors contain the computed positions. The vectors delete `marked_records` rows. `vectors` are
-    the vectors as values, for a reader that is not Iceberg's.
+    the vectors as values, for a reader that is not Iceberg's. `positions` are marked rows that are in no vector.
     """
 
     planned: tuple[GroupTasks, ...]
@@ -43,6 +47,7 @@ class Marked:
     marked_records: int
     difference: str
     vectors: tuple[PositionDeleteFile, ...] = ()
+    positions: Positions = field(default_factory=dict)
 
 
 def mark(bridge: Bridge, work: DeleteWork) -> Marked:
@@ -61,6 +66,15 @@ def mark(bridge: Bridge, work: DeleteWork) -> Marked:
         difference=positions.difference(expected, written),
         vectors=tuple(_value(bridge, java, f) for f in files),
     )
+
+
+def mark_in_memory(bridge: Bridge, work: DeleteWork) -> Marked:
+    """Marks the rows of `work.positions` for the columnar engine, which needs no vectors. Raises ValueError if Iceberg's
+    scan applies no equality delete to a file with such a row."""
+    assert work.positions is not None, "rows are marked after they were found"
+    check_positions(work.positions, task_paths(bridge, tasks_under_deletes(bridge, work)))
+    marked = positions.count(work.positions)
+    return Marked(tuple(work.planned), {}, marked, "", positions=work.positions)
 
 
 def _value(bridge: Bridge, table: Any, vector: Any) -> PositionDeleteFile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,16 +54,12 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
     """Joins the key columns of the planned tasks with the equality deletes that may match them. Reads nothing if
     none may match. Raises what `marked_rows` raises."""
     lambdas = bridge.once(JavaFunctions)
-    tasks = bridge.list(())
-    for group_tasks in work.planned:
-        tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
+    tasks = tasks_under_deletes(bridge, work)
     if tasks.isEmpty():
         return DeletedRows()
-    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
+    paths = task_paths(bridge, tasks)
     if work.positions is not None:
-        under = frozenset(paths)
-        if strays := work.positions.keys() - under:
-            raise ValueError(f"no equality delete applies to {min(strays)}, of which positions were found")
+        check_positions(work.positions, paths)
         return DeletedRows(
             work.positions, {path: tasks.get(i) for i, path in enumerate(paths) if path in work.positions}
         )
@@ -75,6 +71,27 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
         partitions = _partitions(bridge, work)
         new = gather_numbered(rows.where("not _already"), numbered_paths, partitions)
     return DeletedRows(new, {path: tasks.get(i) for i, path in enumerate(paths) if path in new})
+
+
+def tasks_under_deletes(bridge: Bridge, work: DeleteWork) -> Any:
+    """The scan tasks to which Iceberg applies an equality delete, as a `java.util.List`."""
+    lambdas = bridge.once(JavaFunctions)
+    tasks = bridge.list(())
+    for group_tasks in work.planned:
+        tasks.addAll(lambdas.to_list(group_tasks.tasks.stream().filter(lambdas.has_equality_deletes)))
+    return tasks
+
+
+def task_paths(bridge: Bridge, tasks: Any) -> list[str]:
+    """The data files of Java scan tasks, in their order."""
+    lambdas = bridge.once(JavaFunctions)
+    return list(lambdas.texts(tasks.stream().map(lambdas.task_location)))
+
+
+def check_positions(positions: Positions, under: Iterable[str]) -> None:
+    """Raises ValueError for positions of a data file that is not among these, to which equality deletes apply."""
+    if strays := positions.keys() - frozenset(under):
+        raise ValueError(f"no equality delete applies to {min(strays)}, of which positions were found")
 
 
 def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: DeletedRows) -> Positions:

@@ -7,6 +7,7 @@ or the files cross in one JSON document.
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,8 +32,21 @@ _callback_lock = threading.Lock()
 _callback_users = 0
 
 
+class _Class(JavaClass):  # type: ignore[misc]
+    """A Java class whose static methods and inner classes are looked up once. Static fields may change."""
+
+    def __getattr__(self, name: str) -> Any:
+        member = super().__getattr__(name)
+        if isinstance(member, JavaClass):
+            member = _Class(member._fqn, member._gateway_client)
+        elif not isinstance(member, JavaMember):
+            return member
+        setattr(self, name, member)  # Python finds an attribute before it calls __getattr__
+        return member
+
+
 class Names:
-    """Java classes by their dotted names. Each part of a name is looked up once.
+    """Java classes by their dotted names. Each part of a name is looked up once, each static method, too.
 
     py4j looks up every part in the JVM every time, and the JVM searches all jars for a class of that name:
     0.3 ms for each `org` and `apache`.
@@ -45,7 +59,9 @@ class Names:
         member = getattr(self._package, name)
         if isinstance(member, JavaPackage):
             member = Names(member)
-        elif not isinstance(member, JavaClass):
+        elif isinstance(member, JavaClass):
+            member = _Class(member._fqn, member._gateway_client)
+        else:
             return member
         setattr(self, name, member)  # Python finds an attribute before it calls __getattr__
         return member
@@ -63,9 +79,9 @@ class Bridge:
         self.spark = spark
         assert spark._jvm is not None, "a classic session, not Spark Connect"
         self.jvm: Any = Names(spark._jvm)
-        # PySpark looks these names up for every column it makes. The JVM searches every imported package
-        # for them, which takes a millisecond each.
-        for name in ("PythonUtils", "functions", "py4j"):
+        # PySpark looks these names up for every column or job that it makes. The JVM searches every imported
+        # package for them, which takes a millisecond each.
+        for name in ("PythonUtils", "functions", "py4j", "PythonRDD", "SimplePythonFunction"):
             setattr(spark._jvm, name, getattr(self.jvm, name))
         self.gateway: Any = spark.sparkContext._gateway
         self.session: Any = spark._jsparkSession
@@ -112,7 +128,7 @@ class Bridge:
         """Raises RefusedError ICM-155 if files of a Java `Table` that was just loaded would be written to a location that
         is not approved. Reads nothing if no catalog limits its locations."""
         if self.check_writes is not None:
-            properties = {str(k): str(v) for k, v in dict(table.properties()).items()}
+            properties = self.texts_by_key(table.properties())
             self.check_writes(identifier, str(table.location()), properties)
 
     def load_table(self, identifier: str) -> Any:
@@ -124,8 +140,7 @@ class Bridge:
         self.take_calls(identifier, 1)
         catalog_name, *names = identifier.split(".")
         catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
-        parts = self.array(self.jvm.java.lang.String, names)
-        return catalog.loadTable(self.iceberg.catalog.TableIdentifier.of(parts))
+        return catalog.loadTable(self.iceberg.catalog.TableIdentifier.parse(".".join(names)))
 
     # Java values
 
@@ -156,12 +171,21 @@ class Bridge:
             result.put(key, value)
         return result
 
+    def texts_by_key(self, java_map: Any) -> dict[str, str]:
+        """The entries of a Java map of strings. They cross as one text: py4j ends its iteration over the keys by an
+        exception of Java, and makes a call for each entry."""
+        mapper = self.iceberg.util.JsonUtil.mapper()
+        entries: dict[str, str] = json.loads(str(mapper.writeValueAsString(java_map)))
+        return entries
+
     def array(self, java_class: Any, items: Iterable[Any]) -> Any:
         """A Java array of this class."""
         values = list(items)
         result = self.gateway.new_array(java_class, len(values))
+        # py4j's own assignment first asks for the length of the array.
+        store = self.jvm.java.lang.reflect.Array.set
         for index, value in enumerate(values):
-            result[index] = value
+            store(result, index, value)
         return result
 
     def ints(self, items: Iterable[int]) -> Any:

@@ -52,6 +52,13 @@ class JavaFunctions(MethodHandles):
         self.is_equality_delete = self.as_interface(predicate, is_equality_delete)
         self.task_deletes_digest = self.as_interface(function, deletes_digest)
         self.location = self.as_interface(function, self._location)
+        # Java: deleteFile -> String.valueOf(deleteFile.contentOffset())
+        text_of = self.lookup.findStatic(
+            self.class_of("java.lang.String"), "valueOf", self.type_of("java.lang.String", "java.lang.Object")
+        )
+        offset = self.getter("org.apache.iceberg.DeleteFile", "contentOffset", "java.lang.Long")
+        offset_text = self.compose(offset, text_of.asType(self.type_of("java.lang.String", "java.lang.Long")))
+        self.content_offset = self.as_interface(function, offset_text)
         self.task_location = self.as_interface(function, self._task_location)
         self.task_file = self.as_interface(function, self._task_file)
         self.task_deletes = self.as_interface(function, self._deletes_stream)
@@ -88,15 +95,11 @@ class JavaFunctions(MethodHandles):
         """A predicate: whether the summary of the snapshot, as Java writes a map, contains this text."""
         # Java: snapshot -> Objects.toString(snapshot.summary()).contains(text)
         summary = self.getter("org.apache.iceberg.Snapshot", "summary", "java.util.Map")
-        to_string = self.lookup.findStatic(
-            self.class_of("java.util.Objects"),
-            "toString",
-            self.type_of("java.lang.String", "java.lang.Object"),
+        to_string = self.static_method(
+            "java.util.Objects", "toString", "java.lang.String", "java.lang.Object"
         )
         written = self.compose(summary, to_string.asType(self.type_of("java.lang.String", "java.util.Map")))
-        contains = self.lookup.findVirtual(
-            self.class_of("java.lang.String"), "contains", self.type_of("boolean", "java.lang.CharSequence")
-        )
+        contains = self.method("java.lang.String", "contains", "boolean", "java.lang.CharSequence")
         found = self.compose(written, self.bind_argument(contains, 1, text))
         return self.as_interface("java.util.function.Predicate", found)
 
@@ -123,10 +126,8 @@ class JavaFunctions(MethodHandles):
     def has_equality_deletes(self) -> Any:
         """A predicate: whether an equality delete applies to the task's data file."""
         # Java: task -> task.deletes().stream().anyMatch(isEqualityDelete)
-        any_match = self.lookup.findVirtual(
-            self.class_of("java.util.stream.Stream"),
-            "anyMatch",
-            self.type_of("boolean", "java.util.function.Predicate"),
+        any_match = self.method(
+            "java.util.stream.Stream", "anyMatch", "boolean", "java.util.function.Predicate"
         )
         any_match = self.bind_argument(any_match, 1, self.is_equality_delete)
         return self.as_interface(
@@ -136,9 +137,9 @@ class JavaFunctions(MethodHandles):
     def task_file_json(self, spec: Any) -> Any:
         """A function: the task's data file as Iceberg's content-file JSON."""
         # Java: task -> ContentFileParser.toJson(task.file(), spec)
-        parser = self.class_of("org.apache.iceberg.ContentFileParser")
         names = ("org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec")
-        to_json = self.lookup.findStatic(parser, "toJson", self.type_of("java.lang.String", *names))
+        parser = "org.apache.iceberg.ContentFileParser"
+        to_json = self.static_method(parser, "toJson", "java.lang.String", *names)
         to_json = self.bind_argument(to_json, 1, spec)
         return self.as_interface("java.util.function.Function", self.compose(self._task_file, to_json))
 
@@ -196,12 +197,9 @@ class JavaFunctions(MethodHandles):
         """A function: the number of equality deletes that apply to the task's data file, as text."""
         # Java: task -> Long.toString(task.deletes().stream().filter(isEqualityDelete).count())
         stream = "java.util.stream.Stream"
-        filter_type = self.type_of(stream, "java.util.function.Predicate")
-        select = self.lookup.findVirtual(self.class_of(stream), "filter", filter_type)
+        select = self.method(stream, "filter", stream, "java.util.function.Predicate")
         select = self.bind_argument(select, 1, self.is_equality_delete)
-        text = self.lookup.findStatic(
-            self.class_of("java.lang.Long"), "toString", self.type_of("java.lang.String", "long")
-        )
+        text = self.static_method("java.lang.Long", "toString", "java.lang.String", "long")
         count = self.compose(select, self.compose(self.getter(stream, "count", "long"), text))
         return self.as_interface("java.util.function.Function", self.compose(self._deletes_stream, count))
 
@@ -221,7 +219,7 @@ class JavaFunctions(MethodHandles):
         #           .map(file -> file.location()).collect(Collectors.joining("\1", "\1", ""))
         handle = self._deletes_stream
         for method, result, parameter, argument in steps:
-            step = self.lookup.findVirtual(self.class_of(stream), method, self.type_of(result, parameter))
+            step = self.method(stream, method, result, parameter)
             handle = self.compose(handle, self.bind_argument(step, 1, argument))
         return self.as_interface(function + "Function", handle)
 
@@ -252,9 +250,7 @@ class JavaFunctions(MethodHandles):
         path, writer = (self.bridge.jvm.java.util.concurrent.atomic.AtomicReference() for _ in range(2))
         # Java: position -> writer.get().write(delete.set(path.get(), position))
         set_position = self.bound(delete, delete_class, "set", delete_class, path_class, "long")
-        write = self.lookup.findVirtual(
-            self.class_of(writer_class), "write", self.type_of("void", delete_class)
-        )
+        write = self.method(writer_class, "write", "void", delete_class)
         consumer = self.compose(
             self.bind_first_to_reference(set_position, path, path_class),
             self.bind_first_to_reference(write, writer, writer_class),
@@ -265,9 +261,7 @@ class JavaFunctions(MethodHandles):
         """The elements of a Java list at these positions, as a `java.util.List` for each sequence. The positions of a
         list cross as one text."""
         # Java: text -> items.get(Integer.parseInt(text))
-        parse = self.lookup.findStatic(
-            self.class_of("java.lang.Integer"), "parseInt", self.type_of("int", "java.lang.String")
-        )
+        parse = self.static_method("java.lang.Integer", "parseInt", "int", "java.lang.String")
         element = self.bound(items, "java.util.List", "get", "java.lang.Object", "int")
         element_at = self.as_interface("java.util.function.Function", self.compose(parse, element))
         split = self.bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR).splitAsStream
@@ -301,9 +295,7 @@ class JavaFunctions(MethodHandles):
         # Java: object -> UUID.nameUUIDFromBytes(object.toString().getBytes()).toString()
         to_string = self.getter("java.lang.Object", "toString", "java.lang.String")
         to_bytes = self.getter("java.lang.String", "getBytes", "[B")
-        digest = self.lookup.findStatic(
-            self.class_of("java.util.UUID"), "nameUUIDFromBytes", self.type_of("java.util.UUID", "[B")
-        )
+        digest = self.static_method("java.util.UUID", "nameUUIDFromBytes", "java.util.UUID", "[B")
         text = to_string.asType(self.type_of("java.lang.String", argument))
         name = to_string.asType(self.type_of("java.lang.String", "java.util.UUID"))
         return self.compose(self.compose(self.compose(text, to_bytes), digest), name)

@@ -18,17 +18,27 @@ class MethodHandles:
         self.bridge = bridge
         self.invoke: Any = bridge.jvm.java.lang.invoke
         self.lookup: Any = self.invoke.MethodHandles.publicLookup()
+        # Types and handles of methods never change. Each table of a run asks for the same ones.
+        self._primitives: dict[str, Any] = {}
+        self._types: dict[tuple[str, ...], Any] = {}
+        self._methods: dict[tuple[str, ...], Any] = {}
 
     def class_of(self, name: str) -> Any:
         """The class of this name; primitive types included."""
-        lang = self.bridge.jvm.java.lang
-        primitives = {"boolean": lang.Boolean, "int": lang.Integer, "long": lang.Long, "void": lang.Void}
-        return primitives[name].TYPE if name in primitives else self.bridge.java_class(name)
+        boxes = {"boolean": "Boolean", "int": "Integer", "long": "Long", "void": "Void"}
+        if name not in boxes:
+            return self.bridge.java_class(name)
+        if name not in self._primitives:
+            self._primitives[name] = getattr(self.bridge.jvm.java.lang, boxes[name]).TYPE
+        return self._primitives[name]
 
     def type_of(self, result: str, *arguments: str) -> Any:
         """The type of a handle that takes these arguments and returns `result`."""
-        classes = self.bridge.list(map(self.class_of, arguments))
-        return self.invoke.MethodType.methodType(self.class_of(result), classes)
+        names = (result, *arguments)
+        if names not in self._types:
+            classes = self.bridge.list(map(self.class_of, arguments))
+            self._types[names] = self.invoke.MethodType.methodType(self.class_of(result), classes)
+        return self._types[names]
 
     def getter(self, owner: str, method: str, result: str) -> Any:
         """A handle of a method without arguments. Its only argument is the receiver."""
@@ -40,7 +50,19 @@ class MethodHandles:
 
     def method(self, owner: str, method: str, result: str, *arguments: str) -> Any:
         """A handle of a method, as its class or interface `owner` declares it. Its first argument is the receiver."""
-        return self.lookup.findVirtual(self.class_of(owner), method, self.type_of(result, *arguments))
+        names = (owner, method, result, *arguments)
+        if names not in self._methods:
+            type_of_method = self.type_of(result, *arguments)
+            self._methods[names] = self.lookup.findVirtual(self.class_of(owner), method, type_of_method)
+        return self._methods[names]
+
+    def static_method(self, owner: str, method: str, result: str, *arguments: str) -> Any:
+        """A handle of a static method of a class."""
+        names = ("static", owner, method, result, *arguments)
+        if names not in self._methods:
+            type_of_method = self.type_of(result, *arguments)
+            self._methods[names] = self.lookup.findStatic(self.class_of(owner), method, type_of_method)
+        return self._methods[names]
 
     def bind_argument(self, handle: Any, index: int, value: Any) -> Any:
         """The handle with the argument at `index` fixed to a value."""

@@ -21,9 +21,10 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
+from iceberg_maint.spark.jvm.content_files import content_files_from_json, content_jsons
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.jvm.local_frame import local_frame
+from iceberg_maint.spark.scan.delete_file_reader import read_serialized
 from iceberg_maint.spark.scan.position_delete_file import MOST_POSITIONS, codec_of, encoded
 
 if TYPE_CHECKING:
@@ -156,22 +157,23 @@ def write_position_deletes(
     )
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
+    places = dict.fromkeys(positions) if codec is None else _places(bridge, table, positions, data_files)
+    large = {path for path, place in places.items() if place is None or len(positions[path]) > MOST_POSITIONS}
     lambdas = bridge.once(JavaFunctions)
     idle_consumers: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
-    for _ in range(_threads(bridge)):  # Made before a thread needs one.
+    for _ in range(min(len(large), _threads(bridge))):  # Made before a thread needs one.
         idle_consumers.put(lambdas.writing_positions())
 
     def write_file(path: str) -> str | Any:
         """Writes the file of a data file. Returns its content-file JSON, or the Java file."""
-        file = data_files[path]
+        file, place = data_files[path], places[path]
         spec, partition = specs[file.specId()], file.partition()
         # With the empty partition of an unpartitioned spec Iceberg would write to `data//NAME`. On S3, Arrow refuses
         # such a key.
         output_file = (
             output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)
         )
-        place = None if codec is None else _place(bridge, file, spec)
-        if codec is not None and place is not None and len(positions[path]) <= MOST_POSITIONS:
+        if codec is not None and place is not None and path not in large:
             contents, content = encoded(path, positions[path], codec)
             location = output_file.encryptingOutputFile()
             with closing(location.create()) as stream:
@@ -191,14 +193,21 @@ def write_position_deletes(
     with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
         written = list(pool.map(write_file, positions))
     by_json = content_files_from_json(bridge, table, [w for w in written if isinstance(w, str)])
-    from_json = iter(list(bridge.iterate(by_json)))
+    from_json = (by_json.get(i) for i in range(by_json.size()))
     return [next(from_json) if isinstance(w, str) else w for w in written]
 
 
-def _place(bridge: Bridge, file: Any, spec: Any) -> dict[str, Any] | None:
-    """What the content-file JSON of a delete file has in common with its data file. None for a partition value that JSON
-    does not have: Iceberg's parser cannot read it."""
-    text = str(bridge.iceberg.ContentFileParser.toJson(file, json_spec(bridge, spec)))
+def _places(
+    bridge: Bridge, table: Any, paths: Iterable[str], data_files: Mapping[str, Any]
+) -> dict[str, dict[str, Any] | None]:
+    """What the content-file JSON of a delete file has in common with its data file, by path. None for a partition value
+    that JSON does not have: Iceberg's parser cannot read it."""
+    known = list(paths)
+    texts = content_jsons(bridge, table, [data_files[path] for path in known])
+    return {path: _place(text) for path, text in zip(known, texts, strict=True)}
+
+
+def _place(text: str) -> dict[str, Any] | None:
     try:
         content = json.loads(text, parse_constant=_not_finite)
     except ValueError:
@@ -214,15 +223,12 @@ def _not_finite(value: str) -> float:
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:
     """The positions in delete files, by Iceberg's reader. `delete_files` are position delete files and
     deletion vectors that reference one data file each. The positions of a data file with several are joined."""
-    loader = bridge.iceberg.data.BaseDeleteLoader(bridge.once(JavaFunctions).opening_deletes(table.io()))
+    return union({path: positions} for path, positions in read_each(bridge, table, delete_files))
 
-    def read_file(file: Any) -> tuple[str, BitMap64]:
-        path = str(file.referencedDataFile())
-        index = loader.loadPositionDeletes(bridge.list((file,)), path)
-        return path, parse(bytes(index.serialize().array()))
 
-    with ThreadPoolExecutor(_threads(bridge), "iceberg-maint-positions") as pool:
-        return union({path: positions} for path, positions in pool.map(read_file, delete_files))
+def read_each(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> list[tuple[str, BitMap64]]:
+    """The data file that each of these delete files references, and its positions in that file, by Iceberg's reader."""
+    return [(path, parse(content)) for path, content in read_serialized(bridge, table, delete_files)]
 
 
 def _threads(bridge: Bridge) -> int:

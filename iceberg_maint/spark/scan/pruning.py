@@ -37,7 +37,18 @@ def partition_specs(bridge: Bridge, table: Any) -> dict[int, PartitionSpec]:
     specs = table.specs()
     if specs.size() != 1:
         return spec_values(bridge, specs.values())
-    spec = table.spec()
+    return _known_values(bridge, table.spec())
+
+
+def metadata_specs(bridge: Bridge, metadata: Any) -> dict[int, PartitionSpec]:
+    """All specs of a Java `TableMetadata` as values."""
+    specs = metadata.specs()
+    if specs.size() != 1:
+        return spec_values(bridge, bridge.iterate(specs))
+    return _known_values(bridge, specs.get(0))
+
+
+def _known_values(bridge: Bridge, spec: Any) -> dict[int, PartitionSpec]:
     texts = (
         str(bridge.iceberg.SchemaParser.toJson(spec.schema())),
         str(bridge.iceberg.PartitionSpecParser.toJson(spec)),

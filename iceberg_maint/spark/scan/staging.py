@@ -227,9 +227,7 @@ def _delete_files(
         reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         with closing(reader):
             files = lambdas.to_list(lambdas.stream(reader).filter(is_planned))
-        for file in bridge.iterate(files):
-            offset = file.contentOffset()
-            live[str(file.location()), None if offset is None else int(offset)] = file
+        live |= dict(zip(delete_identities(lambdas, files), elements(files), strict=True))
     missing = identities - live.keys()
     if missing:
         raise StaleBatchError(
@@ -237,6 +235,18 @@ def _delete_files(
             f"{batch.snapshot_id}, one is {min(path for path, _ in missing)}"
         )
     return live
+
+
+def delete_identities(functions: JavaFunctions, files: Any) -> list[Identity]:
+    """The path and the offset of each file of a Java list of DeleteFiles, read in two calls."""
+    paths = functions.texts(files.stream().map(functions.location))
+    offsets = functions.texts(files.stream().map(functions.content_offset))
+    return [(p, None if o == "null" else int(o)) for p, o in zip(paths, offsets, strict=True)]
+
+
+def elements(items: Any) -> list[Any]:
+    """The elements of a Java list, each by one call."""
+    return [items.get(i) for i in range(items.size())]
 
 
 @contextmanager

@@ -25,10 +25,11 @@ def write_columnar(
     """Writes the replacement of all groups in one Spark job. Returns Java DataFiles, their values and their proof. Raises
     NotColumnarError if the native strategy must write the batch."""
     batch = work.batch
+    marks = marked.positions if marked else {}
     deletes = (*batch.applied_deletes, *(marked.vectors if marked else ()))
 
     def rewrite(planned: Sequence[GroupTasks]) -> ColumnarResult:
-        return rewrite_groups(bridge, work.table, batch, planned, deletes, policy)
+        return rewrite_groups(bridge, work.table, batch, planned, deletes, policy, marks)
 
     items = [(job_description(batch, "columnar"), work.planned)]
     [result] = jobs.run(bridge, new_job_group(), rewrite, items, 1)

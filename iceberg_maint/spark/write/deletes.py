@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,12 +16,13 @@ from iceberg_maint.spark.deletes.convert import Converted, convert
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.jvm.content_files import content_jsons
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.key_marks import marked_positions
 from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.session.executor_memory import measured, ran_out
-from iceberg_maint.spark.write.files import FileIdentity, job_description, written_files
+from iceberg_maint.spark.write.files import FileIdentity, job_description, written_file
 
 _Result = TypeVar("_Result")
 
@@ -106,7 +108,11 @@ def _written_deletes(
 ) -> tuple[list[Any], Written]:
     """Returns Java DeleteFiles, each of one data file, and their description."""
     group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
-    files = [(group_of[str(f.referencedDataFile())], f) for f in converted.files]
-    return [f for _, f in files], Written(
-        written_files(bridge, work.table.java, files), converted.proof, memory
-    )
+    values = []
+    for text in content_jsons(bridge, work.table.java, converted.files):
+        content = json.loads(text)
+        path = content["referenced-data-file"]
+        values.append(
+            replace(written_file(text, content, group_of[path]), replaces=converted.replaced.get(path))
+        )
+    return list(converted.files), Written(tuple(values), converted.proof, memory)

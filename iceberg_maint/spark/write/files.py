@@ -12,10 +12,12 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import Written, WrittenFile
 from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_json
+from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_jsons
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.staging import (
     GroupTasks,
+    delete_identities,
+    elements,
     equality_delete_files,
     plan_tasks,
     position_delete_files,
@@ -36,18 +38,15 @@ class BatchFiles:
     outputs: Mapping[FileIdentity, Any]
 
 
-def identity_of(file: Any) -> FileIdentity:
-    """The identity of a Java content file."""
-    offset = file.contentOffset() if str(file.content().toString()) != "DATA" else None
-    return str(file.location()), None if offset is None else int(offset)
-
-
 def written_files(
     bridge: Bridge, java_table: Any, files: Sequence[tuple[int, Any]]
 ) -> tuple[WrittenFile, ...]:
     """Returns the Java files, each given with the number of its group, as values."""
-    texts = [(number, content_json(bridge, java_table, f)) for number, f in files]
-    return tuple(written_file(text, json.loads(text), number) for number, text in texts)
+    texts = content_jsons(bridge, java_table, [f for _, f in files])
+    numbers = [number for number, _ in files]
+    return tuple(
+        written_file(text, json.loads(text), number) for number, text in zip(numbers, texts, strict=True)
+    )
 
 
 def written_file(text: str, content: Mapping[str, Any], group: int) -> WrittenFile:
@@ -77,7 +76,7 @@ def restore_batch_files(bridge: Bridge, batch: Batch, java_table: Any, written: 
         for f in written.files
     }
     deletes = equality_delete_files(bridge, java_table, batch)
-    delete_files = {identity_of(d): d for d in deletes.values()} | position_delete_files(
+    delete_files = {(path, None): d for path, d in deletes.items()} | position_delete_files(
         bridge, java_table, batch
     )
     return files_of_batch(bridge, batch, planned, delete_files, outputs)
@@ -100,7 +99,7 @@ def files_of_batch(
         if any(f.delete_files for f in group_tasks.group.files):
             task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
             others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
-            deletes |= {identity_of(d): d for d in bridge.iterate(others)}
+            deletes |= dict(zip(delete_identities(java_functions, others), elements(others), strict=True))
     sources = java_functions.to_list(tasks.stream().map(java_functions.task_file))
     return BatchFiles(sources, list(deletes.values()), outputs)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.deletes.anti_join import discard, mark
+from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark, mark_in_memory
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.jobs import Jobs
@@ -23,14 +23,23 @@ def write_rows(
 ) -> tuple[list[Any], Written]:
     """Writes and proves the replacement of every group. Equality deletes are applied first."""
     policy = whole_policy.rewrite_data_files
-    marked, memory, note = None, None, ""
+    marked: Marked | None = None
+    memory, note = None, ""
+    columnar = is_columnar(work.batch, policy)
     if work.batch.equality_deletes:
         work = with_positions(bridge, jobs, work, whole_policy)
-        marked, memory = apply_deletes(bridge, jobs, work, mark)
-        work = replace(work, planned=marked.planned)
+    if columnar and work.positions is not None:
+        try:
+            files, written, proof = write_columnar(bridge, jobs, work, policy, mark_in_memory(bridge, work))
+            return files, Written(written, proof)
+        except NotColumnarError as why:
+            note, columnar = native_instead(work.batch, work.table, str(why)), False
+    if work.batch.equality_deletes:
+        vectors, memory = apply_deletes(bridge, jobs, work, mark)
+        marked, work = vectors, replace(work, planned=vectors.planned)
     scratch_bytes = sum(marked.scratch.values()) if marked else 0
     try:
-        if is_columnar(work.batch, policy):
+        if columnar:
             try:
                 files, written, proof = write_columnar(bridge, jobs, work, policy, marked)
                 return files, Written(written, proof, memory, scratch_bytes)

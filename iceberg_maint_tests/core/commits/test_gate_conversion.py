@@ -279,3 +279,64 @@ def test_rewrite_adds_no_delete_file() -> None:
     )
     more = replace(new, manifests={**new.manifests, f"m{new.seq}-9": (extra,)})
     assert broken(pinned, pinned, named, more) == {Rule.ADDED_FILES}
+
+
+# older position deletes that a new one takes over
+
+
+def marked_before(*, rows: tuple[int, ...] = (0, 1, 2)) -> Lake:
+    """File f1 with positions 1 and 2 marked, by a file each, f2 with position 0, and both under an equality delete."""
+    lake = Lake().commit(File("f1", P1, 1, rows=rows), File("f2", P1, 1, rows=rows))
+    lake = lake.commit(mark("f1", P1, 2, 1, name="d1"), operation="delete")
+    lake = lake.commit(mark("f1", P1, 3, 2, name="d2"), mark("f2", P1, 3, name="other"), operation="delete")
+    shared = frozenset({("f1", 1), ("f2", 0)})
+    lake = lake.commit(File("s", P1, 4, POSITIONS, positions=shared), operation="delete")
+    return lake.commit(File("ea", P1, 5, EQUALITY, keys=frozenset({0})), operation="delete")
+
+
+def takes_over(*paths: str, positions: tuple[int, ...] = (0, 1, 2), base: Lake | None = None) -> set[Rule]:
+    pinned = marked_before()
+    base = base or pinned
+    mark_of_all = mark("f1", P1, base.seq + 1, *positions)
+    intended, new = converted(
+        pinned, base, mark_of_all, drop=["ea"], without=paths, taken={"f1": paths} if paths else None
+    )
+    return broken(pinned, base, intended, new)
+
+
+def test_older_files_that_a_mark_takes_over_go() -> None:
+    assert takes_over("d1", "d2") == set()
+    assert takes_over("d2") == set()
+
+
+@pytest.mark.parametrize("path", ["other", "s"])
+def test_older_file_that_may_mark_another_data_file_is_not_taken_over(path: str) -> None:
+    assert takes_over(path) == {Rule.REMOVED_FILES}
+
+
+def test_older_file_of_no_fewer_positions_is_not_taken_over() -> None:
+    """A conversion adds a position to those of every older file."""
+    assert takes_over("d1", positions=(0,)) == {Rule.REMOVED_FILES}
+
+
+def test_equality_delete_is_not_taken_over() -> None:
+    pinned = marked_before()
+    intended, new = converted(pinned, pinned, mark("f1", P1, 6, 0, 1), without=["ea"], taken={"f1": ("ea",)})
+    assert Rule.REMOVED_FILES in broken(pinned, pinned, intended, new)
+
+
+def test_older_file_that_is_taken_over_and_stays_is_refused() -> None:
+    pinned = marked_before()
+    intended, new = converted(pinned, pinned, mark("f1", P1, 6, 0, 1), drop=["ea"], taken={"f1": ("d1",)})
+    assert broken(pinned, pinned, intended, new) == {Rule.REMOVED_FILES}
+
+
+def test_older_file_that_came_again_since_the_plan_is_stale() -> None:
+    base = marked_before().registered_again("d1")
+    assert Rule.IDENTITY in takes_over("d1", base=base)
+
+
+def test_older_file_that_nothing_takes_over_stays() -> None:
+    pinned = marked_before()
+    intended, new = converted(pinned, pinned, mark("f1", P1, 6), drop=["ea"], without=["d1"])
+    assert broken(pinned, pinned, intended, new) == {Rule.DROPPED_DELETE}

@@ -91,6 +91,18 @@ def vector_of(lake: Lake, file: File, positions: Iterable[int], seq: int | None 
     )
 
 
+def taken_over(
+    draw: st.DrawFn, pinned: Lake, file: File, marked: frozenset[tuple[str, int]], *, honest: bool
+) -> list[File]:
+    """Older position deletes that the new ones of the file replace; a dishonest plan takes those of other files. A
+    conversion adds a position that the older ones do not have."""
+    older = [d for d in pinned.deletes if d.kind is FileKind.POSITION_DELETES]
+    if honest:
+        older = [d for d in older if (d.referenced, d.place) == (file.path, file.place)]
+        older = [d for d in older if not d.positions >= marked]
+    return [d for d in older if draw(st.booleans())]
+
+
 @st.composite
 def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Intent]:
     """A table at the pinned snapshot, at the base, after our commit; and our intent.
@@ -127,6 +139,7 @@ def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Int
             lake = appended(draw, lake, old=True) if step == "old" else replaced(draw, lake)
 
     marks, gone = [], set(chosen)
+    taken: dict[str, tuple[str, ...]] = {}
     for file in examined:
         positions = pinned.rows_of_keys(file)
         if not positions:
@@ -138,6 +151,15 @@ def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Int
         else:
             marked = frozenset((file.path, p) for p in positions)
             seq = lake.seq + 1
+            taken[file.path] = tuple(d.path for d in taken_over(draw, pinned, file, marked, honest=honest))
+            marked |= {
+                at
+                for d in pinned.deletes
+                if d.path in taken[file.path]
+                for at in d.positions
+                if at[0] == file.path
+            }
+            gone |= set(taken[file.path])
             marks.append(
                 File(
                     f"c{seq}-{file.path}",
@@ -148,7 +170,7 @@ def conversions(draw: st.DrawFn, *, honest: bool) -> tuple[Lake, Lake, Lake, Int
                     referenced=file.path,
                 )
             )
-    intended = conversion_on(pinned, examined, marks, chosen, version)
+    intended = conversion_on(pinned, examined, marks, chosen, version, taken)
     if not honest:
         gone |= (
             draw(st.sets(st.sampled_from([f.path for f in lake.files]), max_size=1))

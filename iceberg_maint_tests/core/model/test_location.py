@@ -176,3 +176,8 @@ def test_overlap_is_found_whatever_the_spelling(theirs: str) -> None:
 def test_neighbours_do_not_overlap() -> None:
     claims = [Claim(n, n, (f"s3://b/ns/{n}",)) for n in ("t_2", "t2", "t.old", "s")]
     assert list(overlaps(["s3://b/ns/t"], claims, SAME)) == []
+
+
+def test_same_path_in_another_store_does_not_overlap() -> None:
+    others = [Claim("lake.db.u", "u", ("s3://other/ns/t", "gs://b/ns/t", "/ns/t"))]
+    assert list(overlaps(["s3://b/ns/t"], others, SAME)) == []

@@ -12,9 +12,10 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.planning.equality_delete_route import file_cost_bytes
 from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Leftover
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteStrategy, Route, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     EVOLVED,
@@ -60,10 +61,36 @@ def test_one_healthy_file_beside_small_ones_is_worth_a_conversion() -> None:
 
 @pytest.mark.parametrize(("healthy_bytes", "converts"), [(7, True), (6, False)])
 def test_route_weighs_healthy_bytes_against_one_more_commit(healthy_bytes: int, converts: bool) -> None:
-    """Each is read and written by a rewrite; the commit counts as an eighth of a file of 100."""
-    policy = cleaning(rewrite={"small_file_ratio": 0.0, "max_files": 6, "max_files_average_bytes": 5})
+    """Each is read and written by a rewrite; the commit counts as an eighth of a file of 100. Beside `native`, the files
+    of a conversion cost nothing more."""
+    policy = cleaning(
+        rewrite={
+            "small_file_ratio": 0.0,
+            "max_files": 6,
+            "max_files_average_bytes": 5,
+            "strategy": RewriteStrategy.NATIVE,
+        }
+    )
     converted, rewritten = plans([*small(6, 4), data("healthy", healthy_bytes), equality("e")], policy)
     assert (bool(converted.batches), bool(rewritten.batches)) == (converts, not converts)
+
+
+@pytest.mark.parametrize(("small_files", "by"), [(6, CONVERT), (7, REWRITE)], ids=["six", "seven"])
+def test_one_more_small_file_makes_the_rewrite_of_a_healthy_one_cheaper(
+    small_files: int, by: Operation
+) -> None:
+    """A conversion costs 12 + 25 for each file: 187 for seven and 212 for eight. Else a rewrite has 200 more."""
+    converted, rewritten = plans([*small(small_files), healthy("a"), equality("e")])
+    assert (len(converted.batches), len(rewritten.batches)) == ((1, 0) if by is CONVERT else (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("target_bytes", "cost"), [(100, 25), (2 * 1024**2, 512 * 1024), (512 * 1024**2, 512 * 1024)]
+)
+def test_file_of_a_conversion_costs_half_a_mebibyte_and_a_quarter_of_a_small_target(
+    target_bytes: int, cost: int
+) -> None:
+    assert file_cost_bytes(target_bytes) == cost
 
 
 @pytest.mark.parametrize(("delete_bytes", "converts"), [(13, True), (12, False)])
@@ -72,7 +99,8 @@ def test_route_counts_the_deletes_for_every_batch_that_reads_them(delete_bytes: 
     table = table_of([replace(f, record_count=1) for f in files])
     table = FakeTable(replace(table.state, key_types={1: "int"}), table.live_files)
     windows = WindowsPolicy(max_bytes_per_batch=150)
-    converted, rewritten = plans(table, cleaning(windows, rewrite={"max_group_bytes": 150}))
+    rewrite = {"max_group_bytes": 150, "strategy": RewriteStrategy.NATIVE}
+    converted, rewritten = plans(table, cleaning(windows, rewrite=rewrite))
     assert (len(converted.batches), len(rewritten.batches)) == ((1, 0) if converts else (0, 2))
 
 

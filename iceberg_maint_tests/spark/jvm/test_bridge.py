@@ -46,6 +46,30 @@ def test_names_value_that_may_change_is_asked_for_every_time() -> None:
     assert (names.now, names.now) == (1, 2)
 
 
+class Class:
+    """A connection to a JVM with one class: `of` is a static method, `COUNT` a static field, `Inner` a class."""
+
+    def __init__(self) -> None:
+        self.gateway_property = SimpleNamespace(pool=None)
+        self.converters = None
+        self.asked: list[str] = []
+
+    def send_command(self, command: str) -> str:
+        name = command.split("\n")[3]
+        self.asked.append(name)
+        return {"of": "ym", "COUNT": "yi5", "Inner": "yc"}[name]
+
+
+def test_names_static_method_is_asked_for_once_and_a_static_field_every_time() -> None:
+    client = Class()
+    package = SimpleNamespace(Of=JavaClass("a.Of", client))
+    of = Names(package).Of
+    assert of.of is of.of
+    assert of.Inner.of is of.Inner.of
+    assert (of.COUNT, of.COUNT) == (5, 5)
+    assert client.asked == ["of", "Inner", "of", "COUNT", "COUNT"]
+
+
 def test_once_makes_each_thing_once_for_each_bridge() -> None:
     session = SimpleNamespace(
         _jvm=Package("jvm", []), sparkContext=SimpleNamespace(_gateway=None), _jsparkSession=None

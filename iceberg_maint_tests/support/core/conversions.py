@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.violation import Rule
@@ -43,10 +43,12 @@ def converted(
     examined: Iterable[str] | None = None,
     version: int = 2,
     without: Iterable[str] = (),
+    taken: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Intent, Lake]:
-    """A conversion planned at `pinned` (of all its data files by default) and committed on `base`."""
+    """A conversion planned at `pinned` (of all its data files by default) and committed on `base`. `taken` are the older
+    delete files that the marks of a data file replace."""
     files = [f for f in pinned.data if examined is None or f.path in examined]
-    intended = conversion_on(pinned, files, marks, drop, version)
+    intended = conversion_on(pinned, files, marks, drop, version, taken)
     return intended, base.commit(*marks, operation="delete", without={*drop, *without})
 
 

@@ -255,8 +255,11 @@ def conversion_on(
     marks: Iterable[File],
     dropped: Iterable[str] = (),
     format_version: int = 2,
+    taken: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Intent:
-    """The intent of a conversion, planned at `pinned`: one group for each place."""
+    """The intent of a conversion, planned at `pinned`: one group for each place. `taken` are the older delete files that
+    the marks of a data file replace."""
+    taken = taken or {}
     examined, marks = tuple(examined), tuple(marks)
     known = {d.path for d in pinned.deletes if d.kind is not FileKind.EQUALITY_DELETES}
     groups = []
@@ -269,12 +272,16 @@ def conversion_on(
                 m.referenced,
                 m.records,
                 tuple(d.path for d in pinned.deletes if d.path in known and d.referenced == m.referenced),
+                takes_over=taken.get(m.referenced or "", ()),
             )
             for m in marks
             if m.referenced in paths
         )
         groups.append(GroupIntent(key_of(place), place[0], place[0], examined=paths, deletes=deletes))
-    intended = Intent("u", format_version, pinned.seq, pinned.seq, 0, tuple(groups), frozenset(dropped))
+    replaced = frozenset((path, None) for g in groups for d in g.deletes for path in d.takes_over)
+    intended = Intent(
+        "u", format_version, pinned.seq, pinned.seq, 0, tuple(groups), frozenset(dropped), replaced
+    )
     return standing_on(pinned, intended)
 
 

@@ -31,6 +31,7 @@ from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, 
 from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
+from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.scan.staging import GroupTasks
 from iceberg_maint.spark.scan.table import Table
 
@@ -84,10 +85,12 @@ def rewrite_groups(
     planned: Sequence[GroupTasks],
     deletes: Sequence[PositionDeleteFile],
     policy: RewriteDataFilesPolicy,
+    marks: Positions,
 ) -> ColumnarResult:
     """Writes the replacement of all groups and proves it. Commits nothing.
 
-    `deletes` are the position deletes and deletion vectors that apply to a file of the groups. Raises NotColumnarError
+    `deletes` are the position deletes and deletion vectors that apply to a file of the groups. `marks` are positions of
+    further deleted rows, which no delete of `deletes` deletes, by data file. Raises NotColumnarError
     if `native` must write the batch, RefusedError ICM-101 if a task read other rows than the plan lists.
     """
     if problem := bridge.once(Workers).problem():
@@ -95,7 +98,7 @@ def rewrite_groups(
     outputs = _outputs(bridge, table, planned)
     inputs = (f.path for p in planned for f in p.group.files)
     io = io_of(table.java, [*inputs, *(d.path for d in deletes), *(o.location for o in outputs)])
-    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
+    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof, marks)
     tasks = [
         maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
         for o in outputs
@@ -109,7 +112,7 @@ def rewrite_groups(
         raise RefusedError(
             "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."
         )
-    return _result(bridge, table, batch, outputs, results)
+    return _result(bridge, table, batch, outputs, results, marks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,12 @@ def _not_finite(value: str) -> float:
 
 
 def _result(
-    bridge: Bridge, table: Table, batch: Batch, outputs: Sequence[_Output], results: Sequence[TaskResult]
+    bridge: Bridge,
+    table: Table,
+    batch: Batch,
+    outputs: Sequence[_Output],
+    results: Sequence[TaskResult],
+    marks: Positions,
 ) -> ColumnarResult:
     contents: list[str] = []
     groups: list[int] = []
@@ -169,7 +177,7 @@ def _result(
                 f"{planned}",
                 "report this; nothing was committed.",
             )
-        difference = difference or result.difference
+        difference = difference or result.difference or marks_difference(output.files, result, marks)
         if result.content is not None:
             kept = {k: v for k, v in output.template.items() if k in _KEPT}
             contents.append(json.dumps({**kept, **result.content}))
@@ -184,6 +192,16 @@ def _result(
         fingerprint=fingerprint(digests),
         difference=difference,
     )
+
+
+def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Positions) -> str:
+    """A sentence if a task left out fewer rows of its files than are marked, or more although no other delete applies to
+    them; else ""."""
+    marked = sum(len(marks[f.path]) for f in files if f.path in marks)
+    removed = result.read_records - result.kept_records
+    if removed == marked or (removed > marked and any(f.delete_files for f in files)):
+        return ""
+    return f"{marked} rows are marked deleted in {len(files)} files, {removed} were left out"
 
 
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,6 +24,7 @@ from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.rewrite.columnar.job import task_memory_bytes
 from iceberg_maint.spark.rewrite.row_groups import ROW_GROUP_PROPERTY, row_group_bytes
+from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.scan.pruning import partition_specs
 from iceberg_maint.spark.scan.table import Table
 
@@ -49,10 +50,10 @@ class TaskMaker:
         format_version: int,
         deletes: Sequence[PositionDeleteFile],
         proof: ProofLevel,
+        marks: Positions,
     ) -> None:
         self._bridge, self._table, self._format_version = bridge, table, format_version
-        mapper = bridge.iceberg.util.JsonUtil.mapper()
-        self._properties: dict[str, str] = json.loads(mapper.writeValueAsString(table.java.properties()))
+        self._properties = bridge.texts_by_key(table.java.properties())
         self._specs = partition_specs(bridge, table.java)
         self._metrics_modes = self._modes()
         self._memory_bytes = task_memory_bytes(bridge)
@@ -61,6 +62,7 @@ class TaskMaker:
         self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
         for delete in deletes:
             self._deletes[delete.path].append(delete)
+        self._marks = marks
 
     def task(
         self, location: str, files: Sequence[plan.InputFile], template: Mapping[str, Any], group_bytes: int
@@ -96,6 +98,7 @@ class TaskMaker:
                 for d in self._deletes[path]
                 if d.referenced_data_file in (None, file.path)
             ),
+            marks=b64encode(marks.serialize()).decode() if (marks := self._marks.get(file.path)) else "",
         )
 
     def _constants(self, template: Mapping[str, Any]) -> dict[int, object]:

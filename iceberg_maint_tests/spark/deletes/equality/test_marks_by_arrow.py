@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
-from iceberg_maint.spark.rewrite.columnar import key_marks
+from iceberg_maint.spark.rewrite.columnar import key_marks, tasks
+from iceberg_maint.spark.scan import positions
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.support.spark.equality.reference import Twin
@@ -67,3 +68,39 @@ def test_rows_that_positions_delete_already_are_marked_once(maintainer: Maintain
     twin.append({"k": 2})
     assert not joined(way, twin)
     assert twin.tags() == [4]
+
+
+def test_marks_of_a_columnar_rewrite_are_in_no_file(
+    maintainer: Maintainer, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that positions delete already stay deleted."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a deletion vector was written")
+
+    way = Way(maintainer, version, Route.REWRITE, RewriteStrategy.COLUMNAR)
+    twin = way.create()
+    twin.append({"k": 1}, {"k": 1}, {"k": 2}, {"k": 3})
+    twin.delete_rows(1)
+    twin.append({"k": 1}, {"k": 4})
+    twin.delete({"k": 1})
+    twin.append({"k": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(positions, "write_deletion_vectors", refuse)
+        assert not joined(way, twin)
+    assert twin.tags() == [3, 4, 6, 7]
+
+
+def test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal(
+    maintainer: Maintainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    way = Way(maintainer, 2, Route.REWRITE, RewriteStrategy.COLUMNAR)
+    twin = way.create()
+    twin.append({"k": 1}, {"k": 2})
+    twin.delete({"k": 1})
+    monkeypatch.setattr(tasks, "b64encode", lambda _: b"")
+    outcomes = maintainer.maintain(twin, policy_of(way.route, strategy=RewriteStrategy.COLUMNAR))
+    details = [b.message for o in outcomes for b in o.batches]
+    assert details
+    assert "1 rows are marked deleted in 1 files, 0 were left out" in details[0]
+    assert twin.tags() == [2]

@@ -8,8 +8,6 @@ from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
-_TICKS = os.sysconf("SC_CLK_TCK")
-
 
 class Used(NamedTuple):
     """CPU seconds of the driver's Python, of the JVM, and of Spark's Python workers."""
@@ -46,6 +44,12 @@ def used() -> Used:
     return Used(process_time(), jvm, workers)
 
 
+def tree_cpu_seconds() -> float | None:
+    """Returns the CPU seconds of `used`, all processes together. None where the system has no /proc."""
+    return used().total() if _HAS_PROC else None
+
+
+_HAS_PROC = Path("/proc/self/stat").exists()
 _known: dict[int, list[int]] = {}
 
 
@@ -58,10 +62,11 @@ def _daemons(jvm: int) -> list[int]:
 
 
 def _once(pid: int, look: Callable[[int], list[int]]) -> list[int]:
-    """The children that `look` finds. It has hundreds of threads to look at, so it is not called again."""
-    if not _known.get(pid):
-        _known[pid] = look(pid)
-    return _known[pid]
+    """The children that `look` finds. It has hundreds of threads to look at, so it is not called again while they live."""
+    known = _known.get(pid, [])
+    if not known or not all(Path(f"/proc/{child}").exists() for child in known):
+        _known[pid] = known = look(pid)
+    return known
 
 
 def _tree(pid: int) -> float:
@@ -91,5 +96,6 @@ def _seconds(pid: int) -> tuple[float, float]:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return 0.0, 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
     user, system, waited_user, waited_system = map(int, fields[11:15])
-    return (user + system) / _TICKS, (waited_user + waited_system) / _TICKS
+    return (user + system) / ticks, (waited_user + waited_system) / ticks
