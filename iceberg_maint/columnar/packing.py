@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from iceberg_maint.columnar.decimals import Integers, without_notes
 from iceberg_maint.columnar.parquet_metadata import MAGIC, MetadataError, ParquetBytes
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, encoded
+from iceberg_maint.columnar.reader import footer_of, schema_bytes, stored_schema
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, ThriftError, encoded
 
 MOST_BYTES = 256 * 1024
 """Larger files gain nothing."""
@@ -43,7 +44,6 @@ _PHYSICAL_TYPES = {
         ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
     )
 }
-_ARROW_SCHEMA = b"ARROW:schema"
 _NO_INTEGERS: Integers = {}
 
 
@@ -64,7 +64,7 @@ def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.
     decimals. None: one of the files has a form that is not packed, or another schema than the first."""
     try:
         return _Packing(files, integers).file()
-    except (_NotPackedError, MetadataError, pa.ArrowException, OSError, IndexError):
+    except (_NotPackedError, MetadataError, ThriftError, pa.ArrowException, OSError, IndexError):
         return None
 
 
@@ -73,7 +73,8 @@ class _Packing:
         self._files, self._integers = files, integers
         first = files[0].metadata
         schema = first.schema
-        self._schema, self._arrow_schema = schema, (first.metadata or {}).get(_ARROW_SCHEMA)
+        # Arrow's objects of a schema and of its metadata hold each other, until Python looks for garbage.
+        self._start, self._arrow_schema = schema_bytes(files[0].contents), stored_schema(first)
         self._count = first.num_columns
         if any(
             schema.column(i).max_repetition_level or schema.column(i).max_definition_level > 1
@@ -109,8 +110,8 @@ class _Packing:
         rows = metadata.num_rows
         if (
             metadata.num_row_groups != 1
-            or not metadata.schema.equals(self._schema)
-            or (metadata.metadata or {}).get(_ARROW_SCHEMA) != self._arrow_schema
+            or not footer_of(contents).startswith(self._start)
+            or stored_schema(metadata) != self._arrow_schema
         ):
             raise _NotPackedError
         group = metadata.row_group(0)

@@ -45,11 +45,22 @@ def opened(
     )
 
 
-def footer_of(contents: pa.Buffer | FileRange) -> bytes:
+def footer_of(contents: pa.Buffer | FileRange | bytes | memoryview) -> bytes:
     """Returns the bytes of the footer of a Parquet file."""
     end = len(contents) - TAIL_BYTES
     size = int.from_bytes(bytes(contents[end : end + 4]), "little")
     return bytes(contents[end - size : end]) if size <= end else b""
+
+
+def schema_bytes(contents: pa.Buffer | FileRange | bytes | memoryview) -> bytes:
+    """Returns the first bytes of a footer, through its schema. Raises ThriftError."""
+    footer = footer_of(contents)
+    return footer[: head(footer, _SCHEMA_FIELD)[1]]
+
+
+def stored_schema(metadata: Any) -> bytes | None:
+    """Returns the schema that Arrow stored in a file, None if it did not."""
+    return (metadata.metadata or {}).get(_ARROW_SCHEMA)
 
 
 class Schemas:
@@ -58,17 +69,16 @@ class Schemas:
 
     def __init__(self) -> None:
         self._start = b""
-        self._stated: bytes | None = None
+        self._stored: bytes | None = None
         self._last: pa.Schema | None = None
 
     def of(self, parquet: pq.ParquetFile, contents: pa.Buffer | FileRange) -> pa.Schema:
         """Returns the schema of an open file with these bytes."""
-        stated = (parquet.metadata.metadata or {}).get(_ARROW_SCHEMA)
-        footer = footer_of(contents)
-        if self._last is None or stated != self._stated or not footer.startswith(self._start):
+        stored = stored_schema(parquet.metadata)
+        if self._last is None or stored != self._stored or not footer_of(contents).startswith(self._start):
             try:
-                self._start = footer[: head(footer, _SCHEMA_FIELD)[1]]
+                self._start = schema_bytes(contents)
             except ThriftError:
                 return parquet.schema_arrow
-            self._last, self._stated = parquet.schema_arrow, stated
+            self._last, self._stored = parquet.schema_arrow, stored
         return self._last
