@@ -12,10 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.decimals import (
+    IntegerFooters,
+    Integers,
+    integer_of,
+    unscaled,
+    with_integers,
+)
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
+from iceberg_maint.columnar.reader import Schemas, opened
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
@@ -40,7 +48,8 @@ class DecodedFile:
 
 
 class Decoder:
-    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries."""
+    """Decodes files. `dictionaries` are the field ids of top-level string columns that keep their dictionaries.
+    `integers`: decimals that Parquet stores as integers stay integers."""
 
     def __init__(
         self,
@@ -49,9 +58,18 @@ class Decoder:
         name_mapping: str | None,
         *,
         dictionaries: Collection[int] = (),
+        integers: bool = False,
     ) -> None:
         self.table = table
-        self.schema = _with_dictionaries(arrow_schema(table), table, dictionaries)
+        schema = arrow_schema(table)
+        self._decimals = {
+            c.field_id: (f.type, kind)
+            for c, f in zip(table.columns, schema, strict=True)
+            if integers and (kind := integer_of(c)) is not None
+        }
+        schema = with_integers(schema, table) if integers else schema
+        self.schema = _with_dictionaries(schema, table, dictionaries)
+        self._footers, self._schemas = IntegerFooters(), Schemas()
         self._storage = storage
         self._name_mapping = name_mapping
         self._dictionaries = frozenset(dictionaries)
@@ -67,8 +85,8 @@ class Decoder:
 
     def decoded(self, file: InputFile, contents: pa.Buffer | FileRange) -> DecodedFile:
         """Returns the rows of a file for `live`."""
-        parquet = self._open(file, contents)
-        needed, sources = self._projection(file, parquet.schema_arrow)
+        parquet, schema = self._open(file, contents)
+        needed, sources = self._projection(file, schema)
         positions = self._positions.of(file)
         whole = None if isinstance(contents, FileRange) else contents
         found = DecodedFile(file, None, sources, positions, parquet, needed, whole)
@@ -124,12 +142,14 @@ class Decoder:
             for f in run
             if f.parquet and f.contents
         ]
-        contents = packed(files) if len(files) == len(run) else None
-        if contents is None or run[0].parquet is None:
+        if run[0].parquet is None or len(files) != len(run):
             return None
-        names = self._dictionary_names(run[0].parquet.schema_arrow, run[0].file.path)
+        names, integers = self._kept(run[0].parquet.schema_arrow, run[0].file.path)
+        contents = packed(files, integers)
+        if contents is None:
+            return None
         try:
-            parquet = pq.ParquetFile(pa.BufferReader(contents), read_dictionary=names, pre_buffer=False)
+            parquet = opened(contents, dictionaries=names)
             rows = parquet.read(columns=run[0].needed, use_threads=False)
         except (pa.ArrowException, OSError):
             # One by one, the file that cannot be read is named.
@@ -141,8 +161,8 @@ class Decoder:
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
-        parquet = self._open(file, contents)
-        needed, sources = self._projection(file, parquet.schema_arrow)
+        parquet, schema = self._open(file, contents)
+        needed, sources = self._projection(file, schema)
         positions, start = self._positions.of(file), 0
         if needed == []:
             yield self.table_of(file, contents)
@@ -157,46 +177,53 @@ class Decoder:
             yield self._live(file, rows, sources, start, positions)
             start += rows.num_rows
 
-    def _open(self, file: InputFile, contents: pa.Buffer | FileRange) -> pq.ParquetFile:
+    def _open(self, file: InputFile, contents: pa.Buffer | FileRange) -> tuple[pq.ParquetFile, pa.Schema]:
+        """Returns a reader of the file, and the schema of its columns as the file has them."""
         if len(contents) != file.size_bytes:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
         with readable(file.path):
-            parquet = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
+            parquet = opened(contents)
+            schema, metadata = self._schemas.of(parquet, contents), parquet.metadata
             # A small file is decoded with others. Alone, it is not worth another reader.
-            is_large = file.size_bytes > MOST_BYTES
-            if is_large and (names := self._dictionary_names(parquet.schema_arrow, file.path)):
-                parquet = pq.ParquetFile(
-                    arrow_file(contents),
-                    metadata=parquet.metadata,
-                    read_dictionary=names,
-                    pre_buffer=False,
-                )
+            if file.size_bytes > MOST_BYTES:
+                names, integers = self._kept(schema, file.path)
+                if integers:
+                    metadata = self._footers.metadata(contents, integers) or metadata
+                if names or metadata is not parquet.metadata:
+                    parquet = opened(contents, metadata=metadata, dictionaries=names)
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
             )
-        return parquet
+        return parquet, schema
 
-    def _dictionary_names(self, schema: pa.Schema, path: str) -> list[str]:
-        if not self._dictionaries:
-            return []
-        columns = file_columns(schema, self._name_mapping, path)
-        return [
-            c.field.name
-            for c in columns
-            if c.field_id in self._dictionaries
-            and pa.types.is_string(c.field.type)
-            and "." not in c.field.name
-        ]
+    def _kept(self, schema: pa.Schema, path: str) -> tuple[list[str], Integers]:
+        """The columns of a file that keep their dictionaries, and those whose decimals stay integers."""
+        if not self._dictionaries and not self._decimals:
+            return [], {}
+        names: list[str] = []
+        integers: dict[str, pa.DataType] = {}
+        for column in file_columns(schema, self._name_mapping, path):
+            field = column.field
+            if column.field_id is None or "." in field.name:
+                continue
+            if column.field_id in self._dictionaries and pa.types.is_string(field.type):
+                names.append(field.name)
+            kind, integer = self._decimals.get(column.field_id, (None, None))
+            # Columns are read by name, and a conversion of another column of the name expects decimals.
+            if kind is not None and field.type == kind and schema.names.count(field.name) == 1:
+                integers[field.name] = integer
+        return names, integers
 
     def _projection(self, file: InputFile, schema: pa.Schema) -> tuple[list[str] | None, Sequence[Source]]:
         """Returns the names of the columns to read, None for all, and the sources of the table's columns among them.
         Files of one writer share their schema, so the last ones are kept."""
         if self._last is not None:
             last_schema, constants, found = self._last
-            if constants == file.constants and last_schema.equals(schema, check_metadata=True):
+            is_same = last_schema is schema or last_schema.equals(schema, check_metadata=True)
+            if is_same and constants == file.constants:
                 return found
         columns = file_columns(schema, self._name_mapping, file.path)
         sources = projection(columns, self.table, file.constants)
@@ -222,6 +249,8 @@ class Decoder:
                 raise WrongInputError(f"{file.path}: the required column {column.path} has a null.")
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(found.type):
                 found = found.dictionary_encode()
+            if pa.types.is_decimal(found.type) and pa.types.is_integer(field.type):
+                found = pa.chunked_array([unscaled(c, field.type) for c in found.chunks], field.type)
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=self.schema)
         if positions is None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.decimals import NotedFile
 from iceberg_maint.columnar.leaves import leaves_of, values_of
 from iceberg_maint.columnar.schema import Struct
 from iceberg_maint.columnar.task import Encoding
@@ -16,6 +18,7 @@ _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
 """Arrow's names of codecs, where they differ. Iceberg's lz4 of old properties is written as lz4_raw."""
 _LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
 """Codecs with a level, and the level that Parquet's Java writer has by default. Arrow's defaults are others."""
+_NO_DECIMALS: Mapping[str, pa.DataType] = {}
 _SAMPLE_ROWS = 20_000
 _DISTINCT_SHARE = 0.5
 """A column whose sample has a smaller share of distinct values gets a dictionary."""
@@ -23,13 +26,21 @@ _DECIDING_SHARE = 0.55
 """The share of the sample that is counted first."""
 
 
+@contextmanager
 def open_writer(
-    sink: Any, schema: pa.Schema, schema_text: str, encoding: Encoding, dictionaries: Collection[str]
-) -> pq.ParquetWriter:
-    """Returns a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary."""
+    sink: Any,
+    schema: pa.Schema,
+    schema_text: str,
+    encoding: Encoding,
+    dictionaries: Collection[str],
+    decimals: Mapping[str, pa.DataType] = _NO_DECIMALS,
+) -> Iterator[pq.ParquetWriter]:
+    """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
+    `decimals` are the types of the columns that are integers here and decimals in the file, by name."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
+    noted = NotedFile(sink, decimals) if decimals else None
     writer = pq.ParquetWriter(
-        sink,
+        sink if noted is None else noted,
         schema,
         compression=codec,
         compression_level=_LEVELS.get(codec)
@@ -44,7 +55,12 @@ def open_writer(
         write_page_index=True,
     )
     writer.add_key_value_metadata({"iceberg.schema": schema_text})
-    return writer
+    with writer:
+        yield writer
+        if noted is not None:
+            noted.keep()
+    if noted is not None:
+        noted.finish()
 
 
 def sampled_dictionaries(rows: pa.Table, table: Struct, of_source: dict[int, bool]) -> set[str]:

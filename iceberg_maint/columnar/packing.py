@@ -18,8 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from iceberg_maint.columnar.decimals import Integers, without_notes
 from iceberg_maint.columnar.parquet_metadata import MAGIC, MetadataError, ParquetBytes
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, encoded
+from iceberg_maint.columnar.reader import footer_of, schema_bytes, stored_schema
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, ThriftError, encoded
 
 MOST_BYTES = 256 * 1024
 """Larger files gain nothing."""
@@ -42,7 +44,7 @@ _PHYSICAL_TYPES = {
         ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
     )
 }
-_ARROW_SCHEMA = b"ARROW:schema"
+_NO_INTEGERS: Integers = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,22 @@ class _NotPackedError(Exception):
     """A file has another form than this module packs."""
 
 
-def packed(files: Sequence[SmallFile]) -> pa.Buffer | None:
-    """Returns a Parquet file with the rows of all files in their order, a row group for each. None: one of them has a
-    form that is not packed, or another schema than the first."""
+def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.Buffer | None:
+    """Returns a Parquet file with the rows of all files in their order, a row group for each, with `integers` in place of
+    decimals. None: one of the files has a form that is not packed, or another schema than the first."""
     try:
-        return _Packing(files).file()
-    except (_NotPackedError, MetadataError, pa.ArrowException, OSError, IndexError):
+        return _Packing(files, integers).file()
+    except (_NotPackedError, MetadataError, ThriftError, pa.ArrowException, OSError, IndexError):
         return None
 
 
 class _Packing:
-    def __init__(self, files: Sequence[SmallFile]) -> None:
-        self._files = files
+    def __init__(self, files: Sequence[SmallFile], integers: Integers) -> None:
+        self._files, self._integers = files, integers
         first = files[0].metadata
         schema = first.schema
-        self._schema, self._arrow_schema = schema, (first.metadata or {}).get(_ARROW_SCHEMA)
+        # Arrow's objects of a schema and of its metadata hold each other, until Python looks for garbage.
+        self._start, self._arrow_schema = schema_bytes(files[0].contents), stored_schema(first)
         self._count = first.num_columns
         if any(
             schema.column(i).max_repetition_level or schema.column(i).max_definition_level > 1
@@ -107,8 +110,8 @@ class _Packing:
         rows = metadata.num_rows
         if (
             metadata.num_row_groups != 1
-            or not metadata.schema.equals(self._schema)
-            or (metadata.metadata or {}).get(_ARROW_SCHEMA) != self._arrow_schema
+            or not footer_of(contents).startswith(self._start)
+            or stored_schema(metadata) != self._arrow_schema
         ):
             raise _NotPackedError
         group = metadata.row_group(0)
@@ -164,7 +167,9 @@ class _Packing:
         form = ParquetBytes.of(self._files[0].contents).footer
         rows = sum(f.metadata.num_rows for f in self._files)
         # The last byte ends a struct.
-        pieces = [encoded({1: form[1], 2: form[2], 3: (I64, rows)})[:-1], b"\x19", _list(len(self._files))]
+        kind, elements = form[2][1]
+        schema = LIST, (kind, without_notes(elements, self._integers))
+        pieces = [encoded({1: form[1], 2: schema, 3: (I64, rows)})[:-1], b"\x19", _list(len(self._files))]
         position, page = len(MAGIC), 0
         has_dictionary = iter(self._has_dictionary)
         columns = _list(self._count)

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.decimals import integer_decimals
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
@@ -227,7 +228,10 @@ class _Encoder:
     ) -> None:
         self._task, self._rest, self._data = task, rest, data
         self._of_source = source_dictionaries(lambda f: data[f.path], task, rest)
-        self._decoder = Decoder(storage, rest, task.name_mapping, dictionaries=self._of_source.strings)
+        self._decoder = Decoder(
+            storage, rest, task.name_mapping, dictionaries=self._of_source.strings, integers=True
+        )
+        self._decimals = integer_decimals(rest)
         self._dictionaries: set[str] | None = None
         self.metrics = MetricsBuilder(rest, task.metrics_modes)
         self.totals: dict[int, list[Statistics]] = {}
@@ -242,7 +246,9 @@ class _Encoder:
         if self._dictionaries is None:
             self._dictionaries = sampled_dictionaries(rows, self._rest, self._of_source.by_field)
         sink = pa.BufferOutputStream()
-        with open_writer(sink, rows.schema, task.schema, task.encoding, self._dictionaries) as writer:
+        with open_writer(
+            sink, rows.schema, task.schema, task.encoding, self._dictionaries, self._decimals
+        ) as writer:
             write_group(writer, rows)
         self.metrics.add(rows)
         contents = sink.getvalue()

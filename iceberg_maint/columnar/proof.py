@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.decimals import IntegerFooters, integer_of, integers_of
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import (
     FLOATS,
     Leaf,
@@ -25,6 +26,7 @@ from iceberg_maint.columnar.leaves import (
     viewed,
 )
 from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.column_bounds import INTEGERS
@@ -49,10 +51,12 @@ class Comparison:
         self._modes = modes
         self._leaves = leaves_of(table)
         self._contents = contents
+        self._footers = IntegerFooters()
+        self._integers = integers_of(table)
         self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
-            self._file = pq.ParquetFile(arrow_file(contents), pre_buffer=False)
+            self._file = opened(contents)
         except (pa.ArrowException, OSError) as why:
             self._problem = f"the output cannot be read: {why}"
 
@@ -114,21 +118,22 @@ class Comparison:
 
     def _value_difference(self, number: int, column: Column, rows: pa.ChunkedArray) -> str:
         try:
-            kept = [column.name] if pa.types.is_dictionary(rows.type) else []
-            file = self._file
-            if kept:
-                file = pq.ParquetFile(
-                    arrow_file(self._contents),
-                    metadata=self._file.metadata,
-                    read_dictionary=kept,
-                    pre_buffer=False,
-                )
+            file = self._reader(column, rows.type)
             found = file.read_row_group(number, columns=[column.name], use_threads=False).column(column.name)
         except (pa.ArrowException, OSError, KeyError) as why:
             return f"column {column.path}, row group {number}: it cannot be read: {why}"
         if same_values(rows, found):
             return ""
         return f"column {column.path}, row group {number}: values differ{_position(rows, found)}"
+
+    def _reader(self, column: Column, kind: pa.DataType) -> pq.ParquetFile:
+        """Returns a reader that decodes a column to a type: dictionaries, or integers in place of decimals."""
+        metadata, kept = self._file.metadata, [column.name] if pa.types.is_dictionary(kind) else []
+        if integer_of(column) == kind:
+            metadata = self._footers.metadata(self._contents, self._integers) or metadata
+        elif not kept:
+            return self._file
+        return opened(self._contents, metadata=metadata, dictionaries=kept)
 
     def _chunk_difference(self, number: int, index: int, leaf: Leaf, group: pa.Table) -> str:
         chunk = self._file.metadata.row_group(number).column(index)

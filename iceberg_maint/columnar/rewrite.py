@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.decimals import integer_decimals
 from iceberg_maint.columnar.decode import DecodedFile, Decoder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.metrics import MetricsBuilder
@@ -134,6 +135,7 @@ class _Run:
             self._table,
             self.task.name_mapping,
             dictionaries=found.strings,
+            integers=True,
         )
         self._deleted = 0
         metrics = MetricsBuilder(self._table, self.task.metrics_modes)
@@ -196,7 +198,8 @@ class _Run:
         rows = 0
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
-            with open_writer(stream, first.schema, schema, encoding, chosen) as writer:
+            decimals = integer_decimals(self._table)
+            with open_writer(stream, first.schema, schema, encoding, chosen, decimals) as writer:
                 group: pa.Table | None = first
                 while group is not None:
                     with self._clock.phase("encode"):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decode import readable
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.packing import MOST_BYTES
 from iceberg_maint.columnar.projection import FileColumn, file_columns
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Primitive, Struct
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 
@@ -64,7 +64,7 @@ def _with_few_values(
     """The string columns of which a file has few values. The dictionaries of many small files must be merged, which
     costs more than it saves if each file has many values."""
     with readable(file.path):
-        parquet = pq.ParquetFile(arrow_file(contents))
+        parquet = opened(contents)
         columns = file_columns(parquet.schema_arrow, task.name_mapping, file.path)
         names = {
             c.field.name: c.field_id
@@ -80,7 +80,7 @@ def _with_few_values(
 
 def _of_file(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
     with readable(file.path):
-        parquet = pq.ParquetFile(arrow_file(contents))
+        parquet = opened(contents)
     ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
     found: dict[int, bool] = {}
     for number in range(parquet.metadata.num_row_groups):

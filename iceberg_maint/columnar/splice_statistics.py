@@ -10,10 +10,12 @@ from collections.abc import Collection, Mapping
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
+from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, values_of
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Struct
 from iceberg_maint.columnar.splice_rules import order_of
 from iceberg_maint.columnar.task import OutputMetrics
@@ -33,7 +35,8 @@ def statistics_difference(
     comparison = Comparison(table, output, metrics, modes)
     comparison.totals.update(totals)
     try:
-        file, parsed = pq.ParquetFile(arrow_file(output), pre_buffer=False), ParquetBytes.of(output)
+        metadata = IntegerFooters().metadata(output, integers_of(table))
+        file, parsed = opened(output, metadata=metadata), ParquetBytes.of(output)
         problem = comparison.footer_difference(file.metadata.num_rows)
         for number in range(file.metadata.num_row_groups):
             for leaf in leaves_of(table):

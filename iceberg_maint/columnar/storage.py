@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ class Storage:
             if (name := _local_name(location)) is not None:
                 # Of a tiny file, a `Path` and a buffered stream take half of the time.
                 with open(name, "rb", buffering=0) as local:  # noqa: PTH123
-                    return pa.py_buffer(local.read())
+                    return _contents(local)
             system, key = self._place(location)
             with system.open_input_file(key) as stream:
                 return read_whole(stream, location)
@@ -108,6 +109,15 @@ class Storage:
         if scheme not in _S3_SCHEMES:
             raise OSError(f"{location} is neither on a local file system nor on S3")
         return _client(path.partition("/")[0], self._properties), path
+
+
+def _contents(local: FileIO) -> pa.Buffer:
+    """The bytes of a file, in memory of Arrow, which keeps it for the next file. Python asks the system for it again."""
+    buffer = pa.allocate_buffer(os.fstat(local.fileno()).st_size)
+    rest = memoryview(buffer)
+    while rest and (count := local.readinto(rest)):
+        rest = rest[count:]
+    return buffer.slice(0, len(buffer) - len(rest))
 
 
 @lru_cache(maxsize=8)

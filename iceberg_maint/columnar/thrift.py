@@ -36,6 +36,24 @@ class Reader:
         return found
 
 
+def head(data: bytes, last: int) -> tuple[Struct, int]:
+    """The first fields of a struct, through field `last`, and the position after them. Raises ThriftError if a field is
+    missing or not an integer, a text or a list."""
+    fields: Struct = {}
+    position = number = 0
+    try:
+        while number < last:
+            kind, delta = data[position] & 15, data[position] >> 4
+            if delta != 1 or kind not in (*_INTEGERS, BINARY, LIST):
+                raise ThriftError(f"field {number + 1} is missing or has type {kind}")
+            number += 1
+            value, position = _value(kind, data, position + 1)
+            fields[number] = (kind, value)
+    except (IndexError, RecursionError) as why:
+        raise ThriftError(f"the struct ends outside of its bytes: {why}") from why
+    return fields, position
+
+
 # The functions return a value and the position after it. A call for each byte would take most of the time of a splice.
 
 

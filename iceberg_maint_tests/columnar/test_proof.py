@@ -10,6 +10,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from iceberg_maint.columnar.decimals import unscaled, with_integers
 from iceberg_maint.columnar.encode import open_writer, write_group
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.proof import Comparison
@@ -72,6 +74,36 @@ def difference(
     """The proof's first difference between a file and the rows that it ought to hold."""
     if metrics is None:
         metrics = metrics_of(rows, encoded(rows))
+    found = [
+        first_difference(form, contents, metrics, modes=modes, values=values)
+        for form in (rows, with_integer_decimals(rows))
+    ]
+    assert found[0] == found[1]
+    return found[0]
+
+
+def with_integer_decimals(rows: pa.Table) -> pa.Table:
+    """Rows as a task has them: decimals of up to 18 digits are integers."""
+    schema = (
+        with_integers(rows.schema, TABLE)
+        if rows.schema.names == [c.name for c in TABLE.columns]
+        else rows.schema
+    )
+    columns = [
+        column if column.type == f.type else pa.chunked_array([unscaled(c, f.type) for c in column.chunks])
+        for column, f in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def first_difference(
+    rows: pa.Table,
+    contents: bytes,
+    metrics: OutputMetrics,
+    *,
+    modes: Mapping[int, str] | None,
+    values: bool,
+) -> str:
     comparison = Comparison(TABLE, pa.py_buffer(contents), metrics, modes or {})
     return (
         comparison.footer_difference(rows.num_rows)
@@ -131,6 +163,8 @@ def mirrored_nan(rows: pa.Table) -> pa.Table:
 VALUES: dict[str, Callable[[pa.Table], pa.Table]] = {
     "value_changed": lambda _: changed_cells(("l", 7, 1)),
     "text_changed": lambda _: changed_cells(("s", 5, "zolc-5")),
+    "decimal_of_9_digits_changed": lambda _: changed_cells(("dec9", 9, Decimal("1.23"))),
+    "decimal_of_18_digits_changed": lambda _: changed_cells(("dec18", 9, None)),
     "decimal_changed": lambda _: changed_cells(("dec38", 9, None)),
     "null_became_a_value": lambda t: with_column(t, "i", lambda a: a.fill_null(0)),
     "value_became_null": lambda _: changed_cells(("b", 45, None)),
@@ -202,6 +236,8 @@ SCHEMAS: dict[str, Callable[[pa.Table], pa.Table]] = {
     "type_narrowed": lambda t: with_type(t, "ns", pa.timestamp("us")),
     "time_zone_lost": lambda t: with_type(t, "tz", pa.timestamp("us")),
     "precision_changed": lambda t: with_type(t, "dec9", pa.decimal128(10, 2)),
+    "scale_changed": lambda t: with_type(t, "dec9", pa.decimal128(9, 1)),
+    "decimals_became_integers": lambda t: with_type(t, "dec18", pa.int64()),
     "uuid_became_fixed": lambda t: with_type(t, "u", pa.binary(16)),
 }
 

@@ -12,7 +12,7 @@ REWRITE, PROOF, SPLICE, PAGES = (
     f"{_HERE}/test_{name}.py" for name in ("rewrite", "proof", "splice", "page_splice")
 )
 DECODE, POSITIONS, COMPARE = "columnar/decode.py", "columnar/positions.py", "columnar/proof.py"
-PACKING = "columnar/packing.py"
+PACKING, DECIMALS, READER = "columnar/packing.py", "columnar/decimals.py", "columnar/reader.py"
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
@@ -32,6 +32,10 @@ def splice(name: str) -> tuple[str, ...]:
 
 def pages(name: str) -> tuple[str, ...]:
     return (f"{PAGES}::test_{name}",)
+
+
+def decimals(name: str) -> tuple[str, ...]:
+    return (f"{_HERE}/test_decimals.py::test_{name}",)
 
 
 def marks(name: str) -> tuple[str, ...]:
@@ -81,8 +85,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
     Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _checksum_number(checksum):", "elif False:", PACKED),
     Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
-    Mutant("files of other schemas are packed", PACKING, "or not metadata.schema.equals(self._schema)", "", PACKED),
+    Mutant("files of other schemas are packed", PACKING, "or not footer_of(contents).startswith(self._start)", "", PACKED),
     Mutant("pages after the first are not packed", PACKING, "if rows is not None and _number(values) != rows:", "if False:", PACKED),
+    Mutant("columns of one name become integers", DECODE, " and schema.names.count(field.name) == 1", "", decimals("columns_of_one_name_stay_decimals")),
+    Mutant("columns that are no decimals lose their notes", DECIMALS, "not is_decimal or ", "", decimals("notes_of_other_columns_stay")),
+    Mutant("decimals of another width lose their notes", DECIMALS, " or get(element, _TYPE) != _PHYSICAL[kind]", "", decimals("notes_of_other_columns_stay")),
+    Mutant("columns inside structs get the notes of others", DECIMALS, "is_top = len(to_come) == _TOP and not children", "is_top = not children", decimals("file_of_integers_has_the_bytes_of_a_file_of_decimals")),
+    Mutant("decimals are read as integers of another row", DECIMALS, "[2 * values.offset :]", "", decimals("slices_and_nothing_have_their_integers")),
+    Mutant("the schema of the last file is that of all", READER, " or not footer_of(contents).startswith(self._start)", "", (f"{_HERE}/test_reader.py",)),
+    Mutant("schemas that Arrow stored are not compared", READER, " or stored != self._stored", "", (f"{_HERE}/test_reader.py",)),
     Mutant("strings with many values keep the dictionaries of small files", "columnar/source.py", "<= _FEW_VALUES * rows.num_rows", "<= rows.num_rows", SOURCE),
     Mutant("the first rows alone choose dictionaries", "columnar/encode.py", "< most or len(values.unique()) < most", "< most", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),

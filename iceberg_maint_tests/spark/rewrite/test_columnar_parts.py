@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar import job
+from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import (
     LEAST_SPARK_TASK_BYTES,
@@ -24,7 +25,7 @@ from iceberg_maint.spark.rewrite.columnar.job import (
     bins,
     worker_python,
 )
-from iceberg_maint.spark.rewrite.columnar.outputs import divided, of_attempt
+from iceberg_maint.spark.rewrite.columnar.outputs import divided
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
 from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, _shipped_package, package_zip
 
@@ -84,6 +85,24 @@ def test_spark_task_leaves_no_importer_of_a_zip_file(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.path_importer_cache, archive, zipimport.zipimporter(archive))
     assert list(Runner(lambda task, _: task.upper())([[(0, "a"), (1, "b")]])) == [(0, "A"), (1, "B")]
     assert not [p for p, i in sys.path_importer_cache.items() if isinstance(i, zipimport.zipimporter)]
+
+
+def test_python_looks_for_garbage_less_often_during_a_task() -> None:
+    def worker(_task: str, _attempt: int) -> str:
+        return str(gc.get_threshold()[0])
+
+    before = gc.get_threshold()
+    assert list(Runner(worker)([[(0, "")]])) == [(0, "20000")]
+    assert gc.get_threshold() == before
+
+
+def test_worker_imports_nothing_that_plans() -> None:
+    program = """
+import sys, iceberg_maint.spark.rewrite.columnar.worker
+print([m for m in sys.modules if m.startswith(("iceberg_maint.core.p", "iceberg_maint.core.decisions", "pyspark"))])
+"""
+    result = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
+    assert result.stdout == "[]\n"
 
 
 def test_spark_task_freezes_modules_that_it_imported_and_nothing_later(

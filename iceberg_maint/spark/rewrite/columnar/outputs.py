@@ -6,8 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-
-_ATTEMPT = "-0-"
+from iceberg_maint.spark.rewrite.columnar.attempt import ATTEMPT
 
 
 def divided(group: FileGroup) -> list[list[InputFile]]:
@@ -39,7 +38,7 @@ class NewLocations:
 
     def __call__(self, file: Any, spec_id: int, number: int) -> str:
         """Returns the location of an output file with the partition of a Java data file."""
-        name = f"{number:05d}{_ATTEMPT}{self._operation_id}-00001.parquet"
+        name = f"{number:05d}{ATTEMPT}{self._operation_id}-00001.parquet"
         if spec_id not in self._specs:
             spec = self._table.specs()[spec_id]
             self._specs[spec_id] = spec, bool(spec.isUnpartitioned())
@@ -54,9 +53,3 @@ class NewLocations:
 def new_operation_id() -> str:
     """An id that no other write has."""
     return str(uuid4())
-
-
-def of_attempt(location: str, attempt: int) -> str:
-    """The location for an attempt of a task. Two attempts may run at the same time, so they write different files."""
-    folder, _, name = location.rpartition("/")
-    return f"{folder}/{name.replace(_ATTEMPT, f'-{attempt}-', 1)}"

@@ -149,24 +149,3 @@ def reference(delete: PositionDeleteFile) -> DeleteReference:
         offset=delete.content_offset,
         record_count=delete.record_count if is_vector else None,
     )
-
-
-def content_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an output's content-file JSON that follows from the engine's result, given as JSON."""
-    metrics = result["metrics"]
-    content: dict[str, Any] = {
-        "file-size-in-bytes": result["size_bytes"],
-        "record-count": result["record_count"],
-    }
-    for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
-        content[name.replace("_", "-")] = _pairs(metrics[name])
-    for name in ("lower_bounds", "upper_bounds"):
-        content[name.replace("_", "-")] = _pairs({k: v.upper() for k, v in metrics[name].items()})
-    content["split-offsets"] = metrics["split_offsets"]
-    content["sort-order-id"] = result["sort_order_id"]
-    return content
-
-
-def _pairs(values: Mapping[str, Any]) -> dict[str, list[Any]]:
-    ordered = sorted((int(key), value) for key, value in values.items())
-    return {"keys": [key for key, _ in ordered], "values": [value for _, value in ordered]}

@@ -1,4 +1,5 @@
-"""Runs in Spark's Python workers: one task of the columnar engine, from JSON to JSON."""
+"""Runs in Spark's Python workers: one task of the columnar engine, from JSON to JSON. What it imports, each new worker
+imports, so it imports nothing that plans."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from iceberg_maint.columnar.task import RewriteTask, UnsupportedColumnError, WrongInputError
+from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of
-from iceberg_maint.spark.rewrite.columnar.outputs import of_attempt
-from iceberg_maint.spark.rewrite.columnar.tasks import content_of
 
 _LOCAL: Mapping[str, str] = {}
 
@@ -78,3 +78,24 @@ def digest_task(location: str, _attempt: int, io: Mapping[str, str] = _LOCAL) ->
     from iceberg_maint.columnar.storage import Storage
 
     return digest_of(Storage(io).chunks(location))
+
+
+def content_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an output's content-file JSON that follows from the engine's result, given as JSON."""
+    metrics = result["metrics"]
+    content: dict[str, Any] = {
+        "file-size-in-bytes": result["size_bytes"],
+        "record-count": result["record_count"],
+    }
+    for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts"):
+        content[name.replace("_", "-")] = _pairs(metrics[name])
+    for name in ("lower_bounds", "upper_bounds"):
+        content[name.replace("_", "-")] = _pairs({k: v.upper() for k, v in metrics[name].items()})
+    content["split-offsets"] = metrics["split_offsets"]
+    content["sort-order-id"] = result["sort_order_id"]
+    return content
+
+
+def _pairs(values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    ordered = sorted((int(key), value) for key, value in values.items())
+    return {"keys": [key for key, _ in ordered], "values": [value for _, value in ordered]}
