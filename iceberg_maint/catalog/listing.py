@@ -18,7 +18,7 @@ from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
 from iceberg_maint.catalog.remote_signing import check_signing
 from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
-from iceberg_maint.catalog.service_errors import catalog_error, first_line, table_error
+from iceberg_maint.catalog.service_errors import catalog_error, service_reason, table_error
 from iceberg_maint.catalog.sqlite_file import sqlite_engine
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
@@ -149,7 +149,7 @@ class SqlListing:
                 return connection.execute(statement, parameters).all()
             except sa.exc.DBAPIError as error:
                 # Both drivers name the missing table in the text only.
-                if not _NO_TABLES.search(first_line(error)):
+                if not _NO_TABLES.search(service_reason(error)):
                     raise
                 raise ConfigurationError(
                     "ICM-104",
@@ -316,7 +316,7 @@ class ServiceListing:
 def _no_commit(table: TableId, error: Exception) -> RefusedError:
     return RefusedError(
         "ICM-170",
-        f"the right to commit is missing for {table}: {first_line(error)}",
+        f"the right to commit is missing for {table}: {service_reason(error)}",
         "grant this principal the right to commit; 'iceberg-maint rights' prints policies.",
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.manifests.unreadable import first_line
+from iceberg_maint.catalog.manifests.unreadable import store_reason
 from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.rights import Right
@@ -74,7 +74,7 @@ def _storage(right: Right, location: str, request: Callable[[], object]) -> Iceb
 def _missing(right: Right, location: str, error: Exception) -> RefusedError:
     return RefusedError(
         "ICM-125",
-        f"the right to {right.value} is missing at {location}: {first_line(error)}.",
+        f"the right to {right.value} is missing at {location}: {store_reason(error)}.",
         f"grant the credentials the right to {right.value} below the table's location; 'iceberg-maint rights' prints "
         "policies.",
     )

@@ -35,7 +35,7 @@ _CAUSES = 10
 def catalog_error(name: str, where: str, error: Exception) -> IcebergMaintError:
     """Returns the error of a catalog as a whole: ICM-160 if it refuses the credentials, ICM-161 if it does not serve
     requests now, ICM-163 if it is a Hive Metastore that lacks a call of the clients, else ICM-104."""
-    line = first_line(error)
+    line = service_reason(error)
     if _is_unknown_method(error):
         return RefusedError(
             "ICM-163",
@@ -61,7 +61,7 @@ def catalog_error(name: str, where: str, error: Exception) -> IcebergMaintError:
 def table_error(table: TableId, error: Exception) -> UnreadableTableError:
     """Returns the error of one table of a catalog that answers: ICM-160 if the catalog denies the table, ICM-161 if it does
     not serve this request now, else the error of its metadata file."""
-    line = first_line(error)
+    line = service_reason(error)
     if isinstance(error, _REFUSED):
         return UnreadableTableError("ICM-160", f"the catalog denies {table}: {line}.", _CREDENTIALS_FIX)
     if isinstance(error, _NOT_SERVED):
@@ -77,8 +77,8 @@ def _is_unknown_method(error: Exception) -> bool:
     return type(error).__name__ == "TApplicationException" and getattr(error, "type", 0) == _UNKNOWN_METHOD
 
 
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error, or of the operating system's error behind it."""
+def service_reason(error: Exception) -> str:
+    """Returns why a service failed: the first line of an error, or of the operating system's error behind it."""
     cause = getattr(error, "orig", None) or error
     return _system_error(error) or (str(cause).strip() or type(cause).__name__).splitlines()[0]
 

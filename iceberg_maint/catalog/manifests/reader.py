@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import AvroError, Column, read_columns
 from iceberg_maint.catalog.manifests.overlap import FileLayout
-from iceberg_maint.catalog.manifests.unreadable import first_line, unreadable
+from iceberg_maint.catalog.manifests.unreadable import store_reason, unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     NO_ROW_IDS,
@@ -296,7 +296,7 @@ def read_fields(
 
 
 def _message(what: str, location: str, error: Exception) -> str:
-    return f"{what} {location} cannot be read: {first_line(error)}."
+    return f"{what} {location} cannot be read: {store_reason(error)}."
 
 
 def _integers(values: Sequence[int]) -> Integers:

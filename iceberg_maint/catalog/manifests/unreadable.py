@@ -17,9 +17,9 @@ _DENIED = (
 _KEY_AND_BUCKET = re.compile(r"^When [^']*'[^']*' in bucket '[^']*': ")
 
 
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error, without the key and the bucket that Arrow puts first: the caller names the
-    location."""
+def store_reason(error: Exception) -> str:
+    """Returns why a store failed: the first line of its error, without the key and the bucket that Arrow puts first. The
+    caller names the location."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return _KEY_AND_BUCKET.sub("", line).removesuffix(".").removesuffix(": No response body")
 
