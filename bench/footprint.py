@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.support.ledger.query_plans import captured, whole_reads
 from iceberg_maint_tests.support.ledger.questions import FLEET_QUESTIONS, Question, questions
 

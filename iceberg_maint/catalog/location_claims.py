@@ -13,7 +13,7 @@ from iceberg_maint.catalog.reachable_files import metadata_document, named_files
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, claim
 from iceberg_maint.errors import RefusedError, UnknownTableError
-from iceberg_maint.ports.ledger import StoredClaim
+from iceberg_maint.ports.stored import StoredClaim
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.orphans.emptied import Emptied
     from iceberg_maint.orphans.orphan_pass import OrphanPass
-    from iceberg_maint.ports.ledger import Lease
+    from iceberg_maint.ports.stored import Lease
     from iceberg_maint.runner.runtime import Runtime
 
 _SHOWN = 20

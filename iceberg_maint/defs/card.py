@@ -12,7 +12,7 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.defs.stored_health import stored_policy
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import certificates
 from iceberg_maint.report.table_card import TableView, proof_line
 from iceberg_maint.runner.assess import Assessment, stored_decisions

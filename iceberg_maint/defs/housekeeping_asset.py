@@ -30,7 +30,7 @@ from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ports.ledger import Cursor, Report
+from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
 from iceberg_maint.runner.assess import Assessment, assess
 from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded, PlanReady, Request, maintain

@@ -14,7 +14,7 @@ from iceberg_maint.defs.check_texts import DESCRIPTIONS, finding_sentence
 from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.formatting import size
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment

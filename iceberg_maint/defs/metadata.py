@@ -27,7 +27,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphans import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ports.ledger import Cursor, Report
+from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.formatting import outcome_sentence, size
 from iceberg_maint.runner.assess import Assessment

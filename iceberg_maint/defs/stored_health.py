@@ -16,7 +16,7 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.stored import Report
 from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.runtime import Runtime
 

@@ -24,7 +24,7 @@ from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, db_now_ms, intent, outcome
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Attempt, AttemptStatus, AttemptStep, BatchStatus, Lease
+from iceberg_maint.ports.stored import Attempt, AttemptStatus, AttemptStep, BatchStatus, Lease
 
 _NOT_OF_THE_FILES = (Reason.ERROR, Reason.CONFLICT)
 """Rejections after which another commit of the same files may succeed: the files themselves are sound."""

@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
-from iceberg_maint.ports.ledger import BatchStatus, Cursor, Lease, StoredBatch
+from iceberg_maint.ports.stored import BatchStatus, Cursor, Lease, StoredBatch
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)

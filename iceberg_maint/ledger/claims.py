@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.ledger.chunks import chunks
 from iceberg_maint.ledger.schema import claim
-from iceberg_maint.ports.ledger import StoredClaim
+from iceberg_maint.ports.stored import StoredClaim
 
 _FORM = "1"
 """Changes whenever the locations that a metadata file claims are derived in another way."""

@@ -21,7 +21,7 @@ from iceberg_maint.ledger.schema import (
     record,
     recorded,
 )
-from iceberg_maint.ports.ledger import BatchStatus, DroppedTable
+from iceberg_maint.ports.stored import BatchStatus, DroppedTable
 
 _DAY_MS = 86_400_000
 _OF_A_TABLE = (

@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, Connection, and_, bindparam, insert, select, 
 
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.schema import db_now_ms, lease
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 
 _SAME_LEASE = and_(
     lease.c.table_uuid == bindparam("held_table"),

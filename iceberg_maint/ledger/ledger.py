@@ -43,7 +43,7 @@ from iceberg_maint.ledger import table_history as past
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms, installation
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import (
+from iceberg_maint.ports.stored import (
     Attempt,
     BatchStatus,
     Cursor,

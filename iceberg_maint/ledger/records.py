@@ -24,7 +24,7 @@ from iceberg_maint.ledger.schema import (
     recorded,
 )
 from iceberg_maint.ledger.table_health import GOVERNED
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 
 _DAY_MS = 86_400_000
 _LAST_CHARACTER = "\U0010ffff"

@@ -21,7 +21,7 @@ from iceberg_maint.ledger import health_days
 from iceberg_maint.ledger.chunks import among, chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
+from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
 
 _RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000

@@ -24,7 +24,7 @@ from iceberg_maint.ledger.schema import (
     statement_now_ms,
 )
 from iceberg_maint.ledger.table_history import HOUR_MS, partition_history_of, pause_of
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 
 Key = tuple[str, str]
 """UUID and operation."""

@@ -16,7 +16,7 @@ from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.ledger.chunks import among, chunks
 from iceberg_maint.ledger.schema import attempt, db_now_ms, health, outcome, partition_history, pause
-from iceberg_maint.ports.ledger import BatchStatus, Report, StoredPause
+from iceberg_maint.ports.stored import BatchStatus, Report, StoredPause
 
 HOUR_MS = 3_600_000
 _DELETE = delete(partition_history).where(

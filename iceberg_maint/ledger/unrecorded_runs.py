@@ -17,7 +17,7 @@ from iceberg_maint.core.planning.batch_body import batch_of_text
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, intent, outcome, recorded
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint.ports.stored import BatchStatus, Lease
 
 _SINCE = func.coalesce(func.max(recorded.c.through), 0)
 _IS_NEWS = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)

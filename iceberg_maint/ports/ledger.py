@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
-from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, Pause, TableHistory
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
-from iceberg_maint.core.model.location import Claim
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -22,157 +19,22 @@ from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
 from iceberg_maint.core.planning.batch_limit import CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
-from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.removal.clock_agreement import ClockMark
 from iceberg_maint.ports.engine import WrittenFile
-
-
-@dataclass(frozen=True, slots=True)
-class StoredClaim:
-    """The locations that a table claims by its metadata file `pointer`, which was current at `current_ms` by the
-    ledger's clock."""
-
-    pointer: str
-    claim: Claim
-    current_ms: int
-
-
-class BatchStatus(StrEnum):
-    """The status of a persisted batch. DONE is final. FAILED and SUPERSEDED are final unless a later plan has
-    the batch again."""
-
-    PLANNED = "PLANNED"
-    STARTED = "STARTED"
-    DONE = "DONE"
-    FAILED = "FAILED"
-    SUPERSEDED = "SUPERSEDED"
-    UNKNOWN = "UNKNOWN"
-
-
-class AttemptStep(StrEnum):
-    """The last step of an attempt that has reported no outcome."""
-
-    STARTED = "STARTED"
-    INTENT = "INTENT"
-    ATTEMPT = "ATTEMPT"
-
-
-AttemptStatus = AttemptStep | BatchStatus
-"""The status of an attempt: its last step, or with an outcome the status that it gave its batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to maintain one table until it expires. `fence` grows with every lease of the table."""
-
-    table_uuid: str
-    table: str
-    owner: str
-    fence: int
-    ttl_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
-    """A persisted batch."""
-
-    batch: Batch
-    status: BatchStatus
-    plan_id: str
-    run_id: str
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt at a batch.
-
-    `tries` has the base snapshot id and the metadata location of each prepared swap. `tried_ms` is when the
-    last of them was recorded, by the database's clock. `files` is None until the INTENT is recorded.
-    """
-
-    attempt_id: str
-    batch_id: str
-    table_uuid: str
-    operation: Operation
-    run_id: str
-    fence: int
-    token: str
-    partitions: tuple[PartitionKey, ...]
-    status: AttemptStatus
-    tries: tuple[tuple[int, str], ...] = ()
-    tried_ms: int | None = None
-    files: tuple[WrittenFile, ...] | None = None
-    proof: Proof | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The outcome of an attempt, and when it was recorded by the database's clock."""
-
-    recorded_ms: int
-    outcome: BatchOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """The progress of an operation on a table: its last DONE batch, and the snapshot after it.
-
-    `plan_id` names the window, which is the plan of that batch. `window_batches` counts the stored batches
-    of that plan, `window_done` those that are DONE. Without a stored batch `plan_id` is None and `partitions`
-    is empty.
-    """
-
-    operation: str
-    plan_id: str | None
-    window_batches: int
-    window_done: int
-    batch_id: str
-    partitions: tuple[PartitionKey, ...]
-    snapshot_id: int | None
-    fence: int
-    advanced_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedTable:
-    """A table without health: it was dropped, or never measured. `idle_seconds` is the time since its last work ended."""
-
-    table_uuid: str
-    name: str
-    idle_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTable:
-    """A table with stored health. `pointer` is the catalog's token at that health."""
-
-    table: TableId
-    table_uuid: str
-    pointer: str
-    observed_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMeasurement:
-    """What a table's stored health was measured from: the catalog's pointer, the basis of the measurement
-    (`Measured.basis`) and the table properties that set its policy."""
-
-    table: TableId
-    table_uuid: str
-    pointer: str
-    basis: str
-    maintenance_properties: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPause:
-    """A pause in the ledger. `table` is the name that was paused, `*` for the fleet. `table_uuid`
-    identifies the table after a rename; None for the fleet and for a name without stored health."""
-
-    table: str
-    table_uuid: str | None
-    pause: Pause
+from iceberg_maint.ports.stored import (
+    Attempt,
+    BatchStatus,
+    Cursor,
+    DroppedTable,
+    KnownTable,
+    Lease,
+    Report,
+    StoredBatch,
+    StoredClaim,
+    StoredMeasurement,
+    StoredPause,
+)
 
 
 class Ledger(Protocol):

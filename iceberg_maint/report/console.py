@@ -13,7 +13,7 @@ from rich.table import Table
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.ports.ledger import Cursor
+from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.explain import TableExplanation
 from iceberg_maint.report.formatting import (
     counted,

@@ -14,7 +14,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
-from iceberg_maint.ports.ledger import Cursor
+from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.advice import Advice, advice_document
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share

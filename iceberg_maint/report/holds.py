@@ -10,7 +10,7 @@ from rich.markup import escape
 from iceberg_maint.core.decisions.history import Pause
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.ports.ledger import StoredPause
+from iceberg_maint.ports.stored import StoredPause
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.report.grid import write
 from iceberg_maint.report.json_documents import Document

@@ -16,7 +16,7 @@ from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import writer_reason
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ports.ledger import Cursor
+from iceberg_maint.ports.stored import Cursor
 
 Document = dict[str, Any]
 

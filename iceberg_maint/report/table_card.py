@@ -23,7 +23,7 @@ from iceberg_maint.core.model.reasons import (
     Verdict,
 )
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.ports.ledger import Report
+from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate
 from iceberg_maint.report.formatting import counted, metric_value, moment, number
 from iceberg_maint.report.holds import hold

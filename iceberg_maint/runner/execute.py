@@ -53,7 +53,7 @@ from iceberg_maint.ports.engine import (
     MemoryExceededError,
     Written,
 )
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
+from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,
     environment_failure,

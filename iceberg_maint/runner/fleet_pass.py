@@ -20,7 +20,7 @@ from iceberg_maint.core.decisions.priority import BATCH_SECONDS, RUN_SECONDS, Lo
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint.runner.assess import decisions_of
 from iceberg_maint.runner.runtime import Runtime
 

@@ -17,7 +17,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.assess import retention_of
 from iceberg_maint.runner.attempt_result import (
     AttemptResult,

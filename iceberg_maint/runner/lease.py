@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.ledger import Lease, Ledger
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.stored import Lease
 
 LEASE_TTL_SECONDS = 45
 _HEARTBEATS_PER_TTL = 4

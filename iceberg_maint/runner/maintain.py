@@ -21,7 +21,7 @@ from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.assess import Assessment, measure
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.deadline import TableTimeout, table_deadline

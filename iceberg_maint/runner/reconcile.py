@@ -27,7 +27,8 @@ from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement, sett
 from iceberg_maint.core.outcomes.unrecorded_runs import record_of
 from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease, Ledger
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint.runner.attempt_result import one_line
 from iceberg_maint.runner.housekeeping import lost_error
 from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased

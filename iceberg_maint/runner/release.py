@@ -18,8 +18,8 @@ from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.released_files import release_of
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
-from iceberg_maint.ports.ledger import Attempt, Lease
 from iceberg_maint.ports.storage import ReleasedWork
+from iceberg_maint.ports.stored import Attempt, Lease
 from iceberg_maint.runner.attempt_result import AttemptResult, one_line, pin_same
 from iceberg_maint.runner.clocks import checked_clocks
 from iceberg_maint.runner.runtime import Runtime

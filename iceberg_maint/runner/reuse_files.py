@@ -19,7 +19,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.errors import FenceLostError, StaleBatchError
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.runtime import Runtime
 
 ADOPT_WITHIN_SECONDS = 12 * 3600

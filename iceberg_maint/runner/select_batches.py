@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
     Work,
 )
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.changes import Changes, still_valid
 from iceberg_maint.runner.request import PlanReady, Run

@@ -15,7 +15,7 @@ from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ports.ledger import StoredMeasurement
+from iceberg_maint.ports.stored import StoredMeasurement
 from iceberg_maint.runner.runtime import Runtime
 
 _CHUNK = 500

@@ -8,7 +8,8 @@ from threading import Lock
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.ports.ledger import KnownTable, Ledger
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint.ports.telemetry import Observation
 from iceberg_maint.telemetry.samples import TableLabels, operation_samples, table_samples
 from iceberg_maint.telemetry.series import Kind, Sample

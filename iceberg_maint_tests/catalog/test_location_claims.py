@@ -10,7 +10,7 @@ from iceberg_maint.catalog.location_claims import FleetClaims
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.ports.ledger import StoredClaim
+from iceberg_maint.ports.stored import StoredClaim
 
 A, B, C = (TableId("lake", ("db",), name) for name in "abc")
 

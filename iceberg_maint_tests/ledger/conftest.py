@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 
 _names = itertools.count()
 

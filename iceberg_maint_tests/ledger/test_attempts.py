@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports.ledger import Attempt, BatchStatus, Lease
+from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

@@ -6,7 +6,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports.ledger import BatchStatus, Lease, StoredBatch
+from iceberg_maint.ports.stored import BatchStatus, Lease, StoredBatch
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

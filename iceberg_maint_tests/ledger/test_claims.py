@@ -5,7 +5,7 @@ from __future__ import annotations
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import StoredClaim
+from iceberg_maint.ports.stored import StoredClaim
 from iceberg_maint_tests.ledger.conftest import Place
 
 ONE, TWO, ELSEWHERE = (TableId.parse(name) for name in ("lake.db.one", "lake.db.two", "other.db.one"))

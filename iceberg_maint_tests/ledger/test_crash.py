@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (

@@ -10,7 +10,7 @@ from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (

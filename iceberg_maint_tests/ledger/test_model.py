@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.support.examples import examples
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryNeed, MemoryUse
 from iceberg_maint.core.planning.plan import make_plan
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.ledger.values import (

@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ledger import records
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import metadata
-from iceberg_maint.ports.ledger import BatchStatus
+from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

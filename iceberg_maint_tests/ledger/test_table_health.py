@@ -7,7 +7,7 @@ from sqlalchemy import event
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ports.ledger import KnownTable, StoredMeasurement
+from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import NAME, OTHER_UUID, TABLE, UUID, measured
 

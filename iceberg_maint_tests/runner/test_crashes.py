@@ -15,7 +15,7 @@ from iceberg_maint.core.planning.batch_body import batch_text
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.ledger import batches
 from iceberg_maint.ledger.schema import batch as batch_table
-from iceberg_maint.ports.ledger import BatchStatus, StoredBatch
+from iceberg_maint.ports.stored import BatchStatus, StoredBatch
 from iceberg_maint.runner.maintain import PlanReady
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World

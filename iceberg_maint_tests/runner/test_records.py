@@ -14,7 +14,7 @@ from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, make_plan
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
 

@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
 from iceberg_maint.ports.audit import NoAudit
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.lease import leased
 from iceberg_maint.runner.maintain import maintain

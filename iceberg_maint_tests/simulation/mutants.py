@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.ledger import attempts, batches, leases, table_history, unrecorded_runs
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.ports.ledger import BatchStatus, Lease
+from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint.runner import execute as executing
 from iceberg_maint.runner import maintain as maintaining
 from iceberg_maint.runner import reconcile as reconciling

@@ -35,7 +35,7 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
-from iceberg_maint.ports.ledger import Lease
+from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner import lease as table_lease
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import reconcile, settle_open_attempts

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint.telemetry.catalogue import OPERATION_DURATION, OPERATIONS, TRASH_FILES
 from iceberg_maint.telemetry.ledger_totals import ZERO_SECONDS, LedgerTotals
 from iceberg_maint.telemetry.samples import TableLabels

@@ -40,7 +40,7 @@ from iceberg_maint.core.removal.clock_agreement import Uptime
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
-from iceberg_maint.ports.ledger import KnownTable
+from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint.runner.maintain import Event, Request, maintain
 from iceberg_maint.runner.reconcile import Settled, reconcile
 from iceberg_maint.runner.runtime import LazyEngine, Runtime
