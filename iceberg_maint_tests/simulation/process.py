@@ -16,6 +16,7 @@ from iceberg_maint.runner.maintain import Request
 from iceberg_maint_tests.simulation.faults import At, Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
 from iceberg_maint_tests.simulation.lake import Lake
+from iceberg_maint_tests.simulation.manifests import LakeManifests
 from iceberg_maint_tests.simulation.sim_table import Swap
 
 
@@ -46,6 +47,7 @@ class ProcessWorld(Protocol):
     choose: random.Random
     faults: Faults
     lake: Lake
+    manifests: LakeManifests
     fibers: Fibers
     steps: int
     competes_until: int

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.catalog.fake import FakeTable, measure_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, TableState
@@ -63,13 +62,12 @@ class ProcessCatalog:
         return self._step("metadata_document", lambda: written.document(location))
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
-        return self._step("measure", lambda: measure_files(FakeTable(state, self._files(state)), policy))
+        manifests = self._process.world.manifests
+        return self._step("measure", lambda: manifests.measure(state, self._files(state), policy))
 
     def live_files(self, state: TableState, partitions: Collection[str]) -> tuple[LiveFile, ...]:
-        def read() -> tuple[LiveFile, ...]:
-            return tuple(f for f in self._files(state) if f.partition in partitions)
-
-        return self._step("live_files", read)
+        manifests = self._process.world.manifests
+        return self._step("live_files", lambda: manifests.live_files(state, self._files(state), partitions))
 
     def changed_files(
         self, state: TableState, since: int, partitions: Collection[str]

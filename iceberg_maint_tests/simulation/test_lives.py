@@ -11,6 +11,7 @@ from collections import Counter
 
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.life import live
+from iceberg_maint_tests.support.damaged_memo import WAYS
 
 STEPS = int(os.environ.get("ICEBERG_MAINT_SIMULATION_STEPS", "5000"))
 SEED = int(os.environ.get("ICEBERG_MAINT_SIMULATION_SEED", "0"))
@@ -39,6 +40,8 @@ def test_no_invariant_is_broken_in_any_life(capsys) -> None:
     assert {"adopted", "expiries", "orphans moved", "orphans deleted"} <= seen
     assert {"files registered again", "files put back", "deletes taken back", "second catalogs"} <= seen
     assert {"pointers restored", "clocks that jumped", "checkpoints", "gate: identity"} <= seen
+    assert {f"memo damaged: {way}" for way in WAYS} <= seen
+    assert found["manifests read"] < found["manifests listed"] / 2, "the memo is used"
 
 
 def test_same_seed_is_the_same_life() -> None:

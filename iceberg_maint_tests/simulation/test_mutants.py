@@ -11,6 +11,7 @@ from iceberg_maint_tests.simulation import test_found, test_lying_catalog
 from iceberg_maint_tests.simulation.faults import Answer
 from iceberg_maint_tests.simulation.hazard_mutants import HAZARD_MUTANTS
 from iceberg_maint_tests.simulation.life import live
+from iceberg_maint_tests.simulation.memo_mutants import MEMO_MUTANTS
 from iceberg_maint_tests.simulation.mutants import MUTANTS, Mutant
 from iceberg_maint_tests.simulation.storage_mutants import STORAGE_MUTANTS
 from iceberg_maint_tests.simulation.tables import small_files
@@ -21,7 +22,7 @@ SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.sta
 SCENARIOS.append(partial(test_lying_catalog.test_catalog_that_lies_is_found_out, Answer.OK_LIE, small_files))
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutant", MUTANTS + MEMO_MUTANTS, ids=lambda m: m.name)
 def test_planted_fault_is_seen(mutant: Mutant, monkeypatch, capsys) -> None:
     mutant.plant(monkeypatch)
     known = [mutant.seed] if mutant.seed is not None else []

@@ -45,6 +45,7 @@ from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
 from iceberg_maint_tests.simulation.invariants import Watch
 from iceberg_maint_tests.simulation.lake import Lake
+from iceberg_maint_tests.simulation.manifests import LakeManifests
 from iceberg_maint_tests.simulation.process import Process, Threading
 from iceberg_maint_tests.simulation.process_ports import (
     ProcessCatalog,
@@ -127,6 +128,7 @@ class World:
             for partition in ("p=a", "p=b", "p=c"):
                 self.lake.append(table, partition, 6)
         self.watch = Watch(self)
+        self.manifests = LakeManifests(seed, self.watch.found, self.watch.fail)
 
     def _julianday(self, _when: str) -> float:
         return self.lake.now_ms / DAY_MS + _UNIX_EPOCH_JULIAN
