@@ -59,3 +59,26 @@ def test_memo_with_a_schema_that_is_no_text_is_deleted_and_the_look_is_cold(tmp_
 
     assert warm.measure(state, POLICY) == cold.measure(state, POLICY)
     assert damaged_memo.entries(memo) == 1
+
+
+def test_memo_that_yields_rows_of_other_paths_gives_the_numbers_of_a_cold_look(tmp_path: Path) -> None:
+    """As the damaged index of a file does (simulated world 400063)."""
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    table.commit([data(1, File("eu.parquet", ("eu",)))], snapshot_id=11, sequence_number=1, timestamp_ms=1)
+    table.register(tmp_path / "catalog.db", "db.events")
+    cold, warm = catalogs(tmp_path)
+    state = cold.pin(EVENTS)
+    expected = cold.measure(state, POLICY)
+    assert warm.measure(state, POLICY) == expected
+    memo = tmp_path / "memo" / "manifests.db"
+    with closing(sqlite3.connect(memo)) as connection, connection:
+        [(schema,)] = connection.execute("select sql from sqlite_master where name = 'entry'").fetchall()
+        loose = schema.replace("path TEXT PRIMARY KEY", "path TEXT PRIMARY KEY COLLATE NOCASE")
+        connection.execute(loose.replace("entry", "loose", 1))
+        connection.execute("insert into loose select * from entry")
+        connection.execute("update loose set path = upper(path)")
+        connection.execute("drop table entry")
+        connection.execute("alter table loose rename to entry")
+
+    assert warm.live_files(state, ["region=eu"]) == cold.live_files(state, ["region=eu"])
+    assert warm.measure(state, POLICY) == expected
