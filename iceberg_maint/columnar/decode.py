@@ -100,7 +100,7 @@ class Decoder:
         more than the column."""
         tables, deleted, run = [], 0, list[DecodedFile]()
         for file in files:
-            if run and not (self._is_joinable(file) and file.sources is run[0].sources):
+            if run and not (self._is_joinable(file) and _is_alike(file, run[0])):
                 tables.append(self._joined(run))
                 run = []
             if self._is_joinable(file):
@@ -261,6 +261,16 @@ class Decoder:
         keep = np.ones(table.num_rows, dtype=bool)
         keep[positions[low:high] - start] = False
         return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
+
+
+def _is_alike(file: DecodedFile, other: DecodedFile) -> bool:
+    """Whether two files have one projection, and rows of one schema. The rows of a large file have dictionaries and
+    integers as its pages do. Small files get theirs when they are decoded together."""
+    if file.sources is not other.sources:
+        return False
+    if file.rows is None or other.rows is None:
+        return file.rows is other.rows
+    return bool(file.rows.schema.equals(other.rows.schema))
 
 
 def _rows(file: DecodedFile) -> pa.Table:

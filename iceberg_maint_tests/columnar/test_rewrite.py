@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
+from iceberg_maint.columnar.packing import MOST_BYTES
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import (
     DeleteKind,
@@ -307,6 +308,30 @@ def test_tiny_files_of_several_schemas_and_with_deletes_keep_rows_and_order(tmp_
     assert (result.proof.rows_in, result.proof.rows_deleted, result.proof.rows_out) == (11, 1, 10)
     assert [row["n"] for row in found] == [0, 1, 2, 3, 4, 5, 7, 8, 9, 10]
     assert [row["n"] for row in found if row["p"] == "p"] == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("kind", "as_bytes"), [("decimal(18, 2)", None), ("decimal(18, 2)", 2), ("string", None)]
+)
+def test_small_files_beside_large_ones_keep_rows_and_order(
+    tmp_path: Path, kind: str, as_bytes: int | None
+) -> None:
+    """A large file keeps its integers and dictionaries between pages, a small one alone has none."""
+    schema = schema_of(field(1, "v", kind), field(2, "n", "long"))
+    sizes, start, rows, files = [31_500, 100, 31_600, 31_700, 31_800, 100], 0, [], []
+    for number, size in enumerate(sizes):
+        some = [{"v": Decimal(k), "n": k * 10**12} for k in range(start, start + size)]
+        if kind == "string":
+            some = [{"v": f"v{k % 40}", "n": k * 10**12 + k % 7} for k in range(start, start + size)]
+        stored = {"store_decimal_as_integer": number != as_bytes, "use_dictionary": ["v"]}
+        files.append(write_file(tmp_path, f"{number}.parquet", schema, some, compression="none", **stored))
+        rows, start = rows + some, start + size
+    assert [f.size_bytes > MOST_BYTES for f in files] == [True, False, True, True, True, False]
+    for order in (files, files[::-1]):
+        task = task_of(tmp_path, schema, order, output_path=str(tmp_path / "out" / f"{order[0].size_bytes}"))
+        result, found = rewritten(task)
+        assert result.proof.difference == ""
+        assert sorted(found, key=lambda row: row["n"]) == sorted(rows, key=lambda row: row["n"])
 
 
 def test_tiny_files_of_one_schema_keep_their_own_row_ids(tmp_path: Path) -> None:
