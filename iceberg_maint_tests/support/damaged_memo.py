@@ -60,11 +60,14 @@ def _changed_bodies(path: Path, rng: random.Random) -> None:
         for name, body, partitions in connection.execute(
             "select path, body, partitions from entry"
         ).fetchall():
-            changed = [_with_another_byte(bytes(one), rng) for one in (body, partitions)]
+            # Damage of before may have left no bytes.
+            changed = [_with_another_byte(one, rng) if one else one for one in (body, partitions)]
             connection.execute("update entry set body = ?, partitions = ? where path = ?", [*changed, name])
 
 
-def _with_another_byte(content: bytes, rng: random.Random) -> bytes:
+def _with_another_byte(content: object, rng: random.Random) -> object:
+    if not isinstance(content, bytes):
+        return content
     place = rng.randrange(len(content))
     return content[:place] + bytes([content[place] ^ rng.randint(1, 255)]) + content[place + 1 :]
 
