@@ -177,8 +177,13 @@ class Watch:
             (top,) = self.ledger.rows(f"SELECT COALESCE(MAX(ordinal), 0) AS top FROM icm_{name}")
             self.seen.last[name] = top["top"]
         self._read_intents_and_tries()
-        for row in self.ledger.rows("SELECT attempt_id, status FROM icm_outcome ORDER BY ordinal"):
-            self.seen.attempts[row["attempt_id"]].status = row["status"]
+        for row in self.ledger.rows(
+            "SELECT attempt_id, status, settled, partitions FROM icm_outcome ORDER BY ordinal"
+        ):
+            attempt = self.seen.attempts[row["attempt_id"]]
+            attempt.status = row["status"]
+            if not row["settled"]:
+                attempt.handed_back = row["partitions"] == "[]"
         self.seen.batches = self.ledger.batches()
         self.seen.cursors = self.ledger.cursors()
         for attempt_id, was in known.items():

@@ -231,3 +231,16 @@ def test_batch_that_kills_its_process_again_and_again_is_held() -> None:
             world.pass_time(60_000)
         attempts = world.watch.seen.attempts.values()
         assert max(Counter(a.partitions for a in attempts).values()) <= 3
+
+
+def test_attempt_that_was_handed_back_is_so_after_the_ledger_is_put_back() -> None:
+    """The record of a run that was terminated before it wrote tells of the batch by its reason alone."""
+    faults = calm()
+    faults.script = [("write", At.TERM_BEFORE)]
+    with World(0, faults).alive() as world:
+        world.start(TABLE)
+        world.run_until_idle()
+        world.back_up()
+        world.restore()
+        (attempt,) = world.watch.seen.attempts.values()
+        assert (attempt.status, attempt.handed_back) == ("FAILED", True)
