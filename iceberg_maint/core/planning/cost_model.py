@@ -1,6 +1,7 @@
 """The seconds of a batch from what it works on: a part per batch, per file group, per file, per byte, and one for a cold session.
 
-The parts are learned from recent batches by least absolute relative deviations, so that one odd batch changes little.
+The parts are learned from recent batches of the fleet by least absolute relative deviations, so that one odd batch changes little. A
+table corrects them by one factor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ SWEEPS = 20
 """Rounds over the parts. Each sets one part to its optimum, given the others."""
 TRUST = 0.5
 """Weight of the parts before any batch, in batches."""
+UNCORRECTED = 2
+"""Batches without a correction that a table's own batches are weighed against."""
 _MIB = 1024 * 1024
 
 
@@ -53,19 +56,33 @@ def learned_parts(assumed: Parts, batches: Sequence[tuple[WorkSize, float]]) -> 
     scale = median(seconds / predicted_seconds(size, assumed) for size, seconds in batches if seconds > 0)
     parts = [part * scale for part in assumed]
     first = tuple(parts)
+    totals = [sum(a * p for a, p in zip(amounts, parts, strict=True)) for amounts, _ in known]
     for _ in range(SWEEPS):
         before = tuple(parts)
-        for n in range(len(parts)):
-            points = []
-            for amounts, seconds in known:
-                if amounts[n] > 0:
-                    rest = sum(a * p for m, (a, p) in enumerate(zip(amounts, parts, strict=True)) if m != n)
-                    points.append(((seconds - rest) / amounts[n], amounts[n] / seconds))
+        for n, part in enumerate(before):
+            points = [
+                (part + (seconds - total) / amounts[n], amounts[n] / seconds)
+                for (amounts, seconds), total in zip(known, totals, strict=True)
+                if amounts[n] > 0
+            ]
             weight = sum(w for _, w in points) / len(points) * TRUST if points else 1.0
             parts[n] = max(0.0, _weighted_median([*points, (first[n], weight)]))
+            change = parts[n] - part
+            totals = [total + change * amounts[n] for (amounts, _), total in zip(known, totals, strict=True)]
         if tuple(parts) == before:
             break
     return tuple(parts)
+
+
+def correction(parts: Parts, batches: Sequence[tuple[WorkSize, float]]) -> float:
+    """Returns the factor by which a table's batches differ from the fleet's: the median of measured to predicted seconds,
+    with `UNCORRECTED` ones beside it."""
+    ratios = [
+        seconds / predicted
+        for size, seconds in batches
+        if seconds > 0 and (predicted := predicted_seconds(size, parts)) > 0
+    ]
+    return median([*ratios, *[1.0] * UNCORRECTED])
 
 
 def _weighted_median(points: Sequence[tuple[float, float]]) -> float:

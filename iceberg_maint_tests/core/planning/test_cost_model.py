@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.planning.cost_model import WorkSize, learned_parts, predicted_seconds
+from iceberg_maint.core.planning.cost_model import WorkSize, correction, learned_parts, predicted_seconds
 
 MIB = 1024 * 1024
 ASSUMED = (1.0, 0.1, 0.01, 0.05, 2.0)
@@ -38,3 +38,13 @@ def test_bytes_that_cost_four_times_the_assumed_are_learned_within_a_tenth() -> 
 def test_first_batch_of_a_session_has_the_whole_cold_part_and_the_fourth_a_quarter() -> None:
     cold, fourth, unknown = (predicted_seconds(WorkSize(0, 0, 0, earlier=n), ASSUMED) for n in (0, 3, None))
     assert (cold, fourth, unknown) == (3.0, 1.5, 1.0)
+
+
+def test_table_whose_batches_take_thrice_the_parts_is_corrected_by_three() -> None:
+    batches = [(size, 3 * predicted_seconds(size, TAKEN)) for size in SIZES]
+    assert correction(TAKEN, batches) == 3.0
+
+
+def test_two_batches_of_a_table_correct_by_half_of_the_way_and_one_by_nothing() -> None:
+    thrice = (SIZES[0], 3 * predicted_seconds(SIZES[0], TAKEN))
+    assert [correction(TAKEN, [thrice] * n) for n in (0, 1, 2, 3)] == [1.0, 1.0, 2.0, 3.0]
