@@ -26,7 +26,7 @@ from math import ceil
 
 from bench.synthetic_fleet import MIB, NOW_MS, POLICY, SyntheticPartition, is_lost, make_fleet
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, in_priority
-from iceberg_maint.core.decisions.priority import Speed, predict
+from iceberg_maint.core.decisions.priority import Speed, in_run, predict
 from iceberg_maint.core.health.thresholds import findings, is_due
 
 TARGET = 1.13
@@ -113,9 +113,9 @@ def _ours(fleet: Fleet, startup: float) -> list[list[SyntheticPartition]]:
             p.health.small_bytes,
             NOW_MS,
             speed=Speed(BYTES_PER_SECOND),
-            run_seconds=startup / GB * 3600 / in_table[p.table],
         )
-        work.append(DueWork(key, prediction, NOW_MS))
+        run_seconds = startup / GB * 3600 / in_table[p.table]
+        work.append(DueWork(key, in_run(prediction, run_seconds), NOW_MS))
     return [[by_key[w.key]] for w in in_priority(work, FleetBudget(max_seconds=1.0), NOW_MS)]
 
 

@@ -123,6 +123,7 @@ class FleetBudgetSection(_Section):
     max_commits: int | None = None
     max_cost: float | None = None
     max_wait_seconds: int = 604_800
+    pay_back_seconds: int = 2_592_000
     blackout_hours: list[str] = Field(default_factory=list)
 
 

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
+from iceberg_maint.core.decisions.fleet_budget import DAY_MS, Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait
+from iceberg_maint.core.decisions.past_work import PastWork
 from iceberg_maint.core.decisions.priority import Load
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET
+from iceberg_maint.core.model.codec import from_data
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.core.planning.batch_cost import BatchCost
+from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.ledger.chunks import among, in_chunks
 from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome, statement_now_ms
+from iceberg_maint.ports.stored import BatchStatus
 
+_REWRITE_DAYS = 7
+_REWRITES = (
+    select(outcome.c.body)
+    .where(
+        outcome.c.recorded_ms > statement_now_ms() - _REWRITE_DAYS * DAY_MS,
+        outcome.c.operation == Operation.REWRITE_DATA_FILES,
+        outcome.c.status == BatchStatus.DONE,
+        outcome.c.settled.is_(False),
+    )
+    .order_by(outcome.c.recorded_ms.desc())
+    .limit(bindparam("most"))
+)
 _BODIES = select(batch.c.batch_id, batch.c.body).where(among(batch.c.batch_id))
 
 
@@ -36,7 +55,10 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     for row in sorted(ended, key=lambda row: row.ordinal):
         body = json.loads(row.body)
         load = Load(
-            row.input_bytes, float(body.get("seconds") or 0.0), float(body.get("snapshot_after") is not None)
+            row.input_bytes,
+            float(body.get("seconds") or 0.0),
+            float(body.get("snapshot_after") is not None),
+            (body.get("cost") or {}).get("cpu_seconds"),
         )
         by_attempt.setdefault(row.attempt_id, Spend(row.recorded_ms, load))
     begun = conn.execute(
@@ -48,13 +70,59 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     running = [(row.batch_id, row.started_ms) for row in begun if row.attempt_id not in by_attempt]
     rows = in_chunks(conn, _BODIES, {batch_id for batch_id, _ in running})
     loads = {row.batch_id: Load(batch_of_text(row.body).input_bytes, 0.0, 1.0) for row in rows}
-    return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id]) for batch_id, at_ms in running))
+    return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id], True) for batch_id, at_ms in running))
+
+
+def past_work(conn: Connection, table_uuids: Collection[str], days: int) -> dict[str, tuple[PastWork, ...]]:
+    """Returns the batches on data of the last days, by table, in no order. Settled attempts are left out: their time is not
+    known."""
+    since_ms = statement_now_ms() - days * DAY_MS
+    query = select(outcome.c.table_uuid, outcome.c.recorded_ms, outcome.c.body).where(
+        among(outcome.c.table_uuid),
+        outcome.c.operation.in_(DATA_OPERATIONS),
+        outcome.c.recorded_ms > since_ms,
+        outcome.c.settled.is_(False),
+    )
+    work: dict[str, list[PastWork]] = defaultdict(list)
+    for row in in_chunks(conn, query, table_uuids):
+        body = json.loads(row.body)
+        generation = body.get("generation") or {}
+        work[row.table_uuid].append(
+            PastWork(
+                row.recorded_ms,
+                float(body.get("seconds") or 0.0),
+                tuple(body["partitions"]),
+                body.get("snapshot_after") is not None,
+                body.get("reason") in (Reason.CONFLICT, Reason.STALE),
+                generation.get("sequence_number"),
+                generation.get("oldest", {}),
+            )
+        )
+    return {uuid: tuple(batches) for uuid, batches in work.items()}
+
+
+def rewrites(conn: Connection, limit: int) -> tuple[CommitTrial, ...]:
+    """Returns the newest rewrites of data files of the last days that landed and recorded their cost, of all tables, oldest first."""
+    rows = conn.execute(_REWRITES, {"most": limit})
+    trials = []
+    for row in rows:
+        body = json.loads(row.body)
+        cost = body.get("cost")
+        if cost is None or body.get("snapshot_after") is None:
+            continue
+        size = BatchSize(body["input_files"], body["input_bytes"], len(body["partitions"]))
+        trials.append(
+            CommitTrial(
+                "", size, True, float(body["seconds"]), body["output_bytes"], from_data(BatchCost, cost)
+            )
+        )
+    return tuple(reversed(trials))
 
 
 def waits(conn: Connection) -> dict[WorkKey, FleetWait]:
     """Returns every partition that waits."""
     rows = conn.execute(select(fleet_wait).where(fleet_wait.c.table_uuid != FLEET))
-    return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms) for r in rows}
+    return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms, bool(r.left_alone)) for r in rows}
 
 
 def passed_ms(conn: Connection) -> int | None:
@@ -66,10 +134,16 @@ def replace_waits(conn: Connection, new: Mapping[WorkKey, FleetWait]) -> None:
     """Stores these waits in place of all stored ones, with the time of the pass."""
     conn.execute(delete(fleet_wait))
     rows = [
-        {"table_uuid": uuid, "partition": partition, "since_ms": wait.since_ms, "until_ms": wait.until_ms}
+        {
+            "table_uuid": uuid,
+            "partition": partition,
+            "since_ms": wait.since_ms,
+            "until_ms": wait.until_ms,
+            "left_alone": wait.is_left_alone,
+        }
         for (uuid, partition), wait in new.items()
     ]
-    rows.append({"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0})
+    rows.append({"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0, "left_alone": False})
     now_ms = conn.execute(select(db_now_ms())).scalar_one()
     conn.execute(insert(fleet_wait), [{**row, "decided_ms": now_ms} for row in rows])
 

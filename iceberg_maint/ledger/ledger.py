@@ -9,6 +9,7 @@ from sqlalchemy import select
 from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.past_work import PastWork
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
@@ -254,6 +255,14 @@ class SqlLedger:
     def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
         with self._database.read() as conn:
             return fleet.spends(conn, period_seconds)
+
+    def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
+        with self._database.read() as conn:
+            return fleet.rewrites(conn, limit)
+
+    def past_work(self, table_uuids: Collection[str], days: int) -> Mapping[str, tuple[PastWork, ...]]:
+        with self._database.read() as conn:
+            return fleet.past_work(conn, table_uuids, days)
 
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:
         with self._database.read() as conn:

@@ -136,6 +136,10 @@ def _index_what_grows(conn: Connection) -> None:
         conn.execute(text(statement))
 
 
+def _leave_alone(conn: Connection) -> None:
+    conn.execute(text("ALTER TABLE icm_fleet_wait ADD COLUMN left_alone BOOLEAN"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -149,6 +153,7 @@ STEPS: Mapping[int, Step] = {
     11: _keep_health_days,
     12: _keep_fleet_waits,
     13: _index_what_grows,
+    14: _leave_alone,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

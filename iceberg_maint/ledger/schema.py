@@ -226,7 +226,7 @@ health_day = Table(
     Column("body", Text, nullable=False),
 )
 
-# Partitions that wait for the budget of the fleet. The row of table `*` has the time of the last pass over the fleet.
+# Partitions that wait for the budget of the fleet, or that are left alone (null in rows of earlier versions: no). The row of table `*` has the time of the last pass over the fleet.
 fleet_wait = Table(
     "icm_fleet_wait",
     metadata,
@@ -235,6 +235,7 @@ fleet_wait = Table(
     Column("since_ms", BigInteger, nullable=False),
     Column("until_ms", BigInteger, nullable=False),
     Column("decided_ms", BigInteger, nullable=False),
+    Column("left_alone", Boolean),
 )
 
 # `run_id` is that of the body. Its order is that of its bytes, so that an index finds the beginning of an id.

@@ -8,6 +8,7 @@ from typing import Protocol
 from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.past_work import PastWork
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
@@ -240,6 +241,14 @@ class Ledger(Protocol):
     def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
         """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and
         has no outcome."""
+        ...
+
+    def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
+        """Returns the newest rewrites of data files of all tables in the last days that landed, oldest first."""
+        ...
+
+    def past_work(self, table_uuids: Collection[str], days: int) -> Mapping[str, tuple[PastWork, ...]]:
+        """Returns the batches on data of the last days that reported an outcome, by table."""
         ...
 
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:

@@ -305,6 +305,11 @@ def _change(
     if partition_decision.reason is Reason.FLEET_BUDGET and partition_decision.until_ms is not None:
         at_once = f"or at once: iceberg-maint run {at}"
         return f"the budget, expected at {moment(partition_decision.until_ms)}; raise fleet_budget or windows.read_weight, {at_once}"
+    if partition_decision.reason is Reason.NO_PAY_BACK:
+        at_once = f"or at once: iceberg-maint run {at}"
+        return (
+            f"more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, {at_once}"
+        )
     return {
         Reason.UNSUPPORTED_KEY: "apply the equality deletes with another engine, or change the writer's key columns",
         Reason.MEMORY: "raise equality_deletes.memory, or lower windows.max_files_per_batch",

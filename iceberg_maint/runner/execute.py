@@ -18,6 +18,7 @@ from iceberg_maint.core.decisions.backoff import (
 )
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.publish_waits import publish_wait
+from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -26,13 +27,13 @@ from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     CommitResult,
     CommitStatus,
+    Generation,
     OutcomeStatus,
     gained,
 )
 from iceberg_maint.core.planning.batch_cost import batch_cost
 from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.prediction import predict_batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
@@ -72,6 +73,7 @@ from iceberg_maint.runner.housekeeping import (
     may_expire,
     remove_orphans,
 )
+from iceberg_maint.runner.prediction import predicted
 from iceberg_maint.runner.release import record_release, remove_released
 from iceberg_maint.runner.reuse_files import reusable_output
 from iceberg_maint.runner.runtime import Runtime
@@ -90,17 +92,21 @@ _BATCH_STATUS = {
 }
 
 
-_LEARNED_FROM = 20
-"""Earlier batches of a table that correct the prediction of the next."""
 _RunBatch = Callable[
     [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[PartitionKey, PartitionHistory]], AttemptResult
 ]
 
 
 def execute(
-    batch: Batch, policy: Policy, history: TableHistory, runtime: Runtime, lease: Lease, run_id: str
+    batch: Batch,
+    policy: Policy,
+    history: TableHistory,
+    runtime: Runtime,
+    lease: Lease,
+    run_id: str,
+    measured: Mapping[PartitionKey, PartitionHealth],
 ) -> BatchOutcome:
-    """Runs one persisted batch and persists its outcome.
+    """Runs one persisted batch and persists its outcome. `measured` is the health of the partitions as last measured.
 
     Raises FenceLostError if the lease is lost, and what the engine raises if it cannot start. On an
     interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
@@ -123,8 +129,7 @@ def execute(
         case _:
             assert_never(batch.work)
     earlier = runtime.engine.count_batch()
-    trials = runtime.ledger.commit_trials(batch.table_uuid, batch.operation, _LEARNED_FROM)
-    prediction = predict_batch(batch, policy.rewrite_data_files, trials, earlier)
+    prediction = predicted(batch, policy, runtime, earlier)
     started, cpu_before = runtime.clock.monotonic_seconds(), runtime.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = runtime.clock.now_ms()
@@ -140,7 +145,13 @@ def execute(
     cpu_after = runtime.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
     cost = batch_cost(batch, earlier, cpu_seconds)
-    outcome = replace(_outcome(batch, attempt_result, seconds), predicted=prediction, cost=cost)
+    oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
+    outcome = replace(
+        _outcome(batch, attempt_result, seconds),
+        predicted=prediction,
+        cost=cost,
+        generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
+    )
     runtime.ledger.finish_attempt(
         lease,
         attempt.attempt_id,

@@ -313,7 +313,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
         run.enter(STEP_OF.get(run.operation, "writing"), batch)
-        outcome = execute(batch, assessment.policy, history, run.runtime, lease, run.request.run_id)
+        outcome = execute(batch, assessment.policy, history, run.runtime, lease, run.request.run_id, before)
         run.outcomes.append(outcome)
         after = before
         run.enter("measuring")
@@ -354,4 +354,4 @@ def _budget_stop(assessment: Assessment, run: Run, batch: Batch) -> Reason | Non
     seconds = run.runtime.clock.monotonic_seconds() - run.started_seconds
     if assessment.policy.max_run_seconds is not None and seconds >= assessment.policy.max_run_seconds:
         return Reason.TIME_BUDGET
-    return None if run.request.force else fleet_stop(batch, run.operation, run.runtime)
+    return None if run.request.force else fleet_stop(batch, assessment.policy, run.runtime)

@@ -53,6 +53,11 @@ class LazyEngine:
         self._batches += 1
         return self._batches - 1
 
+    @property
+    def batches(self) -> int:
+        """How many batches the engine ran."""
+        return self._batches
+
     def progress(self) -> WorkProgress | None:
         """Returns the progress of the engine's current batch. None without an engine."""
         return None if self._engine is None else self._engine.progress()

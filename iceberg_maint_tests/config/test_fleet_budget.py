@@ -23,19 +23,25 @@ def test_file_without_section_has_no_budget(tmp_path: Path) -> None:
     assert budget_of(tmp_path, "") is None
 
 
-def test_cpu_hours_and_cost_become_seconds_and_the_smaller_counts(tmp_path: Path) -> None:
+def test_cpu_hours_become_cpu_seconds_and_the_cost_becomes_seconds(tmp_path: Path) -> None:
     section = (
         "report: {run_hour_price: 2.0}\n"
         "fleet_budget: {period: day, max_bytes: 10, max_cpu_hours: 8.0, cpus_per_run: 4.0, max_cost: 3.0, "
-        "max_commits: 7, max_wait_seconds: 60, blackout_hours: ['06:00-20:00']}\n"
+        "max_commits: 7, max_wait_seconds: 60, blackout_hours: ['06:00-20:00'], pay_back_seconds: 86400}\n"
     )
-    assert budget_of(tmp_path, section) == FleetBudget(86_400, 10, 5400.0, 7, 60, ("06:00-20:00",))
+    assert budget_of(tmp_path, section) == FleetBudget(
+        86_400, 10, 5400.0, 7, 60, ("06:00-20:00",), 28_800.0, 4.0, 86_400
+    )
 
 
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         ("{}", "fleet_budget has no cap. It must have at least one."),
+        (
+            "{max_bytes: 1, pay_back_seconds: 0}",
+            "fleet_budget.pay_back_seconds is 0. It must be a number above 0.",
+        ),
         ("{max_commits: 0}", "fleet_budget.max_commits is 0. It must be a number above 0."),
         ("{max_bytes: 1, period: week}", "fleet_budget.period is week. It must be hour or day."),
         ("{max_cost: 1.0}", "fleet_budget.max_cost has no price of a run hour. It must have one above 0."),

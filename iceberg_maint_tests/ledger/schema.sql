@@ -1,4 +1,4 @@
--- version 13
+-- version 14
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -57,6 +57,7 @@ CREATE TABLE icm_fleet_wait (
   since_ms BIGINT NOT NULL,
   until_ms BIGINT NOT NULL,
   decided_ms BIGINT NOT NULL,
+  left_alone BOOLEAN,
   PRIMARY KEY (table_uuid, partition)
 )
 

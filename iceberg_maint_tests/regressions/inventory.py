@@ -7,12 +7,14 @@ from iceberg_maint_tests.regressions.committing import COMMITTING
 from iceberg_maint_tests.regressions.keys_and_secrets import KEYS_AND_SECRETS
 from iceberg_maint_tests.regressions.removing import REMOVING
 from iceberg_maint_tests.regressions.rewriting import REWRITING
+from iceberg_maint_tests.regressions.scheduling import SCHEDULING
 
 INVENTORY = {
     "Rewrites": REWRITING,
     "Deletes": APPLYING,
     "Commits": COMMITTING,
     "Removal of files and snapshots": REMOVING,
+    "Budget of the fleet": SCHEDULING,
     "Partition keys, names and secrets": KEYS_AND_SECRETS,
 }
 """heading on docs/project/regressions.md -> its regressions."""

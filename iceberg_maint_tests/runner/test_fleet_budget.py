@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.fleet_budget import FleetBudget
+import pytest
+
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget, Spend
 from iceberg_maint.core.decisions.history import FleetWait
+from iceberg_maint.core.decisions.priority import Load, Speed
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
@@ -14,10 +17,10 @@ from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order
+from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order, measured_speed
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 
 ONE_BATCH = replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=1))
 
@@ -101,3 +104,113 @@ def test_why_says_when_the_budget_is_expected() -> None:
         f"the budget, expected at {moment(until_ms)}; raise fleet_budget or windows.read_weight, or at once: "
         "iceberg-maint run lake.db.t --partition 'p=a'"
     )
+
+
+def never_read(world: World, reads: float | None = 0.0) -> None:
+    world.clock.ms = world.ledger.now_ms()  # The database drops entries that have ended by its own clock.
+    windows = replace(ONE_BATCH.windows, reads_per_day=reads)
+    world.policy = replace(ONE_BATCH, windows=windows)
+
+
+def reasons(world: World, runtime: Runtime) -> dict[str, Reason]:
+    return {p.partition: p.reason for p in assess(TABLE, runtime).decision.partitions}
+
+
+def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
+    world = World("ab", ONE_BATCH)
+    never_read(world)
+    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
+    divide_budget(runtime)
+    assert reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
+    assert [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches] == []
+    never_read(world, 1e9)
+    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    assert [p for _, p in allotment(runtime, FleetBudget(max_commits=5)).granted] == ["p=a", "p=b"]
+
+
+def test_request_and_removed_budget_end_being_left_alone() -> None:
+    world = World("ab", ONE_BATCH)
+    never_read(world)
+    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    assess(TABLE, runtime)
+    divide_budget(runtime)
+    requested = assess(TABLE, runtime, requested=frozenset({"p=a"})).decision
+    assert [p.partition for p in requested.due()] == ["p=a"]
+    without = runtime_of(world, None)
+    divide_budget(without)
+    assert set(reasons(world, without).values()) == {Reason.SMALL_FILES}
+
+
+def test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known() -> None:
+    world = World("ab", ONE_BATCH)
+    budget = FleetBudget(max_commits=1)
+    runtime = runtime_of(world, budget)
+    assess(TABLE, runtime)
+    divide_budget(runtime)
+    waiting = world.ledger.fleet_waits()
+    assert [(p, w.is_left_alone) for (_, p), w in waiting.items()] == [("p=b", False)]
+    never_read(world)
+    after = allotment(runtime_of(world, budget), budget).waits
+    assert {p: w.is_left_alone for (_, p), w in after.items()} == {"p=a": True}
+
+
+def test_why_says_what_ends_being_left_alone() -> None:
+    world = World("a", ONE_BATCH)
+    never_read(world)
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    assess(TABLE, runtime)
+    divide_budget(runtime)
+    found = assess(TABLE, runtime)
+    shown = explain(
+        found.decision,
+        found.measured,
+        found.policy,
+        defaultdict(str),
+        found.history,
+        None,
+        world.ledger.now_ms(),
+    )
+    assert shown.partitions[0].change == (
+        "more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, or at once: "
+        "iceberg-maint run lake.db.t --partition 'p=a'"
+    )
+
+
+def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
+    world = World("a", ONE_BATCH)
+    runtime = runtime_of(world, None)
+    uuid = assess(TABLE, runtime).state.uuid
+    maintain(TABLE, Request("r1"), runtime)
+    (work,) = world.ledger.past_work([uuid], 30)[uuid]
+    pinned = next(b for r in world.ledger.records(str(TABLE), 1) for b in r.outcome.batches)
+    assert pinned.generation is not None
+    assert (work.partitions, work.is_landed, work.is_lost) == (("p=a",), True, False)
+    assert (work.sequence_number, work.oldest) == (pinned.generation.sequence_number, {"p=a": 1})
+
+
+def test_measured_cpu_seconds_of_a_batch_are_spent() -> None:
+    world = World("a", ONE_BATCH)
+    readings = iter((10.0, 17.5))
+    runtime = replace(runtime_of(world, None), cpu_seconds=lambda: next(readings, None))
+    maintain(TABLE, Request("r1"), runtime)
+    assert [s.load.cpu_seconds for s in world.ledger.fleet_spends(3600)] == [7.5]
+
+
+def test_batch_without_an_end_spends_its_predicted_seconds() -> None:
+    world = World("ab", ONE_BATCH)
+    world.clock.ms = world.ledger.now_ms()
+    with pytest.raises(Killed):
+        world.run(Process("before:finish_attempt"))
+    world.expire_leases()
+    assert [(s.load.seconds, s.is_open) for s in world.ledger.fleet_spends(3600)] == [(0.0, True)]
+    assert allotment(runtime_of(world, None), FleetBudget(max_seconds=8.0)).granted == ()
+    granted = allotment(runtime_of(world, None), FleetBudget(max_seconds=20.0)).granted
+    assert [p for _, p in granted] == ["p=a", "p=b"]
+
+
+def test_speed_per_cpu_second_is_measured_from_ten_batches_on() -> None:
+    spends = [Spend(0, Load(100, 12.0, 1.0, 7.0))] * 10
+    assert measured_speed(spends) == Speed(10.0, 20.0)
+    assert measured_speed(spends[1:]) == Speed()
+    assert measured_speed([replace(s, load=replace(s.load, cpu_seconds=None)) for s in spends]) == Speed(10.0)

@@ -14,6 +14,7 @@ from iceberg_maint.core.decisions.applicability import (
 )
 from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.pay_back import may_be_left_alone
 from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_readers, type_stop
 from iceberg_maint.core.decisions.windows import (
@@ -278,8 +279,12 @@ def _partition(
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.RECENTLY_CHANGED, until_ms=cold_at_ms)
     wait = table_history.fleet_waits.get(key)
+    if wait is not None and wait.is_left_alone and not may_be_left_alone(crossed):
+        # The partition became due for another reason since the pass.
+        wait = None
     if wait is not None and now_ms < wait.until_ms and not (requested or force):
-        return replace(base, verdict=Verdict.DEFER, reason=Reason.FLEET_BUDGET, until_ms=wait.until_ms)
+        reason = Reason.NO_PAY_BACK if wait.is_left_alone else Reason.FLEET_BUDGET
+        return replace(base, verdict=Verdict.DEFER, reason=reason, until_ms=wait.until_ms)
     if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)

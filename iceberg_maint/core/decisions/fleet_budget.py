@@ -18,14 +18,16 @@ from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
 
 MINUTE_MS = 60_000
+DAY_MS = 86_400_000
 WorkKey = tuple[str, PartitionKey]
 """The UUID of a table, and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetBudget:
-    """The caps of all operations on data in one period, None without a cap. CPU hours and cost are converted to
-    `max_seconds`: the seconds that batches work."""
+    """The caps of all operations on data in one period, None without a cap. The cost is converted to `max_seconds`: the
+    seconds that batches work. A batch whose CPU seconds were not measured counts with its seconds, times `cpus_per_run`.
+    Work that its readers do not pay back within `pay_back_seconds` is left alone."""
 
     period_seconds: int = 3600
     max_bytes: int | None = None
@@ -33,6 +35,13 @@ class FleetBudget:
     max_commits: int | None = None
     max_wait_seconds: int = 7 * 86_400
     blackout_hours: tuple[str, ...] = ()
+    max_cpu_seconds: float | None = None
+    cpus_per_run: float = 1.0
+    pay_back_seconds: int = 30 * 86_400
+
+    def cpu_seconds(self, load: Load) -> float:
+        """Returns the CPU seconds of the load, measured or by its time."""
+        return load.seconds * self.cpus_per_run if load.cpu_seconds is None else load.cpu_seconds
 
     def share(self, load: Load) -> float:
         """Returns the share of the budget that the load takes, by the cap that it takes most of."""
@@ -41,26 +50,29 @@ class FleetBudget:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """What one batch spent, and when its end was recorded. A batch without an end counts as recorded now."""
+    """What one batch spent, and when its end was recorded. A batch without an end (`is_open`) counts from its beginning,
+    and its seconds are not known."""
 
     at_ms: int
     load: Load
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """A due partition of one table. `since_ms` is when it began to wait for the budget, `weight` the read weight of
-    the table."""
+    """A due partition of one table. `since_ms` is when it began to wait for the budget, or to be left alone, `weight` the
+    read weight of the table. `pays`: its readers are predicted to save what the work costs."""
 
     key: WorkKey
     prediction: Prediction
     since_ms: int
     weight: float = 1.0
+    pays: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """The work that the budget holds now, the first to run first, and the waits of the rest."""
+    """The work that the budget holds now, the first to run first, and the waits of the others, work that is left alone included."""
 
     granted: tuple[WorkKey, ...]
     waits: Mapping[WorkKey, FleetWait] = field(default_factory=dict)
@@ -89,28 +101,41 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     """Divides the remaining budget among the due work.
 
     Work that does not fit lets smaller work behind it go first, unless it is late: late work begins as soon as one of its
-    batches fits, and until then the remaining budget is kept for it.
+    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part.
     """
-    ordered = in_priority(work, budget, now_ms)
+    every = list(work)
+    ordered = in_priority((w for w in every if w.pays), budget, now_ms)
     recent = sorted(
         (s for s in spends if s.at_ms > now_ms - budget.period_seconds * 1000), key=lambda s: s.at_ms
     )
-    used = _sum(s.load for s in recent)
+    used = _sum((s.load for s in recent), budget)
     granted: list[WorkKey] = []
     waiting: list[DueWork] = []
     reserved = in_blackout(budget.blackout_hours, now_ms // MINUTE_MS % 1440) is not None
     for one in ordered:
         load = one.prediction.load
         late = is_late(one, budget, now_ms)
-        fits = budget.share(_sum((used, load))) <= 1
-        begins = (not granted and not recent) or (late and budget.share(_sum((used, _batch(load)))) <= 1)
+        fits = budget.share(_sum((used, load), budget)) <= 1
+        begins = (not granted and not recent) or (
+            late and budget.share(_sum((used, _batch(load)), budget)) <= 1
+        )
         if not reserved and (fits or begins):
             granted.append(one.key)
-            used = _sum((used, load))
+            used = _sum((used, load), budget)
         else:
             waiting.append(one)
             reserved = reserved or late
-    return Allotment(tuple(granted), _waits(waiting, budget, recent, used, now_ms))
+    waits = _waits(waiting, budget, recent, used, now_ms)
+    return Allotment(
+        tuple(granted), waits | {w.key: left_alone(w.since_ms, now_ms) for w in every if not w.pays}
+    )
+
+
+def left_alone(since_ms: int, now_ms: int) -> FleetWait:
+    """Returns the entry of work that does not pay. It is judged again in every pass; without passes it ends on a full day
+    since it began."""
+    days = (now_ms - since_ms) // DAY_MS + 1
+    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True)
 
 
 def has_room(budget: FleetBudget, spends: Sequence[Spend], load: Load, now_ms: int) -> bool:
@@ -119,7 +144,7 @@ def has_room(budget: FleetBudget, spends: Sequence[Spend], load: Load, now_ms: i
     if in_blackout(budget.blackout_hours, now_ms // MINUTE_MS % 1440) is not None:
         return False
     recent = [s.load for s in spends if s.at_ms > now_ms - budget.period_seconds * 1000]
-    return not recent or budget.share(_sum((*recent, load))) <= 1
+    return not recent or budget.share(_sum((*recent, load), budget)) <= 1
 
 
 def after_blackout(budget: FleetBudget, at_ms: int) -> int:
@@ -159,22 +184,25 @@ def _waits(
 def _batch(load: Load) -> Load:
     """One batch of this work, on average."""
     batches = max(1.0, load.commits)
-    return Load(int(load.bytes / batches), load.seconds / batches, 1.0)
+    cpu_seconds = None if load.cpu_seconds is None else load.cpu_seconds / batches
+    return Load(int(load.bytes / batches), load.seconds / batches, 1.0, cpu_seconds)
 
 
-def _sum(loads: Iterable[Load]) -> Load:
-    total_bytes, seconds, commits = 0, 0.0, 0.0
+def _sum(loads: Iterable[Load], budget: FleetBudget) -> Load:
+    total_bytes, seconds, commits, cpu_seconds = 0, 0.0, 0.0, 0.0
     for load in loads:
         total_bytes += load.bytes
         seconds += load.seconds
         commits += load.commits
-    return Load(total_bytes, seconds, commits)
+        cpu_seconds += budget.cpu_seconds(load)
+    return Load(total_bytes, seconds, commits, cpu_seconds)
 
 
 def _shares(budget: FleetBudget, load: Load) -> Iterable[float]:
     for cap, spent in (
         (budget.max_bytes, load.bytes),
         (budget.max_seconds, load.seconds),
+        (budget.max_cpu_seconds, budget.cpu_seconds(load)),
         (budget.max_commits, load.commits),
     ):
         if cap is not None:

@@ -36,10 +36,12 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class FleetWait:
-    """A partition that waits for the budget of the fleet: since when, and until when it is expected to."""
+    """A partition that waits for the budget of the fleet: since when, and until when it is expected to. `is_left_alone`: it
+    waits for nothing, because the work would not pay back; it is judged again in every pass, and at `until_ms` at the latest."""
 
     since_ms: int
     until_ms: int
+    is_left_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

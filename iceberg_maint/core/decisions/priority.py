@@ -5,9 +5,10 @@ The unit of the gain is one file that a scan of the partition no longer opens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp
 
+from iceberg_maint.core.decisions.past_work import CommitLosses
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import expected_output_files, size_limits
 from iceberg_maint.core.policy.data import Policy
@@ -26,11 +27,13 @@ _ROWS_PER_OPEN = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a batch, or the work on a partition, spends."""
+    """What a batch, or the work on a partition, spends. `cpu_seconds` are those of all processes; None if they were not
+    measured."""
 
     bytes: int = 0
     seconds: float = 0.0
     commits: float = 0.0
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +55,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Input bytes per second of committed batches, measured or assumed."""
+    """Input bytes per second, and per CPU second, of committed batches, measured or assumed. None: batches were measured
+    in time only."""
 
     bytes_per_second: float = BYTES_PER_SECOND
+    bytes_per_cpu_second: float | None = None
 
 
 def predict(
@@ -65,11 +70,11 @@ def predict(
     now_ms: int,
     *,
     conflicts: int = 0,
+    losses: CommitLosses | None = None,
     speed: Speed | None = None,
-    run_seconds: float = 0.0,
 ) -> Prediction:
     """Predicts the work on a partition that reads `candidate_bytes`. `conflicts` are its batches in a row that other
-    commits won. `run_seconds` is its share of the time of a run beside the batches."""
+    commits won, `losses` those of all its recorded batches."""
     limits = size_limits(policy.rewrite_data_files, target_bytes)
     if candidate_bytes > health.small_bytes:
         files = health.data_files
@@ -83,23 +88,45 @@ def predict(
     batches = max(
         1, ceil(candidate_bytes / windows.max_bytes_per_batch), ceil(files / windows.max_files_per_batch)
     )
-    rate = (speed or Speed()).bytes_per_second
-    seconds = run_seconds + batches * BATCH_SECONDS + files * FILE_SECONDS + candidate_bytes / rate
-    conflict = conflict_probability(health, seconds / batches, now_ms, conflicts)
-    return Prediction(
-        max(0, removed), deletes, rows, conflict, Load(candidate_bytes, seconds, float(batches))
+    known = speed or Speed()
+    beside = batches * BATCH_SECONDS + files * FILE_SECONDS
+    seconds = beside + candidate_bytes / known.bytes_per_second
+    cpu_rate = known.bytes_per_cpu_second
+    cpu_seconds = None if cpu_rate is None else beside + candidate_bytes / cpu_rate
+    conflict = conflict_probability(health, seconds / batches, now_ms, conflicts, losses)
+    load = Load(candidate_bytes, seconds, float(batches), cpu_seconds)
+    return Prediction(max(0, removed), deletes, rows, conflict, load)
+
+
+def in_run(prediction: Prediction, run_seconds: float) -> Prediction:
+    """Returns the prediction with the work's share of the time of a run beside the batches."""
+    load = prediction.load
+    cpu_seconds = None if load.cpu_seconds is None else load.cpu_seconds + run_seconds
+    return replace(
+        prediction, load=replace(load, seconds=load.seconds + run_seconds, cpu_seconds=cpu_seconds)
     )
 
 
-def conflict_probability(health: PartitionHealth, batch_seconds: float, now_ms: int, conflicts: int) -> float:
+def conflict_probability(
+    health: PartitionHealth,
+    batch_seconds: float,
+    now_ms: int,
+    conflicts: int,
+    losses: CommitLosses | None = None,
+) -> float:
     """Returns the probability that another commit wins over a batch of this duration.
 
     A partition without deletes has writers that append, and an append wins over no rewrite. Of the others the time
-    since the last change is taken as the mean time between two changes. `conflicts` in a row raise the probability
+    since the last change is taken as the mean time between two changes: it counts as one lost batch of this time, beside the
+    recorded ones. Without deletes only the recorded ones count. `conflicts` in a row raise the probability
     to at least n / (n + 1).
     """
     learned = conflicts / (conflicts + 1)
-    if not health.delete_files or health.last_change_ms is None:
+    past = losses or CommitLosses()
+    lost, seconds = past.lost, past.seconds
+    if health.delete_files and health.last_change_ms is not None:
+        lost += 1
+        seconds += max(1.0, (now_ms - health.last_change_ms) / 1000)
+    if not lost:
         return learned
-    quiet_seconds = max(1.0, (now_ms - health.last_change_ms) / 1000)
-    return max(learned, 1 - exp(-batch_seconds / quiet_seconds))
+    return max(learned, 1 - exp(-batch_seconds * lost / max(seconds, 1.0)))

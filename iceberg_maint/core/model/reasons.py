@@ -41,6 +41,7 @@ class Reason(StrEnum):
     RUN_BUDGET = "run_budget"
     HOUR_BUDGET = "hour_budget"
     FLEET_BUDGET = "fleet_budget"
+    NO_PAY_BACK = "no_pay_back"
     BATCH_LIMIT = "batch_limit"
     TIME_BUDGET = "time_budget"
     LEASE_HELD = "lease_held"
@@ -115,6 +116,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
     Reason.FLEET_BUDGET: "waits for the budget of the fleet: other work gains more for its cost, or the budget is used up",
+    Reason.NO_PAY_BACK: "left alone: the reads of the table are predicted to save less than the work costs, before the data is "
+    "replaced or fleet_budget.pay_back_seconds have passed",
     Reason.BATCH_LIMIT: "left for a later run: the requested number of batches is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run works on the table",

@@ -80,11 +80,20 @@ class OutcomeStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Generation:
+    """How old the data of a batch was. `sequence_number` is that of the pinned snapshot, which the written files have, and
+    `oldest` the lowest one of a live data file, by partition."""
+
+    sequence_number: int
+    oldest: Mapping[PartitionKey, int]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """The outcome of one batch, with the evidence. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
-    files before it ran, and `cost` what the batch worked on and took in CPU; None in outcomes of earlier versions."""
+    files before it ran, `cost` what the batch worked on and took in CPU, and `generation` how old the data was; None in outcomes of earlier versions."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -109,6 +118,7 @@ class BatchOutcome:
     unlogged: UnloggedMetadata | None = None
     predicted: BatchPrediction | None = field(default=None, metadata={OMITTED_IF_NONE: True})
     cost: BatchCost | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    generation: Generation | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 @dataclass(frozen=True, slots=True)

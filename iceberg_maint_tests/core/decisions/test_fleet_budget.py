@@ -16,7 +16,14 @@ from iceberg_maint.core.decisions.fleet_budget import (
     in_priority,
 )
 from iceberg_maint.core.decisions.history import FleetWait
-from iceberg_maint.core.decisions.priority import Load, Prediction, Speed, conflict_probability, predict
+from iceberg_maint.core.decisions.priority import (
+    Load,
+    Prediction,
+    Speed,
+    conflict_probability,
+    in_run,
+    predict,
+)
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.policy.data import Policy
 
@@ -92,12 +99,24 @@ def test_unspent_budget_holds_work_larger_than_it() -> None:
         (FleetBudget(max_commits=3), 2),
         (FleetBudget(max_seconds=2.5), 1),
         (FleetBudget(max_seconds=2.5, max_commits=3, max_bytes=10), 0),
+        (FleetBudget(max_cpu_seconds=2.5), 1),
+        (FleetBudget(max_cpu_seconds=10.0, cpus_per_run=4.0), 1),
     ],
 )
 def test_every_cap_holds(budget: FleetBudget, held: int) -> None:
     spends = [Spend(NOW - 1, Load(1, 1.0, 1.0))]
     due = [work(str(n), 1, 10) for n in range(5)]
     assert len(allot(due, budget, spends, NOW).granted) == held
+
+
+def test_cpu_budget_charges_measured_cpu_seconds_and_else_the_time_of_all_cpus() -> None:
+    budget = FleetBudget(max_cpu_seconds=100.0, cpus_per_run=4.0)
+    spends = [Spend(NOW - 1, Load(1, 50.0, 1.0, 30.0)), Spend(NOW - 1, Load(1, 10.0, 1.0))]
+    assert has_room(budget, spends, Load(1, 900.0, 1.0, 30.0), NOW)
+    assert not has_room(budget, spends, Load(1, 0.0, 1.0, 30.1), NOW)
+    assert not has_room(budget, spends, Load(1, 7.6, 1.0), NOW)
+    prediction = Prediction(1, 0, 0, 0.0, Load(1, 900.0, 1.0, 30.0))
+    assert names(allot([DueWork(("a", "p"), prediction, NOW)], budget, spends, NOW).granted) == ["a"]
 
 
 def test_blackout_grants_nothing_and_waits_for_its_end() -> None:
@@ -118,6 +137,8 @@ def test_prediction_counts_files_deletes_and_cost() -> None:
     prediction = predict(health, Policy(), 1000, 200, NOW, speed=Speed(100.0))
     assert (prediction.files_removed, prediction.delete_files_removed, prediction.gain) == (9, 3, 12.0)
     assert prediction.load == Load(200, 2.0 + 10 * 0.01 + 2.0, 1.0)
+    measured = predict(health, Policy(), 1000, 200, NOW, speed=Speed(100.0, 50.0))
+    assert in_run(measured, 3.0).load == Load(200, 7.1, 1.0, pytest.approx(9.1))
 
 
 def test_appends_are_no_conflicts_and_quiet_partitions_are_safer() -> None:

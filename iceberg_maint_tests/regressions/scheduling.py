@@ -1,0 +1,61 @@
+"""Regressions of the budget of the fleet: work that would never run, and work that is not charged."""
+
+from __future__ import annotations
+
+from iceberg_maint_tests.regressions.regression import Regression, off
+
+_PAY_BACK = "core/decisions/test_pay_back.py"
+
+SCHEDULING = (
+    Regression(
+        "limit-waits-for-reads",
+        "found in design",
+        "A partition is left alone because its reads do not pay, although its equality deletes or a limit of the policy make it due",
+        "Only small files, the ratio of deletes and position deletes are weighed against a cost, in the pass and in each decision",
+        off(
+            "core/decisions/pay_back.py",
+            "    return all(f.reason in _JUDGED for f in crossed if f.severity is Severity.ERROR)",
+            "    return True",
+            f"{_PAY_BACK}::test_limits_equality_deletes_and_layout_are_not_weighed",
+            f"{_PAY_BACK}::test_limit_that_is_crossed_after_the_pass_ends_being_left_alone",
+        ),
+    ),
+    Regression(
+        "bound-on-waiting-lost-to-a-judgement",
+        "found in design",
+        "Work that waits for the budget is judged again in each pass, and a changed speed makes its wait begin again",
+        "Work is judged when it becomes due. What waits keeps its place and its bound",
+        off(
+            "core/decisions/pay_back.py",
+            "    if wait is not None and not wait.is_left_alone:\n        return True\n",
+            "",
+            f"{_PAY_BACK}::test_work_that_waits_for_the_budget_is_not_judged_again",
+            "runner/test_fleet_budget.py::test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known",
+        ),
+    ),
+    Regression(
+        "appends-taken-for-replacements",
+        "found in design",
+        "A partition that is appended to often is taken for one whose data writers replace, and is left alone",
+        "Data was replaced only if every live file is newer than the last batch",
+        off(
+            "core/decisions/past_work.py",
+            "        w.sequence_number is not None and after is not None and after > w.sequence_number\n",
+            "        True\n",
+            f"{_PAY_BACK}::test_life_is_the_time_over_three_replacements_or_more",
+            f"{_PAY_BACK}::test_data_that_outlives_the_next_batch_makes_the_life_longer",
+        ),
+    ),
+    Regression(
+        "running-batches-spend-nothing",
+        "found in review",
+        "Batches that run in other processes count with their bytes and no seconds, so that a budget of time starts any number at once",
+        "A batch without an outcome counts with its predicted seconds",
+        off(
+            "runner/fleet_pass.py",
+            "replace(s, load=_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
+            "s for s in spends",
+            "runner/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
+        ),
+    ),
+)
