@@ -1,6 +1,6 @@
 """A month of a fleet in simulated time: the product's own decision, order and budget over arriving files.
 
-    python -m bench.fleet_simulation [--tables 2000] [--days 30] [--budget 1.5] [--bound-days 7] [--seed 1] [--calls N]
+    python -m bench.fleet_simulation [--tables 2000] [--days 30] [--budget 1.5] [--bound-days 7] [--seed 1] [--calls N] [--reads judged]
 
 Each table gets commits of small files into its newest partition (log-normal rate, median two a day; two thirds of the tables begin
 a partition per day); 20 % also get position deletes. Every simulated hour the sensor asks for the pointers of the catalog,
@@ -8,6 +8,10 @@ a partition per day); 20 % also get position deletes. Every simulated hour the s
 hour. Then `decide` of the product decides on the observed tables and on those whose back-off ended, `predict` and `allot` divide the
 budget, and the granted work runs: it is lost with the true probability of a change of another writer, fails at 1 %, and the
 product's `failed` backs it off. A commit costs three calls.
+
+With `--reads` every table has a number of reads per day (log-normal, median 4; a third of the tables are hardly read: median 0.02), and the
+writers of a tenth of the tables replace their newest partition every 1 to 48 hours. The readers' CPU seconds are the files that they open.
+`judged` knows the reads and leaves alone what they do not pay back, `unjudged` does not.
 
 The budget is a multiple of what all arriving bytes cost if each was rewritten once. The figures are the backlog, the wait of due
 partitions for the budget, the time from due to done, wasted bytes, and calls. Exits 1 if a partition waited for longer than the bound.
@@ -22,13 +26,15 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 
 from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spend, WorkKey, allot
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.past_work import PastWork, commit_losses, life_seconds
+from iceberg_maint.core.decisions.pay_back import Readers, is_worth_it
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, predict
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits
@@ -54,6 +60,7 @@ class Part:
     large_bytes: int = 0
     deletes: int = 0
     change_ms: int = START_MS
+    oldest: int = 0
     due_ms: int | None = None
 
     def health(self) -> PartitionHealth:
@@ -66,10 +73,12 @@ class Part:
             position_delete_files=self.deletes,
             position_delete_records=self.deletes * 10,
             last_change_ms=self.change_ms,
+            min_data_sequence_number=self.oldest,
         )
 
-    def rewrite(self) -> None:
+    def rewrite(self, sequence_number: int) -> None:
         """Replaces the small files by full ones and one rest, and applies the deletes."""
+        self.oldest = self.oldest if self.large else sequence_number
         full, rest = divmod(self.small_bytes, TARGET)
         self.large += full
         self.large_bytes += full * TARGET
@@ -88,6 +97,10 @@ class SimTable:
     file_bytes: float
     daily: bool
     deletes: bool
+    reads_per_day: float = 0.0
+    replaced_hours: int | None = None
+    commits: int = 0
+    work: list[PastWork] = field(default_factory=list)
     parts: dict[PartitionKey, Part] = field(default_factory=dict)
     changed: bool = False
     seen: dict[PartitionKey, PartitionHealth] = field(default_factory=dict)
@@ -110,15 +123,31 @@ class Figures:
     wasted: int = 0
     conflicts: int = 0
     failures: int = 0
+    batch_seconds: float = 0.0
+    read_seconds: float = 0.0
+    left_alone: list[int] = field(default_factory=list)
 
 
 class Simulation:
     """The fleet, the budget, and the product's decisions over them."""
 
-    def __init__(self, tables: int, seed: int, budget_factor: float, bound_days: float, calls: int) -> None:
+    def __init__(
+        self,
+        tables: int,
+        seed: int,
+        budget_factor: float,
+        bound_days: float,
+        calls: int,
+        reads: str | None = None,
+    ) -> None:
         self.draw = random.Random(seed)
         self.calls = calls
+        self.reads = reads
         self.tables = [self._table(n) for n in range(tables)]
+        readers = random.Random(seed)
+        for table in self.tables if reads is not None else ():
+            table.reads_per_day = readers.lognormvariate(log(0.02 if readers.random() < 1 / 3 else 4), 1.5)
+            table.replaced_hours = readers.randint(1, 48) if readers.random() < 0.1 else None
         files = sum(t.commits_per_hour * 4 for t in self.tables)
         size = sum(t.commits_per_hour * 4 * t.file_bytes for t in self.tables)
         batches = sum(min(1 / 24 if t.daily else 1 / 12, t.commits_per_hour * 4 / 5) for t in self.tables)
@@ -149,6 +178,12 @@ class Simulation:
         arrivals = [t for t in self.tables if self._arrive(t, now_ms)]
         for table in arrivals:
             table.changed = True
+        if self.reads is not None:
+            self.figures.read_seconds += sum(
+                t.reads_per_day / 24 * (p.small + p.large + p.deletes) * FILE_SECONDS
+                for t in self.tables
+                for p in t.parts.values()
+            )
         looked = self._observe()
         for table in {t.number: t for t in (*looked, *self.backing_off(now_ms))}.values():
             self._decide(table, now_ms)
@@ -166,7 +201,9 @@ class Simulation:
         self.waits = {k: w for k, w in self.waits.items() if k in granted and k in self.due} | dict(
             allotted.waits
         )
-        self.figures.backlog.append(len(self.due))
+        alone = [k for k, w in self.waits.items() if w.is_left_alone]
+        self.figures.left_alone.append(len(alone))
+        self.figures.backlog.append(len(self.due) - len(alone))
         self.figures.calls.append(calls)
 
     def backing_off(self, now_ms: int) -> list[SimTable]:
@@ -180,7 +217,11 @@ class Simulation:
         commits = _poisson(self.draw, table.commits_per_hour)
         if not commits:
             return False
-        part = table.parts.setdefault(table.newest(now_ms), Part())
+        table.commits += commits
+        newest, hour = table.newest(now_ms), (now_ms - START_MS) // HOUR_MS
+        part = table.parts.get(newest)
+        if part is None or (table.replaced_hours is not None and hour % table.replaced_hours == 0):
+            part = table.parts[newest] = Part(oldest=table.commits)
         for _ in range(commits):
             files = self.draw.randint(1, 7)
             part.small += files
@@ -224,16 +265,21 @@ class Simulation:
         for one in decision.due():
             key = (uuid, one.partition)
             history = table.past.get(one.partition, PartitionHistory())
+            health, wait = table.seen[one.partition], self.waits.get(key)
             prediction = predict(
-                table.seen[one.partition],
+                health,
                 POLICY,
                 TARGET,
                 one.candidate_bytes,
                 now_ms,
                 conflicts=history.ineffective if history.reason == "conflict" else 0,
+                losses=commit_losses(one.partition, table.work) if self.reads is not None else None,
             )
-            since = self.waits[key].since_ms if key in self.waits else now_ms
-            self.due[key] = DueWork(key, prediction, since)
+            life = life_seconds(one.partition, table.work, health.min_data_sequence_number, now_ms)
+            readers = Readers(table.reads_per_day if self.reads == "judged" else None, life)
+            pays = is_worth_it(prediction, one.findings, readers, self.budget, wait, 1)
+            since = wait.since_ms if wait is not None and wait.is_left_alone is not pays else now_ms
+            self.due[key] = DueWork(key, prediction, since, pays=pays)
 
     def _run(self, key: WorkKey, now_ms: int) -> None:
         table, work = self.tables[int(key[0])], self.due.pop(key)
@@ -241,11 +287,16 @@ class Simulation:
         size, files = part.small_bytes, part.small
         seconds = BATCH_SECONDS + size / BYTES_PER_SECOND + files * FILE_SECONDS
         self.spends.append(Spend(now_ms, Load(size, seconds, 1.0)))
+        self.figures.batch_seconds += seconds
         self.figures.rewritten += size
         self.figures.waits_hours.append((now_ms - work.since_ms) / HOUR_MS)
         hot = table.deletes and key[1] == table.newest(now_ms)
         lost = self.draw.random() < (1 - exp(-seconds * table.commits_per_hour / 3600) if hot else 0.0)
-        if lost or self.draw.random() < 0.01:
+        fails = lost or self.draw.random() < 0.01
+        if self.reads is not None:
+            done = PastWork(now_ms, seconds, (key[1],), not fails, lost, table.commits, {key[1]: part.oldest})
+            table.work = [*table.work[-49:], done]
+        if fails:
             self.figures.wasted += size
             self.figures.conflicts += lost
             self.figures.failures += not lost
@@ -256,7 +307,7 @@ class Simulation:
             return
         if part.due_ms is not None:
             self.figures.done_hours.append((now_ms - part.due_ms) / HOUR_MS)
-        part.rewrite()
+        part.rewrite(table.commits)
         part.due_ms = None
         table.past.pop(key[1], None)
         table.seen.pop(key[1], None)
@@ -279,15 +330,19 @@ def main() -> int:
     parser.add_argument("--bound-days", type=float, default=7.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--calls", type=int, help="catalog calls per hour; default: two per table")
+    parser.add_argument("--reads", choices=("judged", "unjudged"))
+    parser.add_argument("--pay-back-days", type=float, default=30.0)
     given = parser.parse_args()
     began = time.process_time()
     calls = given.calls or 2 * given.tables
-    simulation = Simulation(given.tables, given.seed, given.budget, given.bound_days, calls)
+    simulation = Simulation(given.tables, given.seed, given.budget, given.bound_days, calls, given.reads)
+    pay_back_seconds = int(given.pay_back_days * 86_400)
+    simulation.budget = replace(simulation.budget, pay_back_seconds=pay_back_seconds)
     for hour in range(1, given.days * 24 + 1):
         simulation.hour(START_MS + hour * HOUR_MS)
     end_ms = START_MS + given.days * DAY_MS
     f = simulation.figures
-    open_waits = [(end_ms - w.since_ms) / HOUR_MS for w in simulation.waits.values()]
+    open_waits = [(end_ms - w.since_ms) / HOUR_MS for w in simulation.waits.values() if not w.is_left_alone]
     bound = given.bound_days * 24
     waits = f.waits_hours + open_waits
     starved = sum(w > bound for w in waits)
@@ -311,6 +366,9 @@ def main() -> int:
         "conflicts": f.conflicts,
         "failures": f.failures,
         "quarantined": quarantined,
+        "left_alone_median": statistics.median(f.left_alone),
+        "batch_hours": round(f.batch_seconds / 3600, 1),
+        "read_hours": round(f.read_seconds / 3600, 1),
         "calls_per_hour_median": statistics.median(f.calls),
         "calls_per_hour_max": max(f.calls),
         "cpu_seconds": round(time.process_time() - began, 1),

@@ -14,6 +14,7 @@ FEWEST_FILES, MOST_FILES = 4, 200
 LEAST_FILE_BYTES, MOST_FILE_BYTES = 10_000, 8_000_000
 MOST_PARTITION_BYTES = 60_000_000
 _ROW_BYTES = 210
+_SAME = (40, 200_000)
 CONFIG = """\
 catalogs:
   lake: {{type: jdbc, uri: 'sqlite:///{dir}/catalog.db', warehouse: 'file://{dir}/wh'}}
@@ -50,9 +51,11 @@ KINDS = (
 )
 
 
-def make_lake(folder: Path, partitions: int, per_run: int, draw: random.Random) -> list[str]:
-    """Makes configuration and tables in the folder. Each run rewrites at most `per_run` partitions of a table. Returns the
-    names of the tables."""
+def make_lake(
+    folder: Path, partitions: int, per_run: int, draw: random.Random, *, same: bool = False
+) -> list[str]:
+    """Makes configuration and tables in the folder. Each run rewrites at most `per_run` partitions of a table. `same`: all partitions
+    have 40 files of 200 kB. Returns the names of the tables."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     config = folder / "config.yaml"
@@ -62,7 +65,7 @@ def make_lake(folder: Path, partitions: int, per_run: int, draw: random.Random) 
     for kind in KINDS:
         scale = 0.25 if _EIGHT in kind.properties else 1.0
         count = partitions * (4 if _EIGHT in kind.properties else 1)
-        _fill(catalog, kind, [_shape(draw, scale) for _ in range(count)], draw)
+        _fill(catalog, kind, [_SAME if same else _shape(draw, scale) for _ in range(count)], draw)
     return [f"db.{kind.name}" for kind in KINDS]
 
 
