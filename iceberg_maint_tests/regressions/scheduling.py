@@ -36,7 +36,7 @@ SCHEDULING = (
     Regression(
         "appends-taken-for-replacements",
         "found in design",
-        "A partition that is appended to often is taken for one whose data writers replace, and is left alone",
+        "A partition that is appended to often is mistaken for one whose data writers replace, and is left alone",
         "Data was replaced only if every live file is newer than the last batch",
         off(
             "core/decisions/past_work.py",
