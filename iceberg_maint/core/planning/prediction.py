@@ -23,7 +23,7 @@ from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
 LEARNED_FROM = 10
 """Earlier batches of a table that correct its predictions."""
-FLEET_LEARNED_FROM = 40
+FLEET_LEARNED_FROM = 80
 """Earlier batches of the fleet that the parts are learned from."""
 _ASSUMED: Mapping[str, Parts] = {
     Strategy.COLUMNAR: (0.1, 0.02, 0.001, 0.035, 1.0),
