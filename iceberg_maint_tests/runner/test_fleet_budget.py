@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
-from iceberg_maint.runner.assess import assess
+from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order, measured_speed
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import Runtime
@@ -123,6 +123,13 @@ def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
     assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
     divide_budget(runtime)
     assert reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
+    found = assess(TABLE, runtime)
+    assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
+    (rewrite,) = (p for p in make_plans(found, runtime) if p.operation is Operation.REWRITE_DATA_FILES)
+    assert [(left.partition, left.reason) for left in rewrite.leftovers] == [
+        ("p=a", Reason.NO_PAY_BACK),
+        ("p=b", Reason.NO_PAY_BACK),
+    ]
     assert [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches] == []
     never_read(world, 1e9)
     runtime = runtime_of(world, FleetBudget(max_commits=5))
