@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from sqlalchemy import Connection, bindparam, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
 from iceberg_maint.core.decisions.fleet_budget import DAY_MS, Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait
@@ -73,15 +73,28 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id], True) for batch_id, at_ms in running))
 
 
-def past_work(conn: Connection, table_uuids: Collection[str], days: int) -> dict[str, tuple[PastWork, ...]]:
-    """Returns the batches on data of the last days, by table, in no order. Settled attempts are left out: their time is not
-    known."""
-    since_ms = statement_now_ms() - days * DAY_MS
-    query = select(outcome.c.table_uuid, outcome.c.recorded_ms, outcome.c.body).where(
-        among(outcome.c.table_uuid),
-        outcome.c.operation.in_(DATA_OPERATIONS),
-        outcome.c.recorded_ms > since_ms,
-        outcome.c.settled.is_(False),
+def past_work(
+    conn: Connection, table_uuids: Collection[str], days: int, each: int
+) -> dict[str, tuple[PastWork, ...]]:
+    """Returns the batches on data of the last days, by table, at most the newest `each` of a table. Settled attempts are left
+    out: their time is not known."""
+    newest_first = func.row_number().over(
+        partition_by=outcome.c.table_uuid, order_by=(outcome.c.recorded_ms.desc(), outcome.c.ordinal.desc())
+    )
+    ranked = (
+        select(outcome.c.ordinal, newest_first.label("rank"))
+        .where(
+            among(outcome.c.table_uuid),
+            outcome.c.operation.in_(DATA_OPERATIONS),
+            outcome.c.recorded_ms > statement_now_ms() - days * DAY_MS,
+            outcome.c.settled.is_(False),
+        )
+        .subquery()
+    )
+    query = (
+        select(outcome.c.table_uuid, outcome.c.recorded_ms, outcome.c.body)
+        .join(ranked, ranked.c.ordinal == outcome.c.ordinal)
+        .where(ranked.c.rank <= each)
     )
     work: dict[str, list[PastWork]] = defaultdict(list)
     for row in in_chunks(conn, query, table_uuids):

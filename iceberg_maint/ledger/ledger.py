@@ -260,9 +260,11 @@ class SqlLedger:
         with self._database.read() as conn:
             return fleet.rewrites(conn, limit)
 
-    def past_work(self, table_uuids: Collection[str], days: int) -> Mapping[str, tuple[PastWork, ...]]:
+    def past_work(
+        self, table_uuids: Collection[str], days: int, each: int
+    ) -> Mapping[str, tuple[PastWork, ...]]:
         with self._database.read() as conn:
-            return fleet.past_work(conn, table_uuids, days)
+            return fleet.past_work(conn, table_uuids, days, each)
 
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:
         with self._database.read() as conn:

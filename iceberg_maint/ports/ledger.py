@@ -247,8 +247,10 @@ class Ledger(Protocol):
         """Returns the newest rewrites of data files of all tables in the last days that landed, oldest first."""
         ...
 
-    def past_work(self, table_uuids: Collection[str], days: int) -> Mapping[str, tuple[PastWork, ...]]:
-        """Returns the batches on data of the last days that reported an outcome, by table."""
+    def past_work(
+        self, table_uuids: Collection[str], days: int, each: int
+    ) -> Mapping[str, tuple[PastWork, ...]]:
+        """Returns the batches on data of the last days that reported an outcome, by table, at most the newest `each`."""
         ...
 
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:

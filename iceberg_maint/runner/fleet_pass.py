@@ -34,8 +34,8 @@ PASS_SECONDS = 60
 _TABLES_AT_ONCE = 50
 _LEAST_BATCHES = 10
 """Batches from which the speed is measured."""
-_LEARNED_DAYS = 30
-"""Days of batches from which a partition's writers are known."""
+_LEARNED_DAYS, _LEARNED_BATCHES = 30, 30
+"""Days of batches, and batches of a table, from which a partition's writers are known."""
 
 
 def divide_budget(runtime: Runtime) -> None:
@@ -94,7 +94,7 @@ def due_work(
                 past = combine_histories(tuple(histories.values()))
                 due_tables.append(_DueTable(measured, policy, decision.due(), past))
         learning = [t.measured.table_uuid for t in due_tables if t.learns]
-        past_work = runtime.ledger.past_work(learning, _LEARNED_DAYS) if learning else {}
+        past_work = runtime.ledger.past_work(learning, _LEARNED_DAYS, _LEARNED_BATCHES) if learning else {}
         for due_table in due_tables:
             yield from due_table.work(
                 budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms

@@ -189,7 +189,7 @@ def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
     runtime = runtime_of(world, None)
     uuid = assess(TABLE, runtime).state.uuid
     maintain(TABLE, Request("r1"), runtime)
-    (work,) = world.ledger.past_work([uuid], 30)[uuid]
+    (work,) = world.ledger.past_work([uuid], 30, 30)[uuid]
     pinned = next(b for r in world.ledger.records(str(TABLE), 1) for b in r.outcome.batches)
     assert pinned.generation is not None
     assert (work.partitions, work.is_landed, work.is_lost) == (("p=a",), True, False)
@@ -221,3 +221,12 @@ def test_speed_per_cpu_second_is_measured_from_ten_batches_on() -> None:
     assert measured_speed(spends) == Speed(10.0, 20.0)
     assert measured_speed(spends[1:]) == Speed()
     assert measured_speed([replace(s, load=replace(s.load, cpu_seconds=None)) for s in spends]) == Speed(10.0)
+
+
+def test_past_work_is_the_newest_of_each_table() -> None:
+    world = World("abc", ONE_BATCH)
+    uuid = assess(TABLE, runtime_of(world, None)).state.uuid
+    maintain(TABLE, Request("r1"), runtime_of(world, None))
+    assert [len(world.ledger.past_work([uuid], 30, n)[uuid]) for n in (1, 2, 3, 30)] == [1, 2, 3, 3]
+    assert [w.partitions for w in world.ledger.past_work([uuid], 30, 1)[uuid]] == [("p=c",)]
+    assert world.ledger.past_work(["none"], 30, 30) == {}

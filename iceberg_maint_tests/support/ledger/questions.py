@@ -66,7 +66,7 @@ def questions(ledger: SqlLedger, tables: int) -> list[Question]:
         "retired_partitions": lambda: ledger.retired_partitions(table),
         "fleet_spends of an hour": lambda: ledger.fleet_spends(3600),
         "fleet_rewrites": lambda: ledger.fleet_rewrites(80),
-        "past_work of 50 tables": lambda: ledger.past_work(list(every)[:50], 30),
+        "past_work of 50 tables": lambda: ledger.past_work(list(every)[:50], 30, 30),
         "fleet_passed_ms": ledger.fleet_passed_ms,
         "outdated_tables": ledger.outdated_tables,
         "incidents": ledger.incidents,
