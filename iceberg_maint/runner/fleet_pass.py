@@ -183,7 +183,8 @@ def fleet_stop(batch: Batch, policy: Policy, runtime: Runtime) -> Reason | None:
     load = _load(batch.input_bytes, speed)
     expected = predicted(batch, policy, runtime, runtime.engine.batches)
     if expected is not None and expected.learned_from:
-        load = Load(batch.input_bytes, expected.seconds, 1.0, expected.cpu_seconds)
+        measured = any(s.load.cpu_seconds is not None for s in spends)
+        load = Load(batch.input_bytes, expected.seconds, 1.0, expected.cpu_seconds if measured else None)
     return None if has_room(budget, spends, load, runtime.ledger.now_ms()) else Reason.FLEET_BUDGET
 
 

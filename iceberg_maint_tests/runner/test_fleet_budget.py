@@ -230,3 +230,11 @@ def test_past_work_is_the_newest_of_each_table() -> None:
     assert [len(world.ledger.past_work([uuid], 30, n)[uuid]) for n in (1, 2, 3, 30)] == [1, 2, 3, 3]
     assert [w.partitions for w in world.ledger.past_work([uuid], 30, 1)[uuid]] == [("p=c",)]
     assert world.ledger.past_work(["none"], 30, 30) == {}
+
+
+def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_not_measured() -> None:
+    world = World("ab", ONE_BATCH)
+    world.before_write = lambda _: world.clock.sleep(1.0)
+    runtime = runtime_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
+    batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
+    assert [b.partitions for b in batches] == [("p=a",)]
