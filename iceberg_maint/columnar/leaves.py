@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_maint.columnar.numbers import array_of_mask, numbers_of
 from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct
 
 Value = int | float | bytes
@@ -34,13 +35,6 @@ class Leaf:
         """Its type."""
         assert isinstance(self.column.kind, Primitive)
         return self.column.kind
-
-
-def numbers_of(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Returns numbers without nulls as an array of NumPy on the same memory. PyArrow's own conversion imports pandas,
-    which takes half a second of CPU in each worker."""
-    numbers: np.ndarray[Any, Any] = np.from_dlpack(values)
-    return numbers
 
 
 def leaves_of(table: Struct) -> list[Leaf]:
@@ -157,7 +151,7 @@ def _dictionary_values(chunks: Sequence[pa.DictionaryArray], *, exact: bool) -> 
             mask[numbers_of(chunk.indices.drop_null())] = True
     if not exact:
         return list(dictionaries.values())
-    return [values.filter(pa.array(used[key])) for key, values in dictionaries.items()]
+    return [values.filter(array_of_mask(used[key])) for key, values in dictionaries.items()]
 
 
 def _float_bounds(chunks: Sequence[pa.Array]) -> tuple[int, float | None, float | None]:
