@@ -119,6 +119,17 @@ class Statistics:
     upper: Value | None
 
 
+def sum_of(parts: Sequence[Statistics]) -> Statistics:
+    """Returns the statistics of the rows of all parts of a column."""
+    return Statistics(
+        sum(p.values for p in parts),
+        sum(p.nulls for p in parts),
+        sum(p.nans for p in parts),
+        min((p.lower for p in parts if p.lower is not None), default=None),
+        max((p.upper for p in parts if p.upper is not None), default=None),
+    )
+
+
 def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive, *, exact: bool = True) -> Statistics:
     """Returns the statistics of values. Without `exact`, the bounds of a column with dictionaries are those of the
     dictionaries, which may have values that no row has."""

@@ -6,8 +6,10 @@ and manifest are compared with the rows.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,11 +105,11 @@ class Comparison:
                 return difference
         return ""
 
-    def column_difference(self, number: int, index: int, rows: Statistics) -> str:
-        """Compares the statistics of the leaf column `index` in a row group with those of its rows. Collects them for
-        `end_difference`."""
-        return self._row_difference(number, rows.values) or self._chunk_difference(
-            number, index, self._leaves[index], rows
+    def column_difference(self, number: int, index: int, rows: int, found: Statistics) -> str:
+        """Compares the statistics of the leaf column `index` in a row group with those that its rows have, `found`. `rows`
+        is the number of rows. Collects them for `end_difference`."""
+        return self._row_difference(number, rows) or self._chunk_difference(
+            number, index, self._leaves[index], found
         )
 
     def _row_difference(self, number: int, rows: int) -> str:
@@ -144,7 +146,7 @@ class Comparison:
         place = f"column {leaf.column.path}, row group {number}"
         if chunk.path_in_schema != leaf.path:
             return f"{place}: the chunk states path {chunk.path_in_schema}"
-        stated = chunk_statistics(chunk, leaf.primitive)
+        stated = _without_nan(chunk_statistics(chunk, leaf.primitive))
         if isinstance(values, Statistics):
             rows = values
         else:
@@ -190,10 +192,19 @@ class Comparison:
         return ""
 
 
+def _without_nan(stated: Statistics) -> Statistics:
+    """What a reader takes from a footer: it ignores a bound that is NaN (Parquet's `ColumnOrder`). Java's writer states
+    such bounds."""
+    lower, upper = (
+        None if isinstance(v, float) and math.isnan(v) else v for v in (stated.lower, stated.upper)
+    )
+    return replace(stated, lower=lower, upper=upper)
+
+
 def _bound_difference(
     place: str, source: str, lower: Value | None, upper: Value | None, rows: Statistics
 ) -> str:
-    # A bound that is NaN is not at most any value.
+    # A bound of a manifest that is NaN is not at most any value.
     if rows.lower is not None and lower is not None and not lower <= rows.lower:  # type: ignore[operator]
         return f"{place}: {source} states lower bound {lower!r}; a row has {rows.lower!r}"
     if rows.upper is not None and upper is not None and not upper >= rows.upper:  # type: ignore[operator]

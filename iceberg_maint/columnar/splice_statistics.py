@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics
+from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
@@ -47,9 +47,9 @@ def statistics_difference(
                 if leaf.column.field_id in spliced and not problem:
                     chunk = parsed.chunk(number, parsed.leaf_by_id[leaf.column.field_id])
                     pages = _page_statistics(file, number, leaf, _starts(chunk))
-                    problem = comparison.column_difference(number, index, _sum(pages)) or page_difference(
-                        parsed, number, leaf, pages
-                    )
+                    found = sum_of(pages)
+                    problem = comparison.column_difference(number, index, found.values, found)
+                    problem = problem or page_difference(parsed, number, leaf, pages)
     except (pa.ArrowException, OSError, MetadataError) as why:
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
@@ -82,17 +82,6 @@ def _pages(batches: Iterator[pa.Array], sizes: Sequence[int]) -> Iterator[list[p
             size -= len(page[-1])
         yield page
     yield [*waiting, *batches]
-
-
-def _sum(pages: Sequence[Statistics]) -> Statistics:
-    """The statistics of the rows of all pages."""
-    return Statistics(
-        sum(p.values for p in pages),
-        sum(p.nulls for p in pages),
-        sum(p.nans for p in pages),
-        min((p.lower for p in pages if p.lower is not None), default=None),
-        max((p.upper for p in pages if p.upper is not None), default=None),
-    )
 
 
 def page_difference(file: ParquetBytes, number: int, leaf: Leaf, pages: Sequence[Statistics]) -> str:

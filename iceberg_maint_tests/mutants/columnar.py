@@ -129,5 +129,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
     Mutant("marks: a task need not leave out the marked rows", "spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
     Mutant("marks: a mark may be beyond the file", "columnar/positions.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
+    Mutant("statistics of any writer: row groups are not compared", "columnar/file_statistics.py", "return problem or _groups_difference(file, table, comparison) or", "return problem or", (f"{_HERE}/test_file_statistics.py",)),
+    Mutant("statistics of any writer: the manifest is not compared", "columnar/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
+    Mutant("statistics of any writer: the last batch counts alone", "columnar/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
+    Mutant("a NaN bound of a footer is compared", "columnar/proof.py", "None if isinstance(v, float) and math.isnan(v) else v", "v", (f"{_HERE}/test_file_statistics.py::test_nan_bound_of_a_footer_is_no_bound",)),
 )
 # fmt: on
