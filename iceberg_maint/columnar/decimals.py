@@ -73,7 +73,7 @@ def unscaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     low = np.ascontiguousarray(words[: 2 * len(values) : 2])
     integers = pa.Array.from_buffers(pa.int64(), len(low), [None, pa.py_buffer(low)])
     if values.null_count:
-        integers = pc.if_else(values.is_null(), pa.scalar(None, pa.int64()), integers)
+        integers = pc.if_else(values.is_null(), pa.nulls(1, pa.int64())[0], integers)
     return integers.cast(kind)
 
 

@@ -20,6 +20,7 @@ from iceberg_maint.columnar.decimals import (
     with_integers,
 )
 from iceberg_maint.columnar.file_range import FileRange
+from iceberg_maint.columnar.numbers import array_of_mask, array_of_numbers, scalar_of
 from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import Source, file_columns, projection
@@ -85,14 +86,29 @@ class Decoder:
 
     def decoded(self, file: InputFile, contents: pa.Buffer | FileRange) -> DecodedFile:
         """Returns the rows of a file for `live`."""
-        parquet, schema = self._open(file, contents)
-        needed, sources = self._projection(file, schema)
-        positions = self._positions.of(file)
-        whole = None if isinstance(contents, FileRange) else contents
-        found = DecodedFile(file, None, sources, positions, parquet, needed, whole)
+        found = self.opened(file, contents)
         if file.size_bytes <= MOST_BYTES and self._is_joinable(found):
             return found
-        return DecodedFile(file, _rows(found), sources, positions)
+        return DecodedFile(file, _rows(found), found.sources, found.positions)
+
+    def opened(self, file: InputFile, contents: pa.Buffer | FileRange) -> DecodedFile:
+        """Returns an open file for `live_column`. It has no rows, because the columns are read later."""
+        parquet, schema = self._open(file, contents)
+        needed, sources = self._projection(file, schema)
+        whole = None if isinstance(contents, FileRange) else contents
+        return DecodedFile(file, None, sources, self._positions.of(file), parquet, needed, whole)
+
+    def live_column(self, file: DecodedFile, number: int) -> pa.Table:
+        """Returns the live rows of an open file with one column, the one of this number in the table. Reads all
+        columns if some cannot be asked for by name."""
+        source = file.sources[number]
+        if source.position is None:
+            rows = _read(file, [])
+        elif file.needed is None:
+            rows = _rows(file)
+        else:
+            rows, source = _read(file, [file.needed[source.position]]), Source(0, source.convert)
+        return self._live(file.file, rows, {number: source}, 0, file.positions)[0]
 
     def live(self, files: Sequence[DecodedFile]) -> tuple[pa.Table, int]:
         """Returns the live rows of files in their order and the number of their deleted rows. Consecutive files with
@@ -157,7 +173,7 @@ class Decoder:
         return rows if rows.num_rows == sum(f.file.record_count for f in run) else None
 
     def _live_of(self, file: DecodedFile) -> tuple[pa.Table, int]:
-        return self._live(file.file, _rows(file), file.sources, 0, file.positions)
+        return self._live(file.file, _rows(file), dict(enumerate(file.sources)), 0, file.positions)
 
     def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
         """Yields the live rows of a file and the number of deleted rows among them, part by part."""
@@ -174,7 +190,7 @@ class Decoder:
             if batch is None:
                 return
             rows = pa.Table.from_batches([batch])
-            yield self._live(file, rows, sources, start, positions)
+            yield self._live(file, rows, dict(enumerate(sources)), start, positions)
             start += rows.num_rows
 
     def _open(self, file: InputFile, contents: pa.Buffer | FileRange) -> tuple[pq.ParquetFile, pa.Schema]:
@@ -236,12 +252,15 @@ class Decoder:
         self,
         file: InputFile,
         rows: pa.Table,
-        sources: Sequence[Source],
+        sources: Mapping[int, Source],
         start: int,
         positions: np.ndarray[Any, Any] | None,
     ) -> tuple[pa.Table, int]:
-        arrays = []
-        for column, field, source in zip(self.table.columns, self.schema, sources, strict=True):
+        """The live rows of the columns with these numbers."""
+        arrays, fields = [], []
+        for number, source in sources.items():
+            column, field = self.table.columns[number], self.schema.field(number)
+            fields.append(field)
             found = _column(rows, source)
             if column.field_id in _LINEAGE:
                 found = _lineage(column.field_id, found, file, start)
@@ -252,7 +271,7 @@ class Decoder:
             if pa.types.is_decimal(found.type) and pa.types.is_integer(field.type):
                 found = pa.chunked_array([unscaled(c, field.type) for c in found.chunks], field.type)
             arrays.append(found)
-        table = pa.Table.from_arrays(arrays, schema=self.schema)
+        table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         if positions is None:
             return table, 0
         low, high = np.searchsorted(positions, [start, start + table.num_rows])
@@ -260,7 +279,7 @@ class Decoder:
             return table, 0
         keep = np.ones(table.num_rows, dtype=bool)
         keep[positions[low:high] - start] = False
-        return table.filter(pa.array(keep)), int(len(keep) - np.count_nonzero(keep))
+        return table.filter(array_of_mask(keep)), int(len(keep) - np.count_nonzero(keep))
 
 
 def _is_alike(file: DecodedFile, other: DecodedFile) -> bool:
@@ -274,11 +293,14 @@ def _is_alike(file: DecodedFile, other: DecodedFile) -> bool:
 
 
 def _rows(file: DecodedFile) -> pa.Table:
-    if file.rows is not None:
-        return file.rows
+    return _read(file, file.needed) if file.rows is None else file.rows
+
+
+def _read(file: DecodedFile, names: list[str] | None) -> pa.Table:
+    """The columns of these names of an open file, None for all."""
     assert file.parquet is not None
     with readable(file.file.path):
-        return file.parquet.read(columns=file.needed, use_threads=False)
+        return file.parquet.read(columns=names, use_threads=False)
 
 
 @contextmanager
@@ -339,8 +361,6 @@ def _lineage(field: int, found: pa.ChunkedArray, file: InputFile, start: int) ->
     if not found.null_count:
         return found
     if field == LAST_UPDATED:
-        return found.fill_null(file.data_sequence_number)
+        return found.fill_null(scalar_of(file.data_sequence_number))
     first = file.first_row_id + start
-    return pc.coalesce(
-        found, pa.chunked_array([pa.array(np.arange(first, first + len(found), dtype=np.int64))])
-    )
+    return pc.coalesce(found, pa.chunked_array([array_of_numbers(np.arange(first, first + len(found)))]))

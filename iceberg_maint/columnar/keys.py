@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_maint.columnar.leaves import FLOATS
+from iceberg_maint.columnar.numbers import Mask, Numbers, array_of_numbers, mask_of, numbers_of, scalar_of
 from iceberg_maint.columnar.schema import Column, Primitive, Struct
 from iceberg_maint.columnar.task import UnsupportedColumnError
-
-Numbers = np.ndarray[Any, np.dtype[np.int64]]
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def key_schema(table: Struct, field_ids: Sequence[int]) -> Struct:
@@ -78,16 +75,16 @@ class KeySet:
         codes: Numbers = np.zeros(len(sequence_numbers), dtype=np.int64)
         for number, column in enumerate(columns):
             values = pc.unique(column)
-            own = np.asarray(pc.index_in(column, value_set=values), dtype=np.int64)
+            own = numbers_of(pc.index_in(column, value_set=values)).astype(np.int64)
             self._values.append(values)
             if number == 0:
                 self._pairs.append(None)
                 codes = own
                 continue
             # Fewer than 2^31 pairs and values each, so the product fits 63 bits.
-            pairs = pa.array(codes * max(1, len(values)) + own)
+            pairs = array_of_numbers(codes * max(1, len(values)) + own)
             distinct = pc.unique(pairs)
-            codes = np.asarray(pc.index_in(pairs, value_set=distinct), dtype=np.int64)
+            codes = numbers_of(pc.index_in(pairs, value_set=distinct)).astype(np.int64)
             self._pairs.append(distinct)
         size = int(codes.max()) + 1 if len(codes) else 0
         self._highest: Numbers = np.full(size, -1, dtype=np.int64)
@@ -107,7 +104,7 @@ class KeySet:
             if pairs is None:
                 codes = own
             else:
-                codes, found = _numbers(pa.array(codes * max(1, len(values)) + own), pairs)
+                codes, found = _numbers(array_of_numbers(codes * max(1, len(values)) + own), pairs)
                 matched &= found
         result[matched] = self._highest[codes[matched]] > sequence_numbers[matched]
         return result
@@ -116,5 +113,5 @@ class KeySet:
 def _numbers(column: pa.Array, values: pa.Array) -> tuple[Numbers, Mask]:
     """The number of each value, 0 for a value that has none, and whether it has one."""
     found = pc.index_in(column, value_set=values)
-    known = np.asarray(found.is_valid())
-    return np.asarray(found.fill_null(0), dtype=np.int64), known
+    known = mask_of(found.is_valid())
+    return numbers_of(found.fill_null(scalar_of(0))).astype(np.int64), known

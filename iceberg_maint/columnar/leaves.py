@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_maint.columnar.numbers import array_of_mask, numbers_of
 from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct
 
 Value = int | float | bytes
@@ -34,13 +35,6 @@ class Leaf:
         """Its type."""
         assert isinstance(self.column.kind, Primitive)
         return self.column.kind
-
-
-def numbers_of(values: pa.Array) -> np.ndarray[Any, Any]:
-    """Returns numbers without nulls as an array of NumPy on the same memory. PyArrow's own conversion imports pandas,
-    which takes half a second of CPU in each worker."""
-    numbers: np.ndarray[Any, Any] = np.from_dlpack(values)
-    return numbers
 
 
 def leaves_of(table: Struct) -> list[Leaf]:
@@ -125,6 +119,17 @@ class Statistics:
     upper: Value | None
 
 
+def sum_of(parts: Sequence[Statistics]) -> Statistics:
+    """Returns the statistics of the rows of all parts of a column."""
+    return Statistics(
+        sum(p.values for p in parts),
+        sum(p.nulls for p in parts),
+        sum(p.nans for p in parts),
+        min((p.lower for p in parts if p.lower is not None), default=None),
+        max((p.upper for p in parts if p.upper is not None), default=None),
+    )
+
+
 def row_statistics(chunks: Sequence[pa.Array], primitive: Primitive, *, exact: bool = True) -> Statistics:
     """Returns the statistics of values. Without `exact`, the bounds of a column with dictionaries are those of the
     dictionaries, which may have values that no row has."""
@@ -157,7 +162,7 @@ def _dictionary_values(chunks: Sequence[pa.DictionaryArray], *, exact: bool) -> 
             mask[numbers_of(chunk.indices.drop_null())] = True
     if not exact:
         return list(dictionaries.values())
-    return [values.filter(pa.array(used[key])) for key, values in dictionaries.items()]
+    return [values.filter(array_of_mask(used[key])) for key, values in dictionaries.items()]
 
 
 def _float_bounds(chunks: Sequence[pa.Array]) -> tuple[int, float | None, float | None]:

@@ -15,8 +15,9 @@ from pyroaring import BitMap64
 
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
-from iceberg_maint.columnar.keys import KeySet, Numbers, key_columns, key_schema
+from iceberg_maint.columnar.keys import KeySet, key_columns, key_schema
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
+from iceberg_maint.columnar.numbers import Numbers
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import file_columns
 from iceberg_maint.columnar.schema import Column, Struct, table_schema

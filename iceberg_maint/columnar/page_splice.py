@@ -10,37 +10,23 @@ anything is unexpected, the output is deleted and all columns are encoded.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.decimals import integer_decimals
-from iceberg_maint.columnar.decode import Decoder
-from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
-from iceberg_maint.columnar.leaves import FLOATS, Statistics, leaves_of
-from iceberg_maint.columnar.metrics import MetricsBuilder, split_offsets
+from iceberg_maint.columnar.leaves import FLOATS
+from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
-from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, table_schema
-from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
+from iceberg_maint.columnar.splice_encoder import SpliceEncoder, metrics_of_parts
 from iceberg_maint.columnar.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.splice_statistics import statistics_difference
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import (
-    FULL_PROOF,
-    InputFile,
-    OutputMetrics,
-    RewriteProof,
-    RewriteResult,
-    RewriteTask,
-)
+from iceberg_maint.columnar.task import RewriteProof, RewriteResult, RewriteTask
 
 _MEAN_FILE_BYTES = 200 * 1024
 """Below this mean, parsing the page indexes costs more than encoding saves."""
@@ -96,7 +82,7 @@ class _Splice:
         if not spliced or groups is None:
             return None
         rest = Struct(tuple(c for c in self._table.columns if c.field_id not in spliced))
-        encoder = _Encoder(self.task, self.storage, rest, self._data) if rest.columns else None
+        encoder = SpliceEncoder(self.task, self.storage, rest, self._data) if rest.columns else None
         parts: list[Part] = []
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
@@ -104,7 +90,7 @@ class _Splice:
             for group in groups:
                 for index in group:
                     self._data[self.task.inputs[index].path].hold()
-                others = encoder.encoded([self.task.inputs[i] for i in group]) if encoder else None
+                others = encoder.encoded([self.task.inputs[i] for i in group]) if encoder else []
                 parts.append(Part([self._sources[i] for i in group], others))
                 writer.write(parts[-1])
                 if not self._holds:
@@ -115,7 +101,10 @@ class _Splice:
         output = FileRange(self.storage, self.task.output_path, size, hold=self._holds)
         if difference(output, form, parts, spliced):
             return None
-        metrics = self._metrics(output, spliced, encoder)
+        copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
+        builders = [(copied, MetricsBuilder(copied, self.task.metrics_modes))]
+        builders += encoder.metrics if encoder else []
+        metrics = metrics_of_parts(pq.read_metadata(arrow_file(output)), self._table, builders)
         totals = encoder.totals if encoder else {}
         if statistics_difference(output, self._table, spliced, totals, metrics, self.task.metrics_modes):
             return None
@@ -199,94 +188,6 @@ class _Splice:
             for g in range(len(s.row_groups))
             for i in spliced
         )
-
-    def _metrics(self, output: FileRange, spliced: frozenset[int], encoder: _Encoder | None) -> OutputMetrics:
-        footer = pq.read_metadata(arrow_file(output))
-        leaves = list(enumerate(leaves_of(self._table)))
-        copied = Struct(tuple(c for c in self._table.columns if c.field_id in spliced))
-        indexes = [i for i, leaf in leaves if leaf.column.field_id in spliced]
-        found = MetricsBuilder(copied, self.task.metrics_modes).of_footer(_Projected(footer, indexes))
-        others = [i for i, leaf in leaves if leaf.column.field_id not in spliced]
-        other = encoder.metrics.of_footer(_Projected(footer, others)) if encoder else OutputMetrics()
-        return OutputMetrics(
-            {**other.column_sizes, **found.column_sizes},
-            {**other.value_counts, **found.value_counts},
-            {**other.null_value_counts, **found.null_value_counts},
-            dict(other.nan_value_counts),
-            {**other.lower_bounds, **found.lower_bounds},
-            {**other.upper_bounds, **found.upper_bounds},
-            split_offsets([footer.row_group(i) for i in range(footer.num_row_groups)]),
-        )
-
-
-class _Encoder:
-    """Encodes the columns that are not spliced, a row group at a time, and compares them with the decoded rows.
-    `metrics` has what the footer will lack, `totals` the statistics of the rows."""
-
-    def __init__(
-        self, task: RewriteTask, storage: Storage, rest: Struct, data: Mapping[str, FileRange]
-    ) -> None:
-        self._task, self._rest, self._data = task, rest, data
-        self._of_source = source_dictionaries(lambda f: data[f.path], task, rest)
-        self._decoder = Decoder(
-            storage, rest, task.name_mapping, dictionaries=self._of_source.strings, integers=True
-        )
-        self._decimals = integer_decimals(rest)
-        self._dictionaries: set[str] | None = None
-        self.metrics = MetricsBuilder(rest, task.metrics_modes)
-        self.totals: dict[int, list[Statistics]] = {}
-
-    def encoded(self, files: Sequence[InputFile]) -> ParquetBytes:
-        """Returns a Parquet file with one row group in memory. Raises MetadataError if its rows or its statistics are
-        not those of the files."""
-        task = self._task
-        of_file = [self._decoder.table_of(f, self._data[f.path].hold())[0] for f in files]
-        # A dictionary that changes within a row group ends its use.
-        rows = pa.concat_tables(of_file).unify_dictionaries()
-        if self._dictionaries is None:
-            self._dictionaries = sampled_dictionaries(rows, self._rest, self._of_source.by_field)
-        sink = pa.BufferOutputStream()
-        with open_writer(
-            sink, rows.schema, task.schema, task.encoding, self._dictionaries, self._decimals
-        ) as writer:
-            write_group(writer, rows)
-        self.metrics.add(rows)
-        contents = sink.getvalue()
-        footer = pq.read_metadata(pa.BufferReader(contents))
-        starts = OutputMetrics(split_offsets=split_offsets([footer.row_group(0)]))
-        comparison = Comparison(self._rest, contents, starts, task.metrics_modes)
-        problem = comparison.footer_difference(rows.num_rows)
-        if task.proof == FULL_PROOF:
-            problem = problem or comparison.value_difference(0, rows)
-        if problem := problem or comparison.statistics_difference(0, rows):
-            raise MetadataError(problem)
-        for key, statistics in comparison.totals.items():
-            self.totals.setdefault(key, []).extend(statistics)
-        return ParquetBytes.of(contents)
-
-
-@dataclass(frozen=True, slots=True)
-class _Projected:
-    """Parquet metadata with some of the columns."""
-
-    footer: Any
-    indexes: Sequence[int]
-
-    @property
-    def num_row_groups(self) -> int:
-        return int(self.footer.num_row_groups)
-
-    def row_group(self, number: int) -> _ProjectedGroup:
-        return _ProjectedGroup(self.footer.row_group(number), self.indexes)
-
-
-@dataclass(frozen=True, slots=True)
-class _ProjectedGroup:
-    group: Any
-    indexes: Sequence[int]
-
-    def column(self, number: int) -> Any:
-        return self.group.column(self.indexes[number])
 
 
 def _may_splice(column: Column) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.leaves import numbers_of
+from iceberg_maint.columnar.numbers import numbers_of
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
 

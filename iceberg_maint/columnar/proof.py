@@ -6,8 +6,10 @@ and manifest are compared with the rows.
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -87,33 +89,35 @@ class Comparison:
 
     def value_difference(self, number: int, group: pa.Table) -> str:
         """Compares every value of a row group with its rows."""
-        if difference := self._row_difference(number, group):
+        if difference := self._row_difference(number, group.num_rows):
             return difference
         for column in self._table.columns:
             if difference := self._value_difference(number, column, group.column(column.name)):
                 return difference
         return ""
 
-    def statistics_difference(
-        self, number: int, group: pa.Table, columns: Collection[int] | None = None
-    ) -> str:
-        """Compares the statistics of a row group with its rows. Collects them for `end_difference`. `columns` are the
-        field ids of the columns to compare, None for all."""
-        if difference := self._row_difference(number, group):
+    def statistics_difference(self, number: int, group: pa.Table) -> str:
+        """Compares the statistics of a row group with its rows. Collects them for `end_difference`."""
+        if difference := self._row_difference(number, group.num_rows):
             return difference
         for index, leaf in enumerate(self._leaves):
-            if columns is not None and leaf.column.field_id not in columns:
-                continue
-            if difference := self._chunk_difference(number, index, leaf, group):
+            if difference := self._chunk_difference(number, index, leaf, values_of(group, leaf)):
                 return difference
         return ""
 
-    def _row_difference(self, number: int, group: pa.Table) -> str:
+    def column_difference(self, number: int, index: int, rows: int, found: Statistics) -> str:
+        """Compares the statistics of the leaf column `index` in a row group with those that its rows have, `found`. `rows`
+        is the number of rows. Collects them for `end_difference`."""
+        return self._row_difference(number, rows) or self._chunk_difference(
+            number, index, self._leaves[index], found
+        )
+
+    def _row_difference(self, number: int, rows: int) -> str:
         if number >= self._file.metadata.num_row_groups:
             return f"the file has {self._file.metadata.num_row_groups} row groups"
         footer = self._file.metadata.row_group(number)
-        if footer.num_rows != group.num_rows:
-            return f"row group {number} states {footer.num_rows} rows; {group.num_rows} were written"
+        if footer.num_rows != rows:
+            return f"row group {number} states {footer.num_rows} rows; {rows} were written"
         return ""
 
     def _value_difference(self, number: int, column: Column, rows: pa.ChunkedArray) -> str:
@@ -135,16 +139,20 @@ class Comparison:
             return self._file
         return opened(self._contents, metadata=metadata, dictionaries=kept)
 
-    def _chunk_difference(self, number: int, index: int, leaf: Leaf, group: pa.Table) -> str:
+    def _chunk_difference(
+        self, number: int, index: int, leaf: Leaf, values: Sequence[pa.Array] | Statistics
+    ) -> str:
         chunk = self._file.metadata.row_group(number).column(index)
         place = f"column {leaf.column.path}, row group {number}"
         if chunk.path_in_schema != leaf.path:
             return f"{place}: the chunk states path {chunk.path_in_schema}"
-        stated = chunk_statistics(chunk, leaf.primitive)
-        values = values_of(group, leaf)
-        rows = row_statistics(values, leaf.primitive, exact=False)
-        if _bound_difference(place, "the footer", stated.lower, stated.upper, rows):
-            rows = row_statistics(values, leaf.primitive)
+        stated = _without_nan(chunk_statistics(chunk, leaf.primitive))
+        if isinstance(values, Statistics):
+            rows = values
+        else:
+            rows = row_statistics(values, leaf.primitive, exact=False)
+            if _bound_difference(place, "the footer", stated.lower, stated.upper, rows):
+                rows = row_statistics(values, leaf.primitive)
         if not leaf.repeated:
             self.totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:
@@ -184,10 +192,19 @@ class Comparison:
         return ""
 
 
+def _without_nan(stated: Statistics) -> Statistics:
+    """What a reader takes from a footer: it ignores a bound that is NaN (Parquet's `ColumnOrder`). Java's writer states
+    such bounds."""
+    lower, upper = (
+        None if isinstance(v, float) and math.isnan(v) else v for v in (stated.lower, stated.upper)
+    )
+    return replace(stated, lower=lower, upper=upper)
+
+
 def _bound_difference(
     place: str, source: str, lower: Value | None, upper: Value | None, rows: Statistics
 ) -> str:
-    # A bound that is NaN is not at most any value.
+    # A bound of a manifest that is NaN is not at most any value.
     if rows.lower is not None and lower is not None and not lower <= rows.lower:  # type: ignore[operator]
         return f"{place}: {source} states lower bound {lower!r}; a row has {rows.lower!r}"
     if rows.upper is not None and upper is not None and not upper >= rows.upper:  # type: ignore[operator]

@@ -1,7 +1,7 @@
 """Writes a Parquet file of copied pages and of chunks that another writer encoded.
 
 A spliced column has the page bytes of all its source chunks, in order, as one chunk: nothing is decompressed. The other
-columns come from a Parquet file in memory that Arrow encoded with the same rows. Each row group of the output is an
+columns come from Parquet files in memory that Arrow encoded with the same rows. Each row group of the output is an
 ordinary row group with a page index. `splice_check` compares the result with its sources.
 """
 
@@ -26,20 +26,17 @@ _UNORDERED = 0
 def template(schema: pa.Schema) -> ParquetBytes:
     """A Parquet file without rows in an Arrow schema. A spliced file takes its schema and its column orders."""
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        schema.empty_table(), sink, store_schema=False, store_decimal_as_integer=True, compression="none"
-    )
+    pq.ParquetWriter(sink, schema, store_schema=False, store_decimal_as_integer=True).close()
     return ParquetBytes.of(sink.getvalue())
 
 
 @dataclass(frozen=True)
 class Part:
-    """One row group to write: its sources in order, and the file that has the columns that are not spliced in row group
-    `group`, None if all are."""
+    """One row group to write: its sources in order, and files of one row group that have the columns that are not
+    spliced, each column in one of them."""
 
     sources: Sequence[ParquetBytes]
-    encoded: ParquetBytes | None
-    group: int = 0
+    encoded: Sequence[ParquetBytes]
 
     @property
     def rows(self) -> int:
@@ -195,13 +192,16 @@ def paths_of(form: ParquetBytes) -> list[tuple[bytes, ...]]:
 
 def chunks_by_path(part: Part) -> dict[tuple[bytes, ...], Chunk]:
     """The chunks of the columns that are not spliced, by their path. Raises MetadataError if they have other rows than
-    the sources."""
-    file, group = part.encoded, part.group
-    if file is None:
-        return {}
-    if group >= len(file.row_groups) or get(file.row_groups[group], 3) != part.rows:
-        raise MetadataError("the encoded columns have another number of rows than the sources")
-    return {path: file.chunk(group, i) for i, path in enumerate(paths_of(file))}
+    the sources, or if two have one path."""
+    chunks: dict[tuple[bytes, ...], Chunk] = {}
+    for file in part.encoded:
+        if len(file.row_groups) != 1 or get(file.row_groups[0], 3) != part.rows:
+            raise MetadataError("the encoded columns have another number of rows than the sources")
+        for index, path in enumerate(paths_of(file)):
+            if path in chunks:
+                raise MetadataError(f"column {b'.'.join(path).decode()} is encoded twice")
+            chunks[path] = file.chunk(0, index)
+    return chunks
 
 
 def _required(index: Struct | None) -> Struct:

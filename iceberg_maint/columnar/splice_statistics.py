@@ -5,14 +5,15 @@ A copied page keeps the entry of its column index. Readers skip pages by these e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, values_of
+from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
@@ -20,6 +21,9 @@ from iceberg_maint.columnar.schema import Struct
 from iceberg_maint.columnar.splice_rules import order_of
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.columnar.thrift import TRUE
+
+_BATCH_ROWS = 20_000
+"""Rows that are decoded together: about a page, which stays in the processor's cache."""
 
 
 def statistics_difference(
@@ -39,42 +43,61 @@ def statistics_difference(
         file, parsed = opened(output, metadata=metadata), ParquetBytes.of(output)
         problem = comparison.footer_difference(file.metadata.num_rows)
         for number in range(file.metadata.num_row_groups):
-            for leaf in leaves_of(table):
-                field_id = leaf.column.field_id
-                if field_id in spliced and not problem:
-                    rows = _rows(file, number, table, field_id)
-                    problem = comparison.statistics_difference(number, rows, {field_id}) or page_difference(
-                        parsed, number, parsed.leaf_by_id[field_id], leaf, rows
-                    )
+            for index, leaf in enumerate(leaves_of(table)):
+                if leaf.column.field_id in spliced and not problem:
+                    chunk = parsed.chunk(number, parsed.leaf_by_id[leaf.column.field_id])
+                    pages = _page_statistics(file, number, leaf, _starts(chunk))
+                    found = sum_of(pages)
+                    problem = comparison.column_difference(number, index, found.values, found)
+                    problem = problem or page_difference(parsed, number, leaf, pages)
     except (pa.ArrowException, OSError, MetadataError) as why:
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
 
 
-def _rows(file: pq.ParquetFile, number: int, table: Struct, field_id: int) -> pa.Table:
-    """The rows of a row group with nulls in place of the other columns."""
-    [name] = [c.name for c in table.columns if c.field_id == field_id]
-    column = file.read_row_group(number, columns=[name], use_threads=False).column(name)
-    nulls = pa.chunked_array([pa.nulls(len(column))])
-    columns = [column if c.field_id == field_id else nulls for c in table.columns]
-    return pa.table(columns, names=[c.name for c in table.columns])
+def _starts(chunk: Chunk) -> list[int]:
+    """The number of the first row of each page, 0 alone if there is no page index."""
+    locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
+    return [get(page, 3) for page in locations] or [0]
 
 
-def page_difference(file: ParquetBytes, number: int, index: int, leaf: Leaf, rows: pa.Table) -> str:
-    """Compares the column index of a chunk with the rows of its pages."""
+def _page_statistics(
+    file: pq.ParquetFile, number: int, leaf: Leaf, starts: Sequence[int]
+) -> list[Statistics]:
+    """The statistics of the rows of each page of a column. The last page has all rows after its start."""
+    batches = file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[leaf.path], use_threads=False)
+    values = _pages((b.column(0) for b in batches), [end - start for start, end in pairwise(starts)])
+    return [row_statistics(chunks, leaf.primitive) for chunks in values]
+
+
+def _pages(batches: Iterator[pa.Array], sizes: Sequence[int]) -> Iterator[list[pa.Array]]:
+    """Cuts batches into pages of these sizes, and one of the rest."""
+    waiting: list[pa.Array] = []
+    for size in sizes:
+        page: list[pa.Array] = []
+        while size > 0 and (batch := waiting.pop() if waiting else next(batches, None)) is not None:
+            page.append(batch.slice(0, size))
+            if len(batch) > size:
+                waiting.append(batch.slice(size))
+            size -= len(page[-1])
+        yield page
+    yield [*waiting, *batches]
+
+
+def page_difference(file: ParquetBytes, number: int, leaf: Leaf, pages: Sequence[Statistics]) -> str:
+    """Compares the column index of a chunk with the statistics of the rows of its pages."""
+    index = file.leaf_by_id[leaf.column.field_id]
     chunk: Chunk = file.chunk(number, index)
     order = order_of(file.leaves[index])
-    entries, locations = chunk.column_index(), chunk.offset_index()
-    if order is None or entries is None or locations is None:
+    entries = chunk.column_index()
+    if order is None or entries is None or chunk.offset_index() is None:
         return f"column {leaf.column.path}, row group {number}: there is no page index"
-    starts = [get(page, 3) for page in get(locations, 1)[1]]
-    nulls = get(entries, 5, (0, ()))[1] or [None] * len(starts)
+    nulls = get(entries, 5, (0, ()))[1] or [None] * len(pages)
     stated = zip(*(get(entries, field)[1] for field in (1, 2, 3)), nulls, strict=True)
-    values = pa.chunked_array(values_of(rows, leaf))
-    ends = [*starts[1:], len(values)]
-    for start, end, (is_null, lower, upper, null_count) in zip(starts, ends, stated, strict=True):
-        place = f"column {leaf.column.path}, row group {number}, rows from {start}"
-        found = row_statistics(values.slice(start, end - start).chunks, leaf.primitive)
+    row = 0
+    for found, (is_null, lower, upper, null_count) in zip(pages, stated, strict=True):
+        place = f"column {leaf.column.path}, row group {number}, rows from {row}"
+        row += found.values
         if null_count is not None and null_count != found.nulls:
             return f"{place}: the page index states {null_count} nulls; the rows have {found.nulls}"
         if (is_null == TRUE) != (found.nulls == found.values):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar import page_splice
+from iceberg_maint.columnar import page_splice, splice_encoder
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.rewrite import rewrite
@@ -138,9 +138,35 @@ def test_large_input_is_spliced_a_row_group_at_a_time(
 def test_encoded_columns_of_a_splice_are_compared(
     task: RewriteTask, monkeypatch: pytest.MonkeyPatch, compares: str
 ) -> None:
-    monkeypatch.setattr(page_splice.Comparison, compares, lambda *_: "planted")
+    monkeypatch.setattr(splice_encoder.Comparison, compares, lambda *_: "planted")
     assert page_splice.spliced_result(task) is None
     assert not Path(task.output_path).exists()
+
+
+def test_columns_that_cannot_be_read_by_name_are_encoded_beside_spliced_ones(tmp_path: Path) -> None:
+    names = {"id": "id", "a.b": "flag", "a": "text"}
+    schema = schema_of(
+        field(1, "id", "long", required=True), field(3, "a.b", "string"), field(4, "a", "string")
+    )
+    rows = [{name: row(n)[of] for name, of in names.items()} for n in range(ROWS)]
+    plain = {**PLAIN, "use_dictionary": ["a.b"]}
+    inputs = [write_file(tmp_path, f"{k}.parquet", schema, rows, **plain) for k in range(2)]
+    found = rewrite(task_of(tmp_path, schema, inputs, splice=True))
+    assert (found.spliced, found.proof.difference) == ((1, 4), "")
+    assert pq.read_table(found.path).equals(pq.read_table([f.path for f in inputs]))
+
+
+def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[list[str]] = []
+    encoded = splice_encoder.write_group
+
+    def noted(writer: pq.ParquetWriter, rows: pa.Table) -> None:
+        names.append(rows.schema.names)
+        encoded(writer, rows)
+
+    monkeypatch.setattr(splice_encoder, "write_group", noted)
+    assert rewrite(task).spliced == (1, 3, 5, 6)
+    assert names == [["price"], ["flag"]]
 
 
 def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:
@@ -304,6 +330,16 @@ def test_column_whose_source_states_wrong_statistics_is_encoded(
     found, expected = rewrite(wrong), without_splice(replace(task, inputs=(task.inputs[1],)))
     assert (found.spliced, found.proof.difference) == ((), "")
     assert replace(found.metrics, split_offsets=()) == replace(expected.metrics, split_offsets=())
+
+
+@pytest.mark.parametrize(
+    "name", ["an upper bound below a row", "a lower bound above a row", "a null that no row has"]
+)
+def test_wrong_statistics_of_a_column_without_metrics_are_found(
+    task: RewriteTask, tmp_path: Path, name: str
+) -> None:
+    file = damaged(task.inputs[1], WRONG_STATISTICS[name], tmp_path)
+    assert page_splice.spliced_result(replace(task, inputs=(file,), metrics_modes={1: "none"})) is None
 
 
 def test_page_without_a_checksum_that_cannot_be_decoded_is_not_spliced(

@@ -95,7 +95,7 @@ def spliced() -> tuple[bytes, ParquetBytes, Part]:
     tables = [rows(i) for i in range(3)]
     sources = [ParquetBytes.of(parquet(t)) for t in tables]
     rest = pa.concat_tables(tables).select(["nested", "flag"])
-    part = Part(sources, ParquetBytes.of(parquet(rest)))
+    part = Part(sources, [ParquetBytes.of(parquet(rest))])
     form = template(SCHEMA)
     return write(form, [part], SPLICED), form, part
 
@@ -134,7 +134,7 @@ def test_two_row_groups_of_sources_with_several_row_groups_keep_their_rows() -> 
     parts = []
     for first in (0, 2):
         rest = pa.concat_tables(tables[first : first + 2]).select(["nested", "flag"])
-        parts.append(Part(sources[first : first + 2], ParquetBytes.of(parquet(rest))))
+        parts.append(Part(sources[first : first + 2], [ParquetBytes.of(parquet(rest))]))
     output = write(form, parts, SPLICED)
     assert pq.ParquetFile(io.BytesIO(output)).read().equals(pa.concat_tables(tables))
     assert pq.ParquetFile(io.BytesIO(output)).metadata.num_row_groups == 2
@@ -418,7 +418,13 @@ def test_encoded_columns_with_other_rows_are_an_error() -> None:
     with pytest.raises(
         MetadataError, match="the encoded columns have another number of rows than the sources"
     ):
-        write(form, [Part(part.sources, short)], SPLICED)
+        write(form, [Part(part.sources, [short])], SPLICED)
+
+
+def test_column_that_is_encoded_twice_is_an_error() -> None:
+    _, form, part = spliced()
+    with pytest.raises(MetadataError, match="is encoded twice"):
+        write(form, [Part(part.sources, [*part.encoded, *part.encoded])], SPLICED)
 
 
 def test_column_that_is_neither_spliced_nor_encoded_is_an_error() -> None:

@@ -16,6 +16,7 @@ PACKING, DECIMALS, READER = "columnar/packing.py", "columnar/decimals.py", "colu
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
+ENCODER = "columnar/splice_encoder.py"
 
 
 def rewrite(name: str) -> tuple[str, ...]:
@@ -67,8 +68,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the checksum of a vector is not compared", POSITIONS, "if zlib.crc32(content) != crc:", "if False:", VECTOR),
     Mutant("the cardinality of a vector is not compared", POSITIONS, "if reference.record_count is not None and reference.record_count != len(found):", "if False:", VECTOR),
     Mutant("inherited row ids start at zero", DECODE, "first = file.first_row_id + start", "first = start", LINEAGE),
-    Mutant("inherited sequence numbers are zero", DECODE, "found.fill_null(file.data_sequence_number)", "found.fill_null(0)", LINEAGE),
-    Mutant("row ids of the file are lost", DECODE, "return pc.coalesce(\n        found, pa", "return pc.coalesce(\n        pa.nulls(len(found), pa.int64()), pa", LINEAGE),
+    Mutant("inherited sequence numbers are zero", DECODE, "found.fill_null(scalar_of(file.data_sequence_number))", "found.fill_null(scalar_of(0))", LINEAGE),
+    Mutant("row ids of the file are lost", DECODE, "return pc.coalesce(found, pa", "return pc.coalesce(pa.nulls(len(found), pa.int64()), pa", LINEAGE),
     Mutant("the rows of an input are not counted", DECODE, "if parquet.metadata.num_rows != file.record_count:", "if False:", STATED),
     Mutant("the bytes of an input are not counted", DECODE, "if len(contents) != file.size_bytes:", "if False:", STATED),
     Mutant("a null in a required column is written", DECODE, "if column.required and found.null_count:", "if False:", rewrite("required_column_with_a_null_is_refused")),
@@ -82,8 +83,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("split offsets are not compared", COMPARE, "if split_offsets(groups) != self._metrics.split_offsets:", "if False:", proof("split_offsets_other_than_the_row_groups_are_found")),
     Mutant("a spliced output is not compared with its sources", COPY, "if difference(output, form, parts, spliced):", "if False:", pages("output_that_differs_from_its_sources_is_deleted_and_encoded")),
     Mutant("statistics of copied columns are not compared", COPY, "if statistics_difference(output, self._table, spliced, totals, metrics, self.task.metrics_modes):", "if False:", WRONG),
-    Mutant("values of columns beside copied ones are not compared", COPY, "problem = problem or comparison.value_difference(0, rows)", "pass", pages("encoded_columns_of_a_splice_are_compared")),
-    Mutant("statistics of columns beside copied ones are not compared", COPY, "if problem := problem or comparison.statistics_difference(0, rows):", "if comparison.statistics_difference(0, rows) and problem:", pages("encoded_columns_of_a_splice_are_compared")),
+    Mutant("values of columns beside copied ones are not compared", ENCODER, "problem = problem or comparison.value_difference(0, rows)", "pass", pages("encoded_columns_of_a_splice_are_compared")),
+    Mutant("statistics of columns beside copied ones are not compared", ENCODER, "if problem := problem or comparison.statistics_difference(0, rows):", "if comparison.statistics_difference(0, rows) and problem:", pages("encoded_columns_of_a_splice_are_compared")),
     Mutant("all inputs are held", COPY, "                        self._data[self.task.inputs[index].path].release()", "                        pass", pages("large_input_is_spliced_a_row_group_at_a_time")),
     Mutant("checksums of packed pages are not compared", PACKING, "elif zlib.crc32(frame) != _checksum_number(checksum):", "elif False:", PACKED),
     Mutant("stated sizes of packed pages are not compared", PACKING, "if _stated_size(frame) != count:", "if False:", PACKED),
@@ -100,6 +101,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the first rows alone choose dictionaries", "columnar/encode.py", "< most or len(values.unique()) < most", "< most", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
     Mutant("files with deletes are spliced", COPY, "any(f.has_deletes for f in task.inputs)", "any(f.has_deletes and not f.has_deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
+    Mutant("statistics of copied chunks are not compared", STATISTICS, "problem = comparison.column_difference(number, index, _sum(pages)) or page_difference(", "comparison.column_difference(number, index, _sum(pages))\n                    problem = page_difference(", pages("wrong_statistics_of_a_column_without_metrics_are_found")),
+    Mutant("rows of a page that are in a second batch are not compared", STATISTICS, "                waiting.append(batch.slice(size))", "                pass", pages("spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one")),
+    Mutant("a column that is encoded twice is written", "columnar/splice.py", "if path in chunks:", "if False:", splice("column_that_is_encoded_twice_is_an_error")),
     Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
     Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
     Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
@@ -125,5 +129,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
     Mutant("marks: a task need not leave out the marked rows", "spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
     Mutant("marks: a mark may be beyond the file", "columnar/positions.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
+    Mutant("statistics of any writer: row groups are not compared", "columnar/file_statistics.py", "return problem or _groups_difference(file, table, comparison) or", "return problem or", (f"{_HERE}/test_file_statistics.py",)),
+    Mutant("statistics of any writer: the manifest is not compared", "columnar/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
+    Mutant("statistics of any writer: the last batch counts alone", "columnar/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
+    Mutant("a NaN bound of a footer is compared", "columnar/proof.py", "None if isinstance(v, float) and math.isnan(v) else v", "v", (f"{_HERE}/test_file_statistics.py::test_nan_bound_of_a_footer_is_no_bound",)),
 )
 # fmt: on

@@ -120,6 +120,18 @@ REWRITING = (
         ),
     ),
     Regression(
+        "statistics-of-native",
+        "duckdb/duckdb-iceberg#1172, ClickHouse/ClickHouse#117116",
+        "Bounds or counts of a written file are not those of its rows. Queries skip the file and miss rows",
+        "The statistics of each written file are compared with its rows, by another decoder than the writer's",
+        off(
+            "spark/write/proof.py",
+            "    detail = detail or statistics_difference\n",
+            "",
+            "spark/rewrite/test_statistics.py::test_wrong_statistics_fail_the_proof_of_native",
+        ),
+    ),
+    Regression(
         "retried-stage-counted-twice",
         "Spark's Observation",
         "Spark's Observation counts the rows of a retried stage twice. A correct rewrite is refused on "

@@ -18,13 +18,16 @@ def proof_of(
     level: ProofLevel,
     rows: Fingerprint | None,
     marked: Marked | None,
+    statistics_difference: str = "",
 ) -> Proof:
-    """Returns the proof of the written files. `rows` is the fingerprint of the rows that were read to be kept."""
+    """Returns the proof of the written files. `rows` is the fingerprint of the rows that were read to be kept.
+    `statistics_difference` is the first difference between the files' statistics and their rows."""
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
     detail = marked.difference if marked else ""
     detail = detail or next((r.difference for r in results if r.difference), "")
+    detail = detail or statistics_difference
     if not detail and kept != out:
         detail = f"{kept} rows were read to be kept, {out} were written"
     if not detail and marked and read - kept < marked.marked_records:

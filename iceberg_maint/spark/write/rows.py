@@ -45,7 +45,8 @@ def write_rows(
                 return files, Written(written, proof, memory, scratch_bytes)
             except NotColumnarError as why:
                 note = native_instead(work.batch, work.table, str(why))
-        files, written, proof = write_native(bridge, jobs, work, policy, marked)
+        files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
+        note = "; ".join(filter(None, (note, not_compared)))
         return files, Written(written, proof, memory, scratch_bytes, note=note)
     finally:
         if marked is not None:

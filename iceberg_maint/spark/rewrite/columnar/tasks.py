@@ -55,7 +55,7 @@ class TaskMaker:
         self._bridge, self._table, self._format_version = bridge, table, format_version
         self._properties = bridge.texts_by_key(table.java.properties())
         self._specs = partition_specs(bridge, table.java)
-        self._metrics_modes = self._modes()
+        self._metrics_modes = metrics_modes(bridge, table, self._properties)
         self._memory_bytes = task_memory_bytes(bridge)
         self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
@@ -121,16 +121,15 @@ class TaskMaker:
             dictionary_bytes=number("dict-size-bytes", defaults.dictionary_bytes),
         )
 
-    def _modes(self) -> dict[int, str]:
-        """The metrics mode of each column, none if all have the default of the engine."""
-        leaves = [
-            i for i, kind in self._table.types.items() if not kind.startswith(("struct", "list", "map"))
-        ]
-        if len(leaves) <= _MOST_INFERRED and not any(k.startswith(_METRICS_PREFIX) for k in self._properties):
-            return {}
-        config = self._bridge.iceberg.MetricsConfig.forTable(self._table.java)
-        schema = self._table.java.schema()
-        return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
+
+def metrics_modes(bridge: Bridge, table: Table, properties: Mapping[str, str]) -> dict[int, str]:
+    """Returns the metrics mode of each column, none if all have the default of the engine."""
+    leaves = [i for i, kind in table.types.items() if not kind.startswith(("struct", "list", "map"))]
+    if len(leaves) <= _MOST_INFERRED and not any(k.startswith(_METRICS_PREFIX) for k in properties):
+        return {}
+    config = bridge.iceberg.MetricsConfig.forTable(table.java)
+    schema = table.java.schema()
+    return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
 
 
 def identity_constants(spec: PartitionSpec, template: Mapping[str, Any]) -> dict[int, object]:
