@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.fleet import write_config
+from bench.fleet_tables import write_config
 from bench.small_tables_phases import Phases, noted
 from iceberg_maint.spark.session.process_tree import used
 

@@ -138,8 +138,11 @@ class Session:
             if pattern.is_exact:
                 self.say(f"warning: {pattern.source} in the configuration is no table of any catalog.")
 
-    def emit(self, document: dict[str, Any], draw: Callable[[Console], None]) -> None:
-        """Writes the result: one JSON document on stdout, or the text that `draw` prints."""
+    def emit(
+        self, document: dict[str, Any] | Callable[[], dict[str, Any]], draw: Callable[[Console], None]
+    ) -> None:
+        """Writes the result: one JSON document on stdout, or the text that `draw` prints. A document that is a function
+        is made only with `--json`."""
         from iceberg_maint.report.formatting import escape_control_chars
         from iceberg_maint.report.json_documents import render
 
@@ -147,7 +150,8 @@ class Session:
             self.write(escape_control_chars(self.masked(_drawn(draw)), styled=True))
             return
 
-        self.write(self.masked(render(document)) + "\n")
+        made = document() if callable(document) else document
+        self.write(self.masked(render(made)) + "\n")
 
     def write(self, text: str) -> None:
         """Writes text to the real stdout, also while stdout is redirected to stderr."""
