@@ -273,6 +273,9 @@ def _partition(
 ) -> PartitionDecision:
     history = table_history.of(key)
     own_findings, health = findings_for(operation, crossed, policy), measured.partitions[key]
+    if not own_findings and not force:
+        size = candidate_bytes(operation, health, ())
+        return PartitionDecision(key, Verdict.SKIP, Reason.HEALTHY, crossed, 0.0, size, operation=operation)
     forced = force and (
         operation is Operation.REWRITE_DATA_FILES
         or bool(own_findings)
