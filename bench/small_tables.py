@@ -1,6 +1,6 @@
 """Many small tables in need of work: what a run over all of them costs, on the command line and in Dagster.
 
-    python -m bench.small_tables [--tables 200] [--rounds 1] [--parts cli dagster]
+    python -m bench.small_tables [--tables 200] [--rounds 1] [--parts cli dagster] [--java-options OPTIONS]
 
 Each table has 32 files in four partitions. PyIceberg makes them on SQLite and local disk; every round starts with the
 same files at the same place. Figures are CPU seconds of a process with its JVM and Spark's Python workers. Exits 1
@@ -41,19 +41,24 @@ def main() -> int:
     parser.add_argument("--tables", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--java-options", default="", help="spark.driver.defaultJavaOptions of the run")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(WORKERS[given.worker]()))
         return 0
-    return _compare(given.tables, given.rounds, given.parts)
+    return _compare(given.tables, given.rounds, given.parts, given.java_options)
 
 
-def _compare(tables: int, rounds: int, parts: list[str]) -> int:
+def _compare(tables: int, rounds: int, parts: list[str], java_options: str) -> int:
     results: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
         for part in parts:
             home = lake(tables)
+            if java_options:
+                conf = json.dumps({"spark.driver.defaultJavaOptions": java_options})
+                with (home / "iceberg_maint.yaml").open("a", encoding="utf-8") as config:
+                    config.write(f"spark: {{conf: {conf}}}\n")
             results.setdefault(part, []).append(_run(part, home, tables))
     missed = [f"{part}: {name}" for part, runs in results.items() for name in _report(part, tables, runs)]
     print(json.dumps({"tables": tables, "results": results, "missed": missed}))
