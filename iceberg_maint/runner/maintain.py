@@ -7,12 +7,14 @@ line, the Dagster assets and the tests all call `maintain`. None of them decides
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
+from iceberg_maint.core.decisions.step_order import Step
 from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
@@ -87,7 +89,8 @@ def maintain(
 ) -> tuple[OperationOutcome, ...]:
     """Runs the requested operations on one table, one after the other.
 
-    Each operation resumes open batches, then does what is due. A lease of another owner, an unknown commit, or
+    Each operation resumes open batches, then does what is due. If a rewrite comes before the conversion
+    (`core.decisions.step_order`), it comes again after it for what the conversion made due. A lease of another owner, an unknown commit, or
     two batches in a row that the environment failed stop all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
@@ -121,13 +124,16 @@ def _maintain(
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
     outlook = Outlook(table, request, runtime)
-    for operation in request.operations:
+    steps = deque(map(Step, request.operations))
+    rewrite_first: Step | None = None
+    while steps:
+        step = steps.popleft()
         executed_batches = sum(len(o.batches) for o in outcomes)
         remaining_batches = (
             None if request.max_batches is None else max(0, request.max_batches - executed_batches)
         )
         run = Run(
-            operation,
+            step.operation,
             replace(request, max_batches=remaining_batches),
             runtime,
             observer,
@@ -135,15 +141,39 @@ def _maintain(
             runtime.clock.now_ms(),
             stopped_by=stopped_by,
             calls_before=runtime.catalog_calls(),
+            before_conversion=step.before_conversion,
         )
         run.enter("measuring")
         with progress_reports(run, str(table)) if observed else nullcontext():
-            outcomes.append(_operate(table, run, outlook))
-        observer(OperationEnded(outcomes[-1]))
+            if rewrite_first is None and _rewrites_first(step, request, outlook):
+                rewrite_first = Step(Operation.REWRITE_DATA_FILES, before_conversion=True)
+                steps.extendleft((step, rewrite_first))
+                continue
+            outcome = _operate(table, run, outlook)
+        if step == Step(Operation.REWRITE_DATA_FILES) and rewrite_first is not None and _is_idle(outcome):
+            continue
+        outcomes.append(outcome)
+        observer(OperationEnded(outcome))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
             stopped_by = run.stopped_by
     return tuple(outcomes)
+
+
+def _rewrites_first(step: Step, request: Request, outlook: Outlook) -> bool:
+    """Whether a rewrite is inserted before this step."""
+    if step.operation is not Operation.CONVERT_EQUALITY_DELETES:
+        return False
+    if Operation.REWRITE_DATA_FILES not in request.operations:
+        return False
+    outlook.assessment(step.operation)
+    return outlook.rewrites_first()
+
+
+def _is_idle(outcome: OperationOutcome) -> bool:
+    """Whether the operation found nothing to do."""
+    is_done = outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches
+    return is_done and outcome.reason in (Reason.HEALTHY, Reason.EMPTY)
 
 
 def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from iceberg_maint_tests.mutants.mutant import Mutant
 
 _SPARK = "iceberg_maint_tests/spark/deletes"
+_RUNNER = "iceberg_maint_tests/runner/test_conversion.py"
+_ROUTE = "iceberg_maint_tests/core/planning/test_equality_delete_route.py"
 EQUALITY = ("iceberg_maint_tests/core/planning/test_equality_deletes.py",)
 
 
@@ -57,6 +59,12 @@ MUTANTS = (
     Mutant("planned: a scope is a partition of any spec", "core/model/delete_rule.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
     Mutant("planned: files left behind need no delete", "core/planning/equality_deletes.py", "needed.add(delete.path)", "pass", EQUALITY),
     Mutant("planned: global deletes are needed in their spec only", "core/planning/equality_deletes.py", "scope = delete_scope(delete, specs)", "scope = scope_of(delete)", EQUALITY),
+    Mutant("order: rewrites always come first", "core/decisions/step_order.py", "rewritten_ms is not None and (converted_ms is None or converted_ms < rewritten_ms)", "False", (f"{_RUNNER}::test_conversion_comes_first_once_after_a_run_that_only_rewrote",)),
+    Mutant("order: native rewrites first", "core/decisions/step_order.py", "is not RewriteStrategy.COLUMNAR", "is RewriteStrategy.AUTO", (f"{_RUNNER}::test_native_strategy_converts_first",)),
+    Mutant("order: small files of any writer come first", "core/planning/rewrite_data_files.py", "[group for group, writer in written if writer.columnar]", "[group for group, _ in written]", (f"{_ROUTE}::test_small_files_that_columnar_does_not_write_wait_for_the_conversion",)),
+    Mutant("order: every rewrite takes files of a conversion", "core/planning/rewrite_data_files.py", "            if before_conversion:\n", "            if True:\n", (f"{_RUNNER}::test_operation_alone_leaves_small_files_to_nothing_else",)),
+    Mutant("order: the rewrite does not come again", "runner/maintain.py", "_is_idle(outcome):\n            continue", "True:\n            continue", (f"{_RUNNER}::test_rewrite_that_the_conversion_made_due_comes_after_it",)),
+    Mutant("order: healthy files are rewritten with the small ones", "core/planning/rewrite_data_files.py", "rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})\n    groups, _", "groups, _", (f"{_ROUTE}::test_small_files_of_a_conversion_are_rewritten_before_it",)),
     Mutant("planned: every delete goes", "core/planning/equality_deletes.py", "drop=d.path not in kept", "drop=True", EQUALITY),
     Mutant("planned: deletes without keys can be matched", "core/planning/equality_deletes.py", "not delete.equality_ids or not all", "not all", EQUALITY),
     Mutant("planned: one good key column is enough", "core/planning/equality_deletes.py", "not all(can_be_key(key_types.get(i)) for i in delete.equality_ids)", "not any(can_be_key(key_types.get(i)) for i in delete.equality_ids)", EQUALITY),
