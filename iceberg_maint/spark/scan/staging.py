@@ -219,15 +219,15 @@ def _delete_files(
     spec_ids = {d.spec_id for d in planned}
     first = min(d.data_sequence_number for d in planned)
     last = max(d.data_sequence_number for d in planned)
-    live: dict[Identity, Any] = {}
+    files = bridge.list(())
     for manifest in bridge.iterate(table.snapshot(batch.snapshot_id).deleteManifests(table.io())):
         other_spec = int(manifest.partitionSpecId()) not in spec_ids
         if other_spec or manifest.sequenceNumber() < first or manifest.minSequenceNumber() > last:
             continue
         reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         with closing(reader):
-            files = lambdas.to_list(lambdas.stream(reader).filter(is_planned))
-        live |= dict(zip(delete_identities(lambdas, files), elements(files), strict=True))
+            files.addAll(lambdas.to_list(lambdas.stream(reader).filter(is_planned)))
+    live = dict(zip(delete_identities(lambdas, files), elements(files), strict=True))
     missing = identities - live.keys()
     if missing:
         raise StaleBatchError(
