@@ -120,9 +120,10 @@ def test_small_files_first_with_older_position_deletes(maintainer: Maintainer, v
 
 
 def test_native_converts_all_files_first(maintainer: Maintainer, version: int) -> None:
+    """No delete applies to the last small file of a partition."""
     twin = worn(maintainer, version)
     outcomes = maintainer.heal(twin, policy(twin, strategy=RewriteStrategy.NATIVE))
-    assert steps(outcomes)[0] == (CONVERT, [8])
+    assert steps(outcomes)[0] == (CONVERT, [6])
     assert twin.live_equality_deletes() == {}
 
 
@@ -161,13 +162,12 @@ def test_writer_between_the_steps_loses_nothing(
     assert twin.live_equality_deletes() == {}
 
 
-def test_conversion_after_a_failed_rewrite_takes_all_files(maintainer: Maintainer, version: int) -> None:
-    """A run that ends after the rewrite, or before it, leaves a table that the next one converts."""
+def test_conversion_that_is_asked_for_alone_takes_all_files(maintainer: Maintainer, version: int) -> None:
     twin = worn(maintainer, version)
     kept = policy(twin)
     [outcome] = maintainer.maintain(twin, kept, operations=(REWRITE,))
     assert (outcome.outcome, outcome.batches) == (OutcomeStatus.NO_OP, ())
     [outcome] = maintainer.maintain(twin, kept, operations=(CONVERT,))
-    assert [b.input_files for b in outcome.batches] == [8]
+    assert [b.input_files for b in outcome.batches] == [6]
     twin.check()
     assert twin.live_equality_deletes() == {}
