@@ -89,8 +89,8 @@ def maintain(
 ) -> tuple[OperationOutcome, ...]:
     """Runs the requested operations on one table, one after the other.
 
-    Each operation resumes open batches, then does what is due. If a rewrite comes before the conversion
-    (`core.decisions.step_order`), it comes again after it for what the conversion made due. A lease of another owner, an unknown commit, or
+    Each operation resumes open batches, then does what is due. A rewrite that finds work
+    before the conversion (`core.decisions.step_order`) has had its turn. A lease of another owner, an unknown commit, or
     two batches in a row that the environment failed stop all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
@@ -125,7 +125,7 @@ def _maintain(
     stopped_by: Reason | None = None
     outlook = Outlook(table, request, runtime)
     steps = deque(map(Step, request.operations))
-    rewrite_first: Step | None = None
+    is_ordered = False
     while steps:
         step = steps.popleft()
         executed_batches = sum(len(o.batches) for o in outcomes)
@@ -145,13 +145,16 @@ def _maintain(
         )
         run.enter("measuring")
         with progress_reports(run, str(table)) if observed else nullcontext():
-            if rewrite_first is None and _rewrites_first(step, request, outlook):
-                rewrite_first = Step(Operation.REWRITE_DATA_FILES, before_conversion=True)
-                steps.extendleft((step, rewrite_first))
+            if not is_ordered and _rewrites_first(step, request, outlook):
+                is_ordered = True
+                steps.extendleft((step, Step(Operation.REWRITE_DATA_FILES, before_conversion=True)))
                 continue
             outcome = _operate(table, run, outlook)
-        if step == Step(Operation.REWRITE_DATA_FILES) and rewrite_first is not None and _is_idle(outcome):
-            continue
+        if step.before_conversion:
+            if outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches:
+                # The rewrite keeps its turn after the conversion.
+                continue
+            steps.remove(Step(Operation.REWRITE_DATA_FILES))
         outcomes.append(outcome)
         observer(OperationEnded(outcome))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
@@ -168,12 +171,6 @@ def _rewrites_first(step: Step, request: Request, outlook: Outlook) -> bool:
         return False
     outlook.assessment(step.operation)
     return outlook.rewrites_first()
-
-
-def _is_idle(outcome: OperationOutcome) -> bool:
-    """Whether the operation found nothing to do."""
-    is_done = outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches
-    return is_done and outcome.reason in (Reason.HEALTHY, Reason.EMPTY)
 
 
 def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:

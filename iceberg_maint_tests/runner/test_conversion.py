@@ -12,7 +12,6 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.runner.assess import assess, decide_stored, make_plans
 from iceberg_maint.runner.maintain import OperationEnded
@@ -202,21 +201,36 @@ def test_conversion_comes_first_once_after_a_run_that_only_rewrote() -> None:
     assert done == [REWRITTEN, CONVERTED, REWRITTEN, CONVERTED]
 
 
-def test_rewrite_that_the_conversion_made_due_comes_after_it() -> None:
+def test_rewrite_has_one_turn_within_the_budget_of_a_run() -> None:
     world = changes_beside_small_files()
-
-    def add_small_files(batch: Batch) -> None:
-        world.before_commit = lambda _batch: None
-        world.append("p=d")
-
-    world.before_commit = add_small_files
+    windows = replace(world.policy.windows, max_partitions_per_run=2)
+    world.policy = replace(world.policy, windows=windows)
+    for partition in "def":
+        world.append(f"p={partition}", 5)
     world.run()
     assert [(o, files) for o, _, files in steps(world)] == [
-        (REWRITTEN, [6]),
+        (REWRITTEN, [6, 5]),
         (CONVERTED, [3]),
-        (REWRITTEN, [6]),
         (MERGED, []),
     ]
+    world.events.clear()
+    world.run()
+    assert [(o, files) for o, _, files in steps(world) if files] == [(REWRITTEN, [5, 5])]
+
+
+def test_rewrite_that_finds_nothing_before_the_conversion_comes_after_it() -> None:
+    """Their rows cannot be written by `columnar`."""
+    world = changes_beside_small_files()
+    world.commit(
+        [f.path for f in world.now.live_files if f.size_bytes == 10 and f.kind is FileKind.DATA],
+        [
+            replace(f, file_format="orc")
+            for f in world.now.live_files
+            if f.size_bytes == 10 and f.kind is FileKind.DATA
+        ],
+    )
+    world.run()
+    assert [(o, files) for o, _, files in steps(world)] == [(CONVERTED, [9]), (REWRITTEN, [6]), (MERGED, [])]
 
 
 @pytest.mark.parametrize("dies", ["after:write", "before:swap", "after:swap", "after:record_outcome"])
