@@ -162,7 +162,7 @@ def plan(
     acting = replace(runtime, policy_for=policy_to_act)
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(map(PartitionKey, partitions)) or None
-    assessment = assess(table, acting, operations, requested=requested, force=force)
+    assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
     plans = make_plans(assessment, acting)
     records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
     parts = [

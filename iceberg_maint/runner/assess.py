@@ -14,6 +14,7 @@ from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
+from iceberg_maint.core.decisions.step_order import rewrites_first
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
@@ -78,6 +79,25 @@ class Assessment:
     def only(self, operations: Sequence[Operation]) -> Assessment:
         """Returns the part of the assessment that concerns these operations."""
         indexes = [n for n, d in enumerate(self.decisions) if d.operation in operations]
+        return replace(
+            self,
+            histories=tuple(self.histories[n] for n in indexes),
+            decisions=tuple(self.decisions[n] for n in indexes),
+        )
+
+    def rewrites_first(self) -> bool:
+        """Returns whether a run of these operations rewrites small files before it converts equality deletes."""
+        histories = {d.operation: history for d, history in zip(self.decisions, self.histories, strict=True)}
+        return rewrites_first({d.operation: d for d in self.decisions}, histories, self.policy)
+
+    def in_run_order(self) -> Assessment:
+        """Returns the assessment with its decisions in the order in which a run comes to them."""
+        if not self.rewrites_first():
+            return self
+        order = [d.operation for d in self.decisions]
+        order.remove(Operation.REWRITE_DATA_FILES)
+        order.insert(order.index(Operation.CONVERT_EQUALITY_DELETES), Operation.REWRITE_DATA_FILES)
+        indexes = sorted(range(len(self.decisions)), key=lambda n: order.index(self.decisions[n].operation))
         return replace(
             self,
             histories=tuple(self.histories[n] for n in indexes),
@@ -281,13 +301,36 @@ def with_order(state: TableState, policy: Policy) -> TableState:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
-def make_plans(assessment: Assessment, runtime: Runtime) -> tuple[Plan, ...]:
-    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects."""
-    pairs = zip(assessment.decisions, assessment.histories, strict=True)
-    return tuple(_plan(decision, history, assessment, runtime) for decision, history in pairs)
+def make_plans(
+    assessment: Assessment, runtime: Runtime, *, before_conversion: bool = False
+) -> tuple[Plan, ...]:
+    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects.
+
+    `before_conversion` is that of the step whose decision is planned alone. If a rewrite comes before a conversion, and both
+    are planned here, the plan of the conversion has the files that the rewrite leaves to it.
+    """
+    before_conversion = before_conversion or assessment.rewrites_first()
+    pairs = list(zip(assessment.decisions, assessment.histories, strict=True))
+    plans: dict[Operation, Plan] = {}
+    rewritten: frozenset[str] = frozenset()
+    if before_conversion:
+        pairs.sort(key=lambda pair: pair[0].operation is not Operation.REWRITE_DATA_FILES)
+    for decision, history in pairs:
+        plan = _plan(decision, history, assessment, runtime, before_conversion, rewritten)
+        plans[decision.operation] = plan
+        if before_conversion and decision.operation is Operation.REWRITE_DATA_FILES:
+            rewritten = frozenset(path for b in plan.batches for path in b.paths())
+    return tuple(plans[d.operation] for d in assessment.decisions)
 
 
-def _plan(decision: Decision, history: TableHistory, assessment: Assessment, runtime: Runtime) -> Plan:
+def _plan(
+    decision: Decision,
+    history: TableHistory,
+    assessment: Assessment,
+    runtime: Runtime,
+    before_conversion: bool,
+    rewritten: frozenset[str],
+) -> Plan:
     operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
@@ -310,6 +353,8 @@ def _plan(decision: Decision, history: TableHistory, assessment: Assessment, run
         memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
         readers=runtime.row_types,
         limit=limit_after_conflicts(operation, assessment.state, runtime),
+        before_conversion=before_conversion,
+        rewritten=rewritten,
     )
 
 

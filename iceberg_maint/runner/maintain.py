@@ -7,12 +7,14 @@ line, the Dagster assets and the tests all call `maintain`. None of them decides
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
+from iceberg_maint.core.decisions.step_order import Step
 from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
@@ -87,7 +89,8 @@ def maintain(
 ) -> tuple[OperationOutcome, ...]:
     """Runs the requested operations on one table, one after the other.
 
-    Each operation resumes open batches, then does what is due. A lease of another owner, an unknown commit, or
+    Each operation resumes open batches, then does what is due. A rewrite that finds work
+    before the conversion (`core.decisions.step_order`) has had its turn. A lease of another owner, an unknown commit, or
     two batches in a row that the environment failed stop all operations.
 
     Every committed batch is persisted and reported to the observer before the next one starts.
@@ -121,13 +124,16 @@ def _maintain(
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
     outlook = Outlook(table, request, runtime)
-    for operation in request.operations:
+    steps = deque(map(Step, request.operations))
+    is_ordered = False
+    while steps:
+        step = steps.popleft()
         executed_batches = sum(len(o.batches) for o in outcomes)
         remaining_batches = (
             None if request.max_batches is None else max(0, request.max_batches - executed_batches)
         )
         run = Run(
-            operation,
+            step.operation,
             replace(request, max_batches=remaining_batches),
             runtime,
             observer,
@@ -135,15 +141,36 @@ def _maintain(
             runtime.clock.now_ms(),
             stopped_by=stopped_by,
             calls_before=runtime.catalog_calls(),
+            before_conversion=step.before_conversion,
         )
         run.enter("measuring")
         with progress_reports(run, str(table)) if observed else nullcontext():
-            outcomes.append(_operate(table, run, outlook))
-        observer(OperationEnded(outcomes[-1]))
+            if not is_ordered and _rewrites_first(step, request, outlook):
+                is_ordered = True
+                steps.extendleft((step, Step(Operation.REWRITE_DATA_FILES, before_conversion=True)))
+                continue
+            outcome = _operate(table, run, outlook)
+        if step.before_conversion:
+            if outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches:
+                # The rewrite keeps its turn after the conversion.
+                continue
+            steps.remove(Step(Operation.REWRITE_DATA_FILES))
+        outcomes.append(outcome)
+        observer(OperationEnded(outcome))
         if run.stopped_by in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
             stopped_by = run.stopped_by
     return tuple(outcomes)
+
+
+def _rewrites_first(step: Step, request: Request, outlook: Outlook) -> bool:
+    """Whether a rewrite is inserted before this step."""
+    if step.operation is not Operation.CONVERT_EQUALITY_DELETES:
+        return False
+    if Operation.REWRITE_DATA_FILES not in request.operations:
+        return False
+    outlook.assessment(step.operation)
+    return outlook.rewrites_first()
 
 
 def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:

@@ -50,6 +50,11 @@ class Outlook:
             self._assessment = assess_requested(self._table, self._request, self._runtime, kind)
         return self._assessment.only((operation,))
 
+    def rewrites_first(self) -> bool:
+        """Whether the run rewrites small files before it converts equality deletes. An operation was assessed before."""
+        assert self._assessment is not None, "assessed first"
+        return self._assessment.rewrites_first()
+
     def has_unsettled_work(self) -> bool:
         """Whether the table has an open attempt, or a run that died before it was recorded: the next run
         settles and records both, whatever its operation."""

@@ -78,7 +78,7 @@ Observer = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Run:
-    """The state of one operation while it runs."""
+    """The state of one operation while it runs. `before_conversion` is that of its `Step`."""
 
     operation: Operation
     request: Request
@@ -96,6 +96,7 @@ class Run:
     batch: Batch | None = None
     step_started_seconds: float = 0.0
     calls_before: int = 0
+    before_conversion: bool = False
 
     def enter(self, step: str, batch: Batch | None = None) -> None:
         """Notes what the operation does from now on, for its progress."""

@@ -77,7 +77,8 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
             resumed.append(batch)
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
-    (plan,) = make_plans(_remaining(assessment, resumed), run.runtime)
+    remaining = _remaining(assessment, resumed)
+    (plan,) = make_plans(remaining, run.runtime, before_conversion=run.before_conversion)
     ledger.save_plan(lease, plan, run.request.run_id)
     _back_off_without_gain(plan, assessment, run)
     run.plan_id = plan.plan_id

@@ -58,10 +58,9 @@ from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORIT
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.staging import (
-    equality_delete_files,
     load_planned_table,
     plan_tasks,
-    position_delete_files,
+    planned_delete_files,
 )
 from iceberg_maint.spark.scan.table import load_table_info
 from iceberg_maint.spark.session.session import keeping_sigint, versions
@@ -184,13 +183,13 @@ class SparkEngine:
         bridge.check_written_locations(batch.table, java_table)
         check_keys(bridge, java_table, batch)
         table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
-        deletes = equality_delete_files(bridge, java_table, batch)
-        preflight = preflight_of(bridge, table, batch, policy.equality_deletes, tuple(deletes.values()))
+        deletes = planned_delete_files(bridge, java_table, batch, batch.equality_deletes)
+        preflight = preflight_of(bridge, table, batch, policy.equality_deletes, deletes.java)
         footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
         planned = plan_tasks(
             bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch.work)
         )
-        position_deletes = position_delete_files(bridge, java_table, batch)
+        position_deletes = planned_delete_files(bridge, java_table, batch, batch.position_deletes)
         work = DeleteWork(table, batch, planned, deletes, preflight)
         self._enter("writing")
         match batch_work := file_work(batch.work):
@@ -206,7 +205,7 @@ class SparkEngine:
                 assert_never(batch_work)
         if written.proof.equal:
             outputs = {(w.path, w.content_offset): f for w, f in zip(written.files, files, strict=True)}
-            delete_files = {(path, None): d for path, d in deletes.items()} | position_deletes
+            delete_files = deletes.with_others(bridge, position_deletes)
             self._batch_files[batch.batch_id] = files_of_batch(bridge, batch, planned, delete_files, outputs)
         return written
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from iceberg_maint_tests.mutants.mutant import Mutant
 
 _SPARK = "iceberg_maint_tests/spark/deletes"
+_RUNNER = "iceberg_maint_tests/runner/test_conversion.py"
+_ROUTE = "iceberg_maint_tests/core/planning/test_equality_delete_route.py"
 EQUALITY = ("iceberg_maint_tests/core/planning/test_equality_deletes.py",)
 
 
@@ -57,6 +59,12 @@ MUTANTS = (
     Mutant("planned: a scope is a partition of any spec", "core/model/delete_rule.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
     Mutant("planned: files left behind need no delete", "core/planning/equality_deletes.py", "needed.add(delete.path)", "pass", EQUALITY),
     Mutant("planned: global deletes are needed in their spec only", "core/planning/equality_deletes.py", "scope = delete_scope(delete, specs)", "scope = scope_of(delete)", EQUALITY),
+    Mutant("order: rewrites always come first", "core/decisions/step_order.py", "rewritten_ms is not None and (converted_ms is None or converted_ms < rewritten_ms)", "False", (f"{_RUNNER}::test_conversion_comes_first_once_after_a_run_that_only_rewrote",)),
+    Mutant("order: native rewrites first", "core/decisions/step_order.py", "is not RewriteStrategy.COLUMNAR", "is RewriteStrategy.AUTO", ("iceberg_maint_tests/core/decisions/test_step_order.py::test_policy_keeps_the_order_of_operations",)),
+    Mutant("order: small files of any writer come first", "core/planning/rewrite_data_files.py", "[group for group, writer in written if writer.columnar]", "[group for group, _ in written]", (f"{_ROUTE}::test_small_files_that_columnar_does_not_write_wait_for_the_conversion",)),
+    Mutant("order: every rewrite takes files of a conversion", "core/planning/rewrite_data_files.py", "            if before_conversion:\n", "            if True:\n", (f"{_RUNNER}::test_operation_alone_leaves_small_files_to_nothing_else",)),
+    Mutant("order: the rewrite has two turns", "runner/maintain.py", "steps.remove(Step(Operation.REWRITE_DATA_FILES))", "pass", (f"{_RUNNER}::test_rewrite_has_one_turn_within_the_budget_of_a_run",)),
+    Mutant("order: healthy files are rewritten with the small ones", "core/planning/rewrite_data_files.py", "rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})\n    groups, _", "groups, _", (f"{_ROUTE}::test_small_files_of_a_conversion_are_rewritten_before_it",)),
     Mutant("planned: every delete goes", "core/planning/equality_deletes.py", "drop=d.path not in kept", "drop=True", EQUALITY),
     Mutant("planned: deletes without keys can be matched", "core/planning/equality_deletes.py", "not delete.equality_ids or not all", "not all", EQUALITY),
     Mutant("planned: one good key column is enough", "core/planning/equality_deletes.py", "not all(can_be_key(key_types.get(i)) for i in delete.equality_ids)", "not any(can_be_key(key_types.get(i)) for i in delete.equality_ids)", EQUALITY),
@@ -96,7 +104,7 @@ MUTANTS = (
     Mutant("a vector forgets older positions", "spark/deletes/convert.py", "expected = positions.union((deleted_rows.new, old))", "expected = dict(deleted_rows.new)", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
     Mutant("older files that mark other data files go", "spark/deletes/convert.py", "if named == path and len(read) == listed[path, location]:", "if named == path:", older("file_that_says_one_data_file_and_marks_another_too_stays")),
     Mutant("a new file forgets the positions that it takes over", "spark/deletes/convert.py", "            old[path] = old.get(path, BitMap64()) | read\n", "", older("older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_stay")),
-    Mutant("older files that were taken over stay", "spark/commit/rewrite_files.py", "return dropped + [d for d in deletes if str(d.location()) in taken_over]", "return dropped", older("cycles_of_upserts_leave_one_delete_file_for_each_data_file")),
+    Mutant("older files that were taken over stay", "spark/commit/rewrite_files.py", "removed |= {(path, offset) for path, offset in others if path in taken_over}", "pass", older("cycles_of_upserts_leave_one_delete_file_for_each_data_file")),
     Mutant("the anti-join brings rows deleted by position back", "spark/deletes/anti_join.py", "positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))", "dict(deleted_rows.new)", anti_join("leaves_the_deleted_rows_out_and_drops_all_deletes")),
     Mutant("files without a match are read without their deletes", "spark/deletes/anti_join.py", "deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)", "deletes = [vectors[path]] if path in vectors else []", anti_join("of_deletes_that_match_no_row_keeps_older_position_deletes_applied")),
     # Positions, written and proved.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.runner.assess import assess, decide_stored
+from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.runner.assess import assess, decide_stored, make_plans
 from iceberg_maint.runner.maintain import OperationEnded
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
@@ -120,3 +122,124 @@ def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
     assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
     _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
     assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN
+
+
+def changes_beside_small_files() -> World:
+    """A healthy file and six small ones under an equality delete: a conversion that a rewrite precedes."""
+    world = captured_changes(partitions="")
+    add_changes(world)
+    return world
+
+
+def add_changes(world: World) -> None:
+    number = world.now.state.last_sequence_number + 1
+    added = [data(f"c/{number}-{i}", 10, partition="p=c", seq=number) for i in range(6)]
+    world.commit((), added)
+    world.commit((), [equality_delete(f"c/e{number}", "c", number + 1)])
+
+
+def steps(world: World) -> list[tuple[Operation, OutcomeStatus, list[int]]]:
+    """The operations that ended, with the files of their batches."""
+    return [
+        (e.outcome.operation, e.outcome.outcome, [b.input_files for b in e.outcome.batches])
+        for e in world.events
+        if isinstance(e, OperationEnded)
+    ]
+
+
+CONVERTED, REWRITTEN, MERGED = DATA_OPERATIONS
+
+
+def test_small_files_are_rewritten_before_the_conversion_of_the_others() -> None:
+    world = changes_beside_small_files()
+    world.run()
+    assert steps(world) == [
+        (REWRITTEN, OutcomeStatus.IMPROVED, [6]),
+        (CONVERTED, OutcomeStatus.IMPROVED, [3]),
+        (MERGED, OutcomeStatus.NO_OP, []),
+    ]
+    assert sorted(kinds(world, "c")) == [FileKind.DATA] * 4 + [FileKind.POSITION_DELETES]
+
+
+def test_plan_of_a_run_that_rewrites_first_is_what_the_run_does() -> None:
+    world = changes_beside_small_files()
+    runtime = world.runtime(Process())
+    assessment = assess(TABLE, runtime).in_run_order()
+    planned = [(p.operation, [b.input_files for b in p.batches]) for p in make_plans(assessment, runtime)]
+    assert planned == [(REWRITTEN, [6]), (CONVERTED, [3]), (MERGED, [])]
+    world.run()
+    assert [(operation, files) for operation, _, files in steps(world)] == planned
+
+
+def test_native_strategy_converts_first() -> None:
+    world = changes_beside_small_files()
+    rewrite = replace(world.policy.rewrite_data_files, strategy=RewriteStrategy.NATIVE)
+    world.policy = replace(world.policy, rewrite_data_files=rewrite)
+    world.run()
+    assert [(o, files) for o, _, files in steps(world)] == [(CONVERTED, [9]), (REWRITTEN, [6]), (MERGED, [])]
+
+
+@pytest.mark.parametrize("operation", [CONVERTED, REWRITTEN])
+def test_operation_alone_leaves_small_files_to_nothing_else(operation: Operation) -> None:
+    world = changes_beside_small_files()
+    world.run(operations=(operation,))
+    assert [(o, files) for o, _, files in steps(world)] == [
+        (operation, [9] if operation is CONVERTED else [])
+    ]
+
+
+def test_conversion_comes_first_once_after_a_run_that_only_rewrote() -> None:
+    """Runs of one batch under a busy writer: without a turn of its own the conversion would never come."""
+    world = changes_beside_small_files()
+    done = []
+    for _ in range(4):
+        world.events.clear()
+        world.run(max_batches=1)
+        done += [operation for operation, _, files in steps(world) if files]
+        # The database dates outcomes by the clock of this machine.
+        add_changes(world)
+    assert done == [REWRITTEN, CONVERTED, REWRITTEN, CONVERTED]
+
+
+def test_rewrite_has_one_turn_within_the_budget_of_a_run() -> None:
+    world = changes_beside_small_files()
+    windows = replace(world.policy.windows, max_partitions_per_run=2)
+    world.policy = replace(world.policy, windows=windows)
+    for partition in "def":
+        world.append(f"p={partition}", 5)
+    world.run()
+    assert [(o, files) for o, _, files in steps(world)] == [
+        (REWRITTEN, [6, 5]),
+        (CONVERTED, [3]),
+        (MERGED, []),
+    ]
+    world.events.clear()
+    world.run()
+    assert [(o, files) for o, _, files in steps(world) if files] == [(REWRITTEN, [5, 5])]
+
+
+def test_rewrite_that_finds_nothing_before_the_conversion_comes_after_it() -> None:
+    """Their rows cannot be written by `columnar`."""
+    world = changes_beside_small_files()
+    world.commit(
+        [f.path for f in world.now.live_files if f.size_bytes == 10 and f.kind is FileKind.DATA],
+        [
+            replace(f, file_format="orc")
+            for f in world.now.live_files
+            if f.size_bytes == 10 and f.kind is FileKind.DATA
+        ],
+    )
+    world.run()
+    assert [(o, files) for o, _, files in steps(world)] == [(CONVERTED, [9]), (REWRITTEN, [6]), (MERGED, [])]
+
+
+@pytest.mark.parametrize("dies", ["after:write", "before:swap", "after:swap", "after:record_outcome"])
+@pytest.mark.parametrize("spares", [0, 1])
+def test_run_killed_in_either_step_is_finished_by_the_next(dies: str, spares: int) -> None:
+    world = changes_beside_small_files()
+    with suppress(Killed):
+        world.run(Process(dies=dies, spares=spares))
+    world.expire_leases()
+    world.run()
+    assert sorted(kinds(world, "c")) == [FileKind.DATA] * 4 + [FileKind.POSITION_DELETES]
+    assert world.open_work() == (0, 0)

@@ -15,7 +15,7 @@ import pytest
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
-from iceberg_maint_tests.runner.test_conversion import captured_changes, kinds
+from iceberg_maint_tests.runner.test_conversion import captured_changes, changes_beside_small_files, kinds
 from iceberg_maint_tests.support.runner.housekeeping_loop import (
     EXPIRE,
     HOUSEKEEPING_POLICY,
@@ -63,12 +63,33 @@ def data_work() -> World:
     return world
 
 
+def two_steps_work() -> World:
+    """Partition c has small files that are rewritten before the others are converted."""
+    world = changes_beside_small_files()
+    retry = replace(POLICY.retry, quarantine_after_crashes=50)
+    world.policy = replace(world.policy, retry=retry)
+    return world
+
+
+def check_two_steps(world: World, before: World) -> None:
+    """Every file is healed by one rewrite and one conversion."""
+    assert sorted(kinds(world, "c")) == [FileKind.DATA] * 4 + [FileKind.POSITION_DELETES]
+    assert world.rows() == before.rows()
+    assert world.our_commits() == len(set(world.tokens)) == 2
+    check_records(world)
+
+
 def check_data(world: World, before: World) -> None:
     """Every partition is healed, no row is lost or doubled, nothing is left open, every commit is on record once."""
     assert kinds(world, "c") == [FileKind.DATA] * 3 + [FileKind.POSITION_DELETES]
     assert [kinds(world, p) for p in "ab"] == [[FileKind.DATA]] * 2
     assert world.rows() == before.rows()
     assert world.our_commits() == len(set(world.tokens)) == 3
+    check_records(world)
+
+
+def check_records(world: World) -> None:
+    """Nothing is left open, every commit is on record once."""
     assert world.open_work() == (0, 0)
 
     # A run that died with nothing left to do is recorded by the next one that has something to do.
@@ -105,6 +126,7 @@ def check_manifests(world: World, before: World) -> None:
 
 WORKS = (
     Work("data", data_work, DATA_OPERATIONS, check_data),
+    Work("two-steps", two_steps_work, DATA_OPERATIONS, check_two_steps),
     Work("expiry", HousekeepingWorld, (EXPIRE,), check_expiry),
     Work("manifests", HousekeepingWorld, (REGROUP,), check_manifests),
 )

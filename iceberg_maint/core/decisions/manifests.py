@@ -48,10 +48,12 @@ def target_manifest_bytes(properties: Mapping[str, str]) -> int:
 def due_manifests(
     state: TableState, policy: RewriteManifestsPolicy, *, force: bool = False
 ) -> tuple[DueManifests, ...]:
-    """Returns the classes that are due. `force` takes every manifest of every class with more than one."""
+    """Returns the classes that are due, without manifests that list no live file. `force` takes every other manifest of
+    every class with more than one."""
     classes: dict[tuple[bool, int], list[Manifest]] = defaultdict(list)
     for manifest in state.manifests:
-        classes[manifest.is_deletes, manifest.spec_id].append(manifest)
+        if _may_have_live_files(manifest):
+            classes[manifest.is_deletes, manifest.spec_id].append(manifest)
     target_bytes = target_manifest_bytes(state.properties)
     due = []
     for (is_deletes, spec_id), members in sorted(classes.items(), key=lambda each: each[0]):
@@ -64,6 +66,12 @@ def due_manifests(
         if selected:
             due.append(DueManifests(spec_id, is_deletes, tuple(m.path for m in selected), class_findings))
     return tuple(due)
+
+
+def _may_have_live_files(manifest: Manifest) -> bool:
+    """Whether the manifest may have an entry of a live file. Readers skip one without, and the next commit that may remove
+    files drops it from the list (Iceberg's `MergingSnapshotProducer`)."""
+    return manifest.added_files != 0 or manifest.existing_files != 0
 
 
 def manifest_findings(state: TableState, policy: RewriteManifestsPolicy) -> tuple[Finding, ...]:

@@ -127,14 +127,17 @@ def _least(*caps: int | None) -> int:
     return min(cap for cap in caps if cap is not None)
 
 
-def conversion_cost_bytes(unit: Unit, due_bytes: int, target_bytes: int, per_file: int = 0) -> int:
-    """Returns the bytes read and written by a conversion and by the later rewrite of files due for other
-    reasons.
+def conversion_cost_bytes(unit: Unit, due: Sequence[Candidate], target_bytes: int, per_file: int = 0) -> int:
+    """Returns the bytes read and written by a conversion and by the rewrite of the files of the unit that are `due` for
+    other reasons.
 
-    The commit of that rewrite counts as an eighth of a file, each examined data file as `per_file`.
+    The commit of that rewrite counts as an eighth of a file. Each other data file counts as `per_file`: where it counts,
+    the files that are due are rewritten first (`core.decisions.step_order`), and are not converted.
     """
-    later = 2 * due_bytes + target_bytes // 8 if due_bytes else 0
-    return unit.key_work_bytes + later + unit.file_count * per_file
+    due_bytes = sum(c.file.size_bytes for c in due)
+    rewriting = 2 * due_bytes + target_bytes // 8 if due else 0
+    converted = unit.file_count - len(due)
+    return unit.key_work_bytes + rewriting + converted * per_file
 
 
 def file_cost_bytes(target_bytes: int) -> int:
@@ -213,27 +216,29 @@ def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> 
         or not fits_a_batch(unit, policy.windows)
     ):
         return Route.REWRITE
-    due_bytes = sum(
-        _due_anyway_bytes(decided.own[key], files, policy, target_bytes) for key, files in unit.files.items()
-    )
+    due = [
+        c
+        for key, files in unit.files.items()
+        for _, group in due_anyway(decided.own[key], files, policy, target_bytes)
+        for c in group
+    ]
     # `native` applies positions by Iceberg's reader: a rewrite writes a deletion vector for each file, too.
     is_columnar = policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
     per_file = file_cost_bytes(target_bytes) if is_columnar else 0
-    converting = conversion_cost_bytes(unit, due_bytes, target_bytes, per_file)
+    converting = conversion_cost_bytes(unit, due, target_bytes, per_file)
     return Route.CONVERT if converting < rewrite_cost_bytes(unit, policy.windows) else Route.REWRITE
 
 
-def _due_anyway_bytes(
-    due: PartitionDecision, files: Sequence[Candidate], policy: Policy, target_bytes: int
-) -> int:
-    """Returns the bytes of these files that a rewrite takes even without equality deletes."""
+def due_anyway(
+    due: PartitionDecision, files: Iterable[Candidate], policy: Policy, target_bytes: int
+) -> list[tuple[int, Sequence[Candidate]]]:
+    """Returns the groups of these files that a rewrite takes even without equality deletes, each with its spec."""
     rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
     rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
     if not rules.reasons:
-        return 0
+        return []
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in files:
         if rules.selects_file(candidate):
             by_spec[candidate.file.spec_id].append(candidate)
-    groups = packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch)
-    return sum(c.file.size_bytes for _, group in groups for c in group)
+    return list(packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch))

@@ -65,13 +65,16 @@ def plan_operation(
     memory_correction: float = 1.0,
     readers: RowTypes = SPARK_4,
     limit: BatchSize | None = None,
+    before_conversion: bool = False,
+    rewritten: frozenset[str] = frozenset(),
 ) -> Plan:
     """Plans one operation on data for the partitions that its decision says RUN, in its order.
 
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
     `memory_correction` is the learned correction of the memory estimate for equality deletes. `readers` are the ways
     in which Spark reads rows. Batches that can be split are no larger than `limit`. It changes neither the
-    choice of an operation for equality deletes nor what is too large.
+    choice of an operation for equality deletes nor what is too large. `before_conversion` is that of the `Step` of a
+    rewrite, `rewritten` are the data files (paths) that such a rewrite replaces before a conversion.
     """
     correction = memory_correction
     match operation:
@@ -85,12 +88,13 @@ def plan_operation(
                 memory_correction=correction,
                 readers=readers,
                 limit=limit,
+                before_conversion=before_conversion,
             )
         case Operation.CONVERT_EQUALITY_DELETES:
             return plan_conversion(
                 state,
                 decision,
-                live_files,
+                (f for f in live_files if f.path not in rewritten),
                 policy,
                 target_bytes,
                 memory_correction=correction,
@@ -114,10 +118,12 @@ def plan_rewrite(
     memory_correction: float = 1.0,
     readers: RowTypes = SPARK_4,
     limit: BatchSize | None = None,
+    before_conversion: bool = False,
 ) -> Plan:
     """Returns the plan of `rewrite_data_files`; see `plan_operation`.
 
-    Partitions whose equality deletes are to be converted are left whole to that operation.
+    Partitions whose equality deletes are to be converted are left whole to that operation. `before_conversion` their files
+    that are due for other reasons are rewritten, if `columnar` writes them.
     """
     files = tuple(live_files)
     by_partition = candidates(state.specs, files)
@@ -132,12 +138,21 @@ def plan_rewrite(
     layouts: dict[str, PlannedLayout] = {}
     for due in decision.due():
         unit = by_unit.get(due.partition)
-        if unit is not None and left_to_conversion(due, unit, decision):
-            own = [c.file.size_bytes for c in unit.files[due.partition]]
-            leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
-            continue
         every = by_partition.get(due.partition, ())
         in_order = plan_sorted(state, due, every, policy, target_bytes, decision.budget_bytes)
+        if unit is not None and left_to_conversion(due, unit, decision):
+            first: list[FileGroup] = []
+            if before_conversion:
+                to_sort = {f.path for g in in_order for f in g.group.files}
+                unsorted = [c for c in every if c.file.path not in to_sort]
+                first = groups_before_conversion(
+                    state, due, unsorted, policy, target_bytes, decision.budget_bytes, readers, limit
+                )
+            groups += first
+            taken = {f.path for g in first for f in g.files}
+            own = [c.file.size_bytes for c in unit.files[due.partition] if c.file.path not in taken]
+            leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
+            continue
         layouts |= {f.path: g.layout for g in in_order for f in g.group.files}
         found, left = plan_groups(
             state,
@@ -216,14 +231,16 @@ def plan_groups(
     budget_bytes: int | None = None,
     budget_reason: Reason = Reason.RUN_BUDGET,
     limit: BatchSize | None = None,
+    rules: Rules | None = None,
 ) -> tuple[list[FileGroup], list[Leftover]]:
     """Returns the file groups of one partition. No group exceeds the limits of a batch or the budget, nor
-    `limit` as far as a group of its size still gains something.
+    `limit` as far as a group of its size still gains something. `rules` select the files, by default those of the
+    decision.
 
     The leftovers are files under equality deletes whose keys cannot be matched, files that alone exceed a cap
     of the policy and, for `budget_reason`, files that exceed the remaining budget.
     """
-    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    rules = rules or Rules.of(due, policy.rewrite_data_files, target_bytes)
     windows = policy.windows
     most = _most_bytes(windows)
     left_bytes = most if budget_bytes is None else min(most, budget_bytes)
@@ -267,6 +284,26 @@ def plan_groups(
         cramped = left_bytes < most and any(packed_groups(by_spec, rules, windows, most))
         leftovers.append(Leftover(due.partition, budget_reason if cramped else Reason.NO_GAIN))
     return groups, leftovers
+
+
+def groups_before_conversion(
+    state: TableState,
+    due: PartitionDecision,
+    found: Sequence[Candidate],
+    policy: Policy,
+    target_bytes: int,
+    budget_bytes: int | None,
+    readers: RowTypes,
+    limit: BatchSize | None,
+) -> list[FileGroup]:
+    """Returns the file groups of one partition that are due without its equality deletes and that `columnar` writes:
+    there the task applies the deletes. `native` would write a deletion vector for each file first."""
+    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
+    groups, _ = plan_groups(state, due, found, policy, target_bytes, budget_bytes, limit=limit, rules=rules)
+    by_path = {c.file.path: c for c in found}
+    written, _ = with_writers(state, groups, by_path, (), policy.rewrite_data_files, target_bytes, readers)
+    return [group for group, writer in written if writer.columnar]
 
 
 def _unsupported(state: TableState, found: Sequence[Candidate]) -> EqualityDeletes:

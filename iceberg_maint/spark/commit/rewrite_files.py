@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate as rules
@@ -45,6 +45,7 @@ from iceberg_maint.spark.commit.retry import (
 )
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
+from iceberg_maint.spark.scan.delete_files import DeleteFiles
 
 
 def commit_batch(
@@ -55,7 +56,7 @@ def commit_batch(
     *,
     sources: Sequence[Any],
     outputs: Sequence[Any],
-    deletes: Sequence[Any],
+    deletes: DeleteFiles,
     reader: MetadataReader,
     backoff: Backoff,
     load_table: LoadTable | None = None,
@@ -134,7 +135,7 @@ def _commit_once(
     intent: Intent,
     sources: Sequence[Any],
     outputs: Sequence[Any],
-    removals: Sequence[Any],
+    removals: Any,
     properties: Mapping[str, str],
     *,
     rehearses: bool,
@@ -148,7 +149,7 @@ def _commit_once(
                 case ConvertEqualityDeletes() if written.files:
                     operation = _row_delta(bridge, table, batch, written, outputs, removals)
                 case RewritePositionDeleteFiles():
-                    operation = _replace_deletes(table, batch, intent, outputs, removals)
+                    operation = _replace_deletes(bridge, table, batch, intent, outputs, removals)
                 case RewriteDataFiles() | ConvertEqualityDeletes():
                     operation = _rewrite(bridge, table, batch, sources, outputs, removals)
                 case _:
@@ -170,7 +171,7 @@ def _rewrite(
     batch: Batch,
     sources: Sequence[Any],
     outputs: Sequence[Any],
-    removals: Sequence[Any],
+    removals: Any,
 ) -> Any:
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
     if batch.format_version > 1:
@@ -179,22 +180,27 @@ def _rewrite(
     functions, rewrite_files = bridge.once(JavaFunctions), "org.apache.iceberg.RewriteFiles"
     data_file = "org.apache.iceberg.DataFile"
     functions.for_each(bridge.list(sources), rewrite, rewrite_files, "deleteFile", data_file)
-    for file in removals:
-        rewrite.deleteFile(file)
+    _remove_deletes(functions, removals, rewrite, rewrite_files, "deleteFile")
     for file in outputs:
         rewrite.addFile(file)
     return rewrite
 
 
+def _remove_deletes(functions: JavaFunctions, removals: Any, operation: Any, owner: str, method: str) -> None:
+    """Removes delete files, a Java list."""
+    if not removals.isEmpty():
+        functions.for_each(removals, operation, owner, method, "org.apache.iceberg.DeleteFile")
+
+
 def _replace_deletes(
-    table: Any, batch: Batch, intent: Intent, outputs: Sequence[Any], removals: Sequence[Any]
+    bridge: Bridge, table: Any, batch: Batch, intent: Intent, outputs: Sequence[Any], removals: Any
 ) -> Any:
     """A rewrite: it deletes no further row, and streaming readers skip it. Iceberg still refuses it if another
     writer has added a deletion vector to one of the files since."""
     numbers = {d.identity: d.data_sequence_number for d in intent.deletes}
     rewrite = table.newRewrite().validateFromSnapshot(batch.snapshot_id)
-    for file in removals:
-        rewrite.deleteFile(file)
+    functions = bridge.once(JavaFunctions)
+    _remove_deletes(functions, removals, rewrite, "org.apache.iceberg.RewriteFiles", "deleteFile")
     for file in outputs:
         rewrite.addFile(file, numbers[_identity(file)])
     return rewrite
@@ -211,7 +217,7 @@ def _row_delta(
     batch: Batch,
     written: Written,
     outputs: Sequence[Any],
-    removals: Sequence[Any],
+    removals: Any,
 ) -> Any:
     """A row delta, not a rewrite: the validation of other writers reads the deletes of operations
     `overwrite` and `delete` only. A concurrent deletion vector of any file conflicts, because no
@@ -221,37 +227,42 @@ def _row_delta(
     delta.validateDeletedFiles().validateDataFilesExist(data_files)
     for file in outputs:
         delta.addDeletes(file)
-    for file in removals:
-        delta.removeDeletes(file)
+    functions = bridge.once(JavaFunctions)
+    _remove_deletes(functions, removals, delta, "org.apache.iceberg.RowDelta", "removeDeletes")
     return delta
 
 
 def _delete_files_to_remove(
-    bridge: Bridge, batch: Batch, written: Written, deletes: Sequence[Any], intent: Intent
-) -> list[Any]:
-    """The delete files that the commit removes.
+    bridge: Bridge, batch: Batch, written: Written, deletes: DeleteFiles, intent: Intent
+) -> Any:
+    """The delete files that the commit removes, as a Java list.
 
     The plan lists equality deletes and merged position deletes. A delete of one data file is removed with
     that data file, or if a new deletion vector or position delete file of that data file replaces it.
     """
-    data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
-    planned = {d.path for d in batch.equality_deletes if d.drop}
+    equality = {d.identity for d in batch.equality_deletes}
+    removed = {d.identity for d in batch.equality_deletes if d.drop}
+    others = [identity for identity in deletes if identity not in equality]
+
+    def of_data_files(identities: Iterable[Identity], paths: Collection[str | None]) -> set[Identity]:
+        data_file = bridge.iceberg.util.ContentFileUtil.referencedDataFileLocation
+        return {identity for identity in identities if data_file(deletes[identity]) in paths}
+
     match work := file_work(batch.work):
         case RewritePositionDeleteFiles():
-            return [d for d in deletes if _identity(d) in intent.replaced]
+            removed = {identity for identity in others if identity in intent.replaced}
+        case ConvertEqualityDeletes() if batch.format_version < 3:
+            taken_over = {path for path, _ in intent.replaced}
+            removed |= {(path, offset) for path, offset in others if path in taken_over}
         case ConvertEqualityDeletes():
-            dropped = [d for d in deletes if str(d.location()) in planned]
-            if batch.format_version < 3:
-                taken_over = {path for path, _ in intent.replaced}
-                return dropped + [d for d in deletes if str(d.location()) in taken_over]
-            is_vector = bridge.iceberg.util.ContentFileUtil.isDV
-            replaced = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
-            return dropped + [d for d in deletes if is_vector(d) and data_file(d) in replaced]
+            marked = {f.referenced_data_file for f in written.files if f.kind is FileKind.DELETION_VECTOR}
+            vectors = (identity for identity in others if identity[1] is not None)
+            removed |= of_data_files(vectors, marked)
         case RewriteDataFiles():
-            paths = batch.paths()
-            return [d for d in deletes if d.location() in planned or data_file(d) in paths]
+            removed |= of_data_files(others, batch.paths())
         case _:
             assert_never(work)
+    return deletes.picked([identity for identity in deletes if identity in removed])
 
 
 def summary_of(batch: Batch, written: Written, context: CommitContext) -> dict[str, str]:

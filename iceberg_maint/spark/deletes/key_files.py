@@ -186,6 +186,13 @@ class KeyFiles(JavaFunctions):
         return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))
 
 
+def keys_without_null(content: Mapping[str, Any]) -> frozenset[int]:
+    """The key columns of which an equality delete file, given as its content-file JSON, has no NULL."""
+    counts = content.get("null-value-counts", {"keys": (), "values": ()})
+    nulls = dict(zip(counts["keys"], counts["values"], strict=True))
+    return frozenset(i for i in content["equality-ids"] if nulls.get(i) == 0)
+
+
 def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | None) -> DeleteFile:
     fields = (
         "file-path",
@@ -201,14 +208,11 @@ def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | 
         "partition": [],
         **{name: content[name] for name in fields if name in content},
     }
-    counts = content.get("null-value-counts", {"keys": (), "values": ()})
-    nulls = dict(zip(counts["keys"], counts["values"], strict=True))
-    ids = tuple(sorted(content["equality-ids"]))
     return DeleteFile(
         path=content["file-path"],
         sequence_number=sequence_number,
         scope=scope,
-        equality_ids=ids,
-        without_null=frozenset(i for i in ids if nulls.get(i) == 0),
+        equality_ids=tuple(sorted(content["equality-ids"])),
+        without_null=keys_without_null(content),
         as_data=json.dumps(as_data),
     )

@@ -12,6 +12,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes.membership import marked_numbers
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
+from iceberg_maint.spark.scan.delete_files import DeleteFiles
 from iceberg_maint.spark.scan.positions import Positions, count, gather, gather_numbered, read_back, union
 from iceberg_maint.spark.scan.scan import scan_task
 from iceberg_maint.spark.scan.staging import GroupTasks, read_staged, staged
@@ -22,7 +23,7 @@ from iceberg_maint.spark.scan.table import Table
 class DeleteWork:
     """A batch whose equality deletes are applied.
 
-    `planned` are its scan tasks, `deletes` its Java DeleteFiles by path. `preflight` says how to apply the deletes
+    `planned` are its scan tasks, `deletes` its equality deletes. `preflight` says how to apply the deletes
     within memory; it is None if there is nothing to apply. `positions` are the rows that the deletes delete and no other
     delete does, if they were found without the join.
     """
@@ -30,7 +31,7 @@ class DeleteWork:
     table: Table
     batch: Batch
     planned: Sequence[GroupTasks]
-    deletes: Mapping[str, Any]
+    deletes: DeleteFiles
     preflight: Preflight | None
     positions: Positions | None = None
 
@@ -65,7 +66,7 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
         )
     # If Iceberg applies a delete and this code does not, rows would come back.
     assert work.preflight is not None, "files under equality deletes without a preflight"
-    applied = [work.deletes[path] for path in sorted(lambdas.equality_delete_paths(tasks))]
+    applied = work.deletes.picked([(path, None) for path in sorted(lambdas.equality_delete_paths(tasks))])
     membership = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
     with membership as (rows, numbered_paths):
         partitions = _partitions(bridge, work)
@@ -128,8 +129,11 @@ def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: Deleted
 
 def kept_deletes(bridge: Bridge, task: Any) -> list[Any]:
     """The position deletes and deletion vectors of a task."""
-    equality = bridge.iceberg.FileContent.EQUALITY_DELETES
-    return [d for d in bridge.iterate(task.deletes()) if d.content() != equality]
+    functions = bridge.once(JavaFunctions)
+    kept = functions.to_list(
+        bridge.list(task.deletes()).stream().filter(functions.is_equality_delete.negate())
+    )
+    return [kept.get(i) for i in range(kept.size())]
 
 
 def _partitions(bridge: Bridge, work: DeleteWork) -> int:

@@ -5,6 +5,7 @@ Refuses keys that cannot be compared, and deletes that do not fit the declared m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,9 +21,10 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.deletes.key_files import KeyFiles
+from iceberg_maint.spark.deletes.key_files import keys_without_null
 from iceberg_maint.spark.deletes.keys import keys_of
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.content_files import content_jsons
 from iceberg_maint.spark.scan.table import Table
 from iceberg_maint.spark.session.executor_memory import driver_memory_bytes, executor_memory
 
@@ -122,6 +124,6 @@ def _beside_bytes(bridge: Bridge, table: Table, batch: Batch, deletes: Sequence[
     schema = keys_of(table.schema_json)
     widest = max(beside_bytes(table.types[i] for i in d.equality_ids) for d in batch.equality_deletes)
     scopes = {(d.spec_id, d.partition) for d in batch.equality_deletes if not d.everywhere}
-    files = KeyFiles(bridge, table).delete_files(deletes)
-    with_null = any(any(schema[i][1]) for d in files for i in d.equality_ids if i not in d.without_null)
+    contents = [json.loads(text) for text in content_jsons(bridge, table.java, deletes)]
+    with_null = any(any(schema[i][1]) for c in contents for i in {*c["equality-ids"]} - keys_without_null(c))
     return widest + FIELD_BYTES * ((len(scopes) > 1) + with_null)

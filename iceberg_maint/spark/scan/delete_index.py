@@ -9,11 +9,11 @@ Then only scope and sequence number decide.
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
+from iceberg_maint.spark.scan.delete_files import live_delete_files
 
 _INDEX = "org.apache.iceberg.DeleteFileIndex"
 _BUILDER = "org.apache.iceberg.DeleteFileIndex$Builder"
@@ -70,13 +70,9 @@ class _IndexFunctions(JavaFunctions):
 
     def equality_deletes(self, table: Any, snapshot_id: int) -> Any:
         """The live equality deletes of a snapshot without column statistics, as a Java list."""
-        result = self.bridge.jvm.java.util.ArrayList()
-        io, specs = table.io(), table.specs()
-        for manifest in self.bridge.iterate(table.snapshot(snapshot_id).deleteManifests(io)):
-            with closing(self.bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, io, specs)) as reader:
-                files = self.stream(reader).filter(self.is_equality_delete).map(self._without_stats)
-                result.addAll(self.to_list(files))
-        return result
+        manifests = self.bridge.list(table.snapshot(snapshot_id).deleteManifests(table.io()))
+        with live_delete_files(self.bridge, table, manifests) as files:
+            return self.to_list(files.filter(self.is_equality_delete).map(self._without_stats))
 
     def deletes_of_task(self, table: Any, delete_files: Any) -> Any:
         """A handle: the delete files among these that apply to a task's data file, as an array."""

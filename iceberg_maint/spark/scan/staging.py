@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.core.planning.equality_deletes import PlannedReach
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
@@ -21,6 +20,7 @@ from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
+from iceberg_maint.spark.scan.delete_files import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.spark.scan.pruning import partitions_filter
 from iceberg_maint.spark.scan.scan import scan
 
@@ -187,66 +187,35 @@ def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, tasks: A
             )
 
 
-def equality_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[str, Any]:
-    """The batch's equality deletes as Java DeleteFiles, by path. Raises as `_delete_files` does."""
-    files = _delete_files(bridge, table, batch, batch.equality_deletes)
-    return {path: file for (path, _), file in files.items()}
-
-
-def position_delete_files(bridge: Bridge, table: Any, batch: Batch) -> dict[Identity, Any]:
-    """The batch's position deletes and deletion vectors as Java DeleteFiles, by path and offset.
-    Raises as `_delete_files` does."""
-    files = _delete_files(bridge, table, batch, batch.position_deletes)
-    return {d.identity: files[d.identity] for d in batch.position_deletes}
-
-
-def _delete_files(
+def planned_delete_files(
     bridge: Bridge,
     table: Any,
     batch: Batch,
     planned: Sequence[EqualityDeleteFile] | Sequence[PositionDeleteFile],
-) -> dict[Identity, Any]:
-    """The planned delete files as Java DeleteFiles, by path and offset.
+) -> DeleteFiles:
+    """The equality deletes or the position deletes of a batch as Java DeleteFiles, in the order of the plan.
 
     They come from the pinned snapshot's manifests, because a scan returns only those that may match a data file.
     Raises StaleBatchError if one is not live in that snapshot.
     """
     identities = {d.identity for d in planned}
     if not identities:
-        return {}
+        return DeleteFiles(bridge, bridge.list(()))
     lambdas = bridge.once(JavaFunctions)
     is_planned = lambdas.location_in({path for path, _ in identities})
     spec_ids = {d.spec_id for d in planned}
     first = min(d.data_sequence_number for d in planned)
     last = max(d.data_sequence_number for d in planned)
-    live: dict[Identity, Any] = {}
-    for manifest in bridge.iterate(table.snapshot(batch.snapshot_id).deleteManifests(table.io())):
-        other_spec = int(manifest.partitionSpecId()) not in spec_ids
-        if other_spec or manifest.sequenceNumber() < first or manifest.minSequenceNumber() > last:
-            continue
-        reader = bridge.iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
-        with closing(reader):
-            files = lambdas.to_list(lambdas.stream(reader).filter(is_planned))
-        live |= dict(zip(delete_identities(lambdas, files), elements(files), strict=True))
+    manifests = delete_manifests(bridge, table, batch.snapshot_id, spec_ids, first, last)
+    with live_delete_files(bridge, table, manifests) as files:
+        live = DeleteFiles(bridge, lambdas.to_list(files.filter(is_planned)))
     missing = identities - live.keys()
     if missing:
         raise StaleBatchError(
             f"{batch.table}: {len(missing)} planned delete files are not in snapshot "
             f"{batch.snapshot_id}, one is {min(path for path, _ in missing)}"
         )
-    return live
-
-
-def delete_identities(functions: JavaFunctions, files: Any) -> list[Identity]:
-    """The path and the offset of each file of a Java list of DeleteFiles, read in two calls."""
-    paths = functions.texts(files.stream().map(functions.location))
-    offsets = functions.texts(files.stream().map(functions.content_offset))
-    return [(p, None if o == "null" else int(o)) for p, o in zip(paths, offsets, strict=True)]
-
-
-def elements(items: Any) -> list[Any]:
-    """The elements of a Java list, each by one call."""
-    return [items.get(i) for i in range(items.size())]
+    return live.only(bridge, [d.identity for d in planned])
 
 
 @contextmanager

@@ -14,14 +14,8 @@ from iceberg_maint.ports.engine import Written, WrittenFile
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import content_file_from_json, content_jsons
 from iceberg_maint.spark.jvm.functions import JavaFunctions
-from iceberg_maint.spark.scan.staging import (
-    GroupTasks,
-    delete_identities,
-    elements,
-    equality_delete_files,
-    plan_tasks,
-    position_delete_files,
-)
+from iceberg_maint.spark.scan.delete_files import DeleteFiles
+from iceberg_maint.spark.scan.staging import GroupTasks, plan_tasks, planned_delete_files
 
 FileIdentity = tuple[str, int | None]
 """Path and content offset of a file. Deletion vectors may share a path."""
@@ -34,7 +28,7 @@ class BatchFiles:
     delete files."""
 
     sources: Sequence[Any]
-    deletes: Sequence[Any]
+    deletes: DeleteFiles
     outputs: Mapping[FileIdentity, Any]
 
 
@@ -75,33 +69,30 @@ def restore_batch_files(bridge: Bridge, batch: Batch, java_table: Any, written: 
         (f.path, f.content_offset): content_file_from_json(bridge, java_table, f.content)
         for f in written.files
     }
-    deletes = equality_delete_files(bridge, java_table, batch)
-    delete_files = {(path, None): d for path, d in deletes.items()} | position_delete_files(
-        bridge, java_table, batch
-    )
-    return files_of_batch(bridge, batch, planned, delete_files, outputs)
+    deletes = planned_delete_files(bridge, java_table, batch, batch.equality_deletes)
+    others = planned_delete_files(bridge, java_table, batch, batch.position_deletes)
+    return files_of_batch(bridge, batch, planned, deletes.with_others(bridge, others), outputs)
 
 
 def files_of_batch(
     bridge: Bridge,
     batch: Batch,
     planned: Sequence[GroupTasks],
-    delete_files: Mapping[FileIdentity, Any],
+    deletes: DeleteFiles,
     outputs: Mapping[FileIdentity, Any],
 ) -> BatchFiles:
     """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
     tasks = bridge.list(())
-    deletes: dict[FileIdentity, Any] = dict(delete_files)
     for group_tasks in planned:
         if not keeps_data_files(batch.work):
             tasks.addAll(group_tasks.tasks)
         if any(f.delete_files for f in group_tasks.group.files):
             task_deletes = group_tasks.tasks.stream().flatMap(java_functions.task_deletes).distinct()
             others = java_functions.to_list(task_deletes.filter(java_functions.is_equality_delete.negate()))
-            deletes |= dict(zip(delete_identities(java_functions, others), elements(others), strict=True))
+            deletes = deletes.with_others(bridge, DeleteFiles(bridge, others))
     sources = java_functions.to_list(tasks.stream().map(java_functions.task_file))
-    return BatchFiles(sources, list(deletes.values()), outputs)
+    return BatchFiles(sources, deletes, outputs)
 
 
 def job_description(batch: Batch, what: str) -> str:

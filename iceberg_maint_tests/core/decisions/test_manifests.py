@@ -63,6 +63,18 @@ def test_more_small_manifests_than_allowed_are_due() -> None:
     assert found.threshold_key == "rewrite_manifests.max_manifests"
 
 
+def test_manifests_without_live_files_do_not_count() -> None:
+    """The commit that removed their files lists them for the last time."""
+    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(6, 12)]
+    assert due(state_of(*(manifest(n) for n in range(5)), *dead)) == []
+    assert due(state_of(*(manifest(n) for n in range(6)), *dead)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
+    assert due(state_of(*dead), force=True) == []
+    existing = replace(dead[0], existing_files=1)
+    unknown = replace(dead[1], added_files=None)
+    found = due(state_of(*(manifest(n) for n in range(4)), existing, unknown))
+    assert found == [("m0", "m1", "m2", "m3", "m6", "m7")]
+
+
 def test_manifests_that_are_large_enough_stay_as_they_are() -> None:
     assert due(state_of(*(manifest(n, 75) for n in range(9)))) == []
     mixed = [*(manifest(n) for n in range(6)), *(manifest(n, 75) for n in range(6, 12))]

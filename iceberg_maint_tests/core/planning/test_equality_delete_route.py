@@ -29,6 +29,7 @@ from iceberg_maint_tests.support.core.equality_deletes import (
     inputs,
     kept,
     plans,
+    plans_in_order,
 )
 from iceberg_maint_tests.support.core.values import (
     NOW_MS,
@@ -75,13 +76,23 @@ def test_route_weighs_healthy_bytes_against_one_more_commit(healthy_bytes: int, 
     assert (bool(converted.batches), bool(rewritten.batches)) == (converts, not converts)
 
 
-@pytest.mark.parametrize(("small_files", "by"), [(6, CONVERT), (7, REWRITE)], ids=["six", "seven"])
-def test_one_more_small_file_makes_the_rewrite_of_a_healthy_one_cheaper(
+@pytest.mark.parametrize(
+    ("small_files", "by"), [(34, CONVERT), (35, REWRITE)], ids=["thirty-four", "thirty-five"]
+)
+def test_one_more_small_file_that_is_not_due_makes_the_rewrite_of_a_healthy_one_cheaper(
     small_files: int, by: Operation
 ) -> None:
-    """A conversion costs 12 + 25 for each file: 187 for seven and 212 for eight. Else a rewrite has 200 more."""
-    converted, rewritten = plans([*small(small_files), healthy("a"), equality("e")])
+    """A conversion costs 25 for each file: 875 for 35 and 900 for 36. Else a rewrite costs 200 and 20 for each small one."""
+    converted, rewritten = plans(
+        [*small(small_files), healthy("a"), equality("e")], cleaning(rewrite={"min_input_files": 100})
+    )
     assert (len(converted.batches), len(rewritten.batches)) == ((1, 0) if by is CONVERT else (0, 1))
+
+
+def test_small_files_that_are_due_cost_a_conversion_nothing() -> None:
+    """They are rewritten before it."""
+    converted, _ = plans([*small(50), healthy("a"), equality("e")])
+    assert len(converted.batches) == 1
 
 
 @pytest.mark.parametrize(
@@ -291,3 +302,65 @@ def test_unit_of_which_either_operation_holds_a_partition_is_rewritten_without_i
     converted, rewritten = (plan(table, policy, d) for d in decisions)
     assert converted.batches == ()
     assert {"a", "all"} <= {p for paths in inputs(rewritten) for p in paths}
+
+
+def test_small_files_of_a_conversion_are_rewritten_before_it() -> None:
+    """The rewrite keeps the deletes, which the healthy file needs. The conversion has the healthy file alone."""
+    files = [
+        *small(6),
+        healthy("a"),
+        equality("e"),
+        *small(6, partition="p=b"),
+        healthy("b", partition="p=b"),
+    ]
+    rewritten, converted = plans_in_order([*files, equality("f", 5, partition="p=b")])
+    assert inputs(rewritten) == [[*(f"p=a/{i}" for i in range(6)), *(f"p=b/{i}" for i in range(6))]]
+    assert [(b.strategy, dropped(b), kept(b)) for b in rewritten.batches] == [("columnar", [], ["e", "f"])]
+    assert set(rewritten.leftovers) == {
+        Leftover("p=a", Reason.OTHER_OPERATION, 1, 100),
+        Leftover("p=b", Reason.OTHER_OPERATION, 1, 100),
+    }
+    assert inputs(converted) == [["a", "b"]]
+    assert [dropped(b) for b in converted.batches] == [["e", "f"]]
+
+
+def test_delete_that_only_small_files_need_goes_with_their_rewrite_before_a_conversion() -> None:
+    files = [*small(6, seq=3), healthy("a", seq=1), healthy("b", seq=6), equality("e", 2), equality("f", 5)]
+    rewritten, converted = plans_in_order([*files, equality("late", 7)])
+    assert [(dropped(b), kept(b)) for b in rewritten.batches] == [([], ["f", "late"])]
+    assert [(sorted(b.paths()), dropped(b)) for b in converted.batches] == [(["a", "b"], ["e", "f", "late"])]
+    rewritten, converted = plans_in_order(
+        [*small(6), healthy("a", seq=6), equality("e", 5), equality("f", 7)]
+    )
+    assert [(dropped(b), kept(b)) for b in rewritten.batches] == [(["e"], ["f"])]
+    assert [(sorted(b.paths()), dropped(b)) for b in converted.batches] == [(["a"], ["f"])]
+
+
+def test_small_files_that_columnar_does_not_write_wait_for_the_conversion() -> None:
+    orc = [replace(f, file_format="orc") for f in small(6)]
+    rewritten, converted = plans_in_order([*orc, healthy("a"), equality("e")])
+    assert (rewritten.batches, inputs(converted)) == ((), [["a", *(f"p=a/{i}" for i in range(6))]])
+    assert rewritten.leftovers == (Leftover("p=a", Reason.OTHER_OPERATION, 7, 160),)
+
+
+def test_small_files_beyond_the_budget_of_the_rewrite_are_converted_with_the_healthy_ones() -> None:
+    """They do not keep the conversion waiting."""
+    table = table_of([*small(12), healthy("a"), equality("e")])
+    table = FakeTable(replace(table.state, key_types={1: "boolean"}), table.live_files)
+    rewritten, converted = plans_in_order(table, cleaning(WindowsPolicy(max_bytes_per_run=250)))
+    assert [len(b.paths()) for b in rewritten.batches] == [12]
+    rewritten, converted = plans_in_order(
+        table, cleaning(WindowsPolicy(max_bytes_per_run=100), route=Route.CONVERT)
+    )
+    (batch,) = rewritten.batches
+    assert (len(batch.paths()), dropped(batch), kept(batch)) == (10, [], ["e"])
+    assert [(len(b.paths()), "a" in b.paths(), dropped(b)) for b in converted.batches] == [(3, True, ["e"])]
+
+
+def test_deletes_everywhere_are_applied_to_small_files_of_every_partition_before_the_conversion() -> None:
+    table = global_table(*small(6, partition="p=b"), *small(6, partition="p=d", seq=2))
+    rewritten, converted = plans_in_order(table)
+    assert [sorted(b.partitions) for b in rewritten.batches] == [["p=b", "p=d"]]
+    assert [(dropped(b), sorted(kept(b))) for b in rewritten.batches] == [([], ["g3", "g5"])]
+    assert inputs(converted) == [["a", "all", "b"]]
+    assert [sorted(dropped(b)) for b in converted.batches] == [["e", "g3", "g5"]]

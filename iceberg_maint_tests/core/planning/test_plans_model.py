@@ -168,6 +168,27 @@ def test_plans_share_no_partition_drop_only_what_is_free_and_hold_their_caps(
         assert windows.max_bytes_per_run is None or found.input_bytes <= windows.max_bytes_per_run
 
 
+@settings(max_examples=examples(300), deadline=None)
+@given(table=tables(), policy=policies)
+def test_rewrite_before_a_conversion_shares_no_file_with_it_and_keeps_what_others_need(
+    table: FakeTable, policy: Policy
+) -> None:
+    decisions = {o: decide(table, policy, operation=o) for o in EITHER}
+    rewritten = plan(table, policy, decisions[REWRITE], before_conversion=True)
+    paths = frozenset(path for b in rewritten.batches for path in b.paths())
+    converted = plan(table, policy, decisions[CONVERT], rewritten=paths)
+    assert not paths & {path for b in converted.batches for path in b.paths()}
+    for batch in rewritten.batches:
+        check(batch, table)
+    rest = replace(table, live_files=tuple(f for f in table.live_files if f.path not in paths))
+    for batch in converted.batches:
+        check(batch, rest)
+    alone = plan(table, policy, decisions[REWRITE])
+    left = {path for b in alone.batches for path in b.paths()}
+    if policy.windows.max_bytes_per_run is None:
+        assert left <= paths
+
+
 def cleaned(table: FakeTable, found: Plan) -> FakeTable:
     """The table once the plan is committed."""
     assert table.state.snapshot is not None
@@ -202,17 +223,21 @@ def supported(table: FakeTable) -> FakeTable:
     return FakeTable(table.state, tuple(f for f in table.live_files if 3 not in f.equality_ids))
 
 
-def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, dict[Operation, TableHistory], set[str]]:
-    """As the loop does it: a conversion, then a rewrite of what is then there, until nothing is due;
-    what gains nothing is held. The table then, the histories, the partitions with something too large."""
+def looped(
+    table: FakeTable, policy: Policy, *, rewrites_first: bool = False
+) -> tuple[FakeTable, dict[Operation, TableHistory], set[str]]:
+    """As the loop does it: a conversion, with `rewrites_first` after a rewrite, then a rewrite of what is then there, until
+    nothing is due; what gains nothing is held. The table then, the histories, the partitions with something too large."""
     held: dict[Operation, dict[str, PartitionHistory]] = {o: {} for o in EITHER}
     too_large: set[str] = set()
     for _ in range(80):
         worked = False
-        for operation in EITHER:
+        for first, operation in ((True, REWRITE), (False, CONVERT), (False, REWRITE)):
+            if first and not rewrites_first:
+                continue
             past, beside = (TableHistory(partitions=dict(held[o])) for o in (operation, OTHER[operation]))
             decision = decide(table, policy, past, beside=beside, operation=operation)
-            found = plan(table, policy, decision)
+            found = plan(table, policy, decision, before_conversion=first)
             gainless = {left.partition for left in found.leftovers if left.reason in GAINLESS}
             gainless -= {p for b in found.batches for p in b.partitions} | held[operation].keys()
             held[operation] |= dict.fromkeys(gainless, PartitionHistory(quarantined=True))
@@ -225,15 +250,17 @@ def looped(table: FakeTable, policy: Policy) -> tuple[FakeTable, dict[Operation,
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(table=tables().map(supported), policy=policies)
-def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: Policy) -> None:
+@given(table=tables().map(supported), policy=policies, rewrites_first=st.booleans())
+def test_plans_reach_a_table_without_equality_deletes(
+    table: FakeTable, policy: Policy, rewrites_first: bool
+) -> None:
     """What stays is what a cap or the policy keeps from being done."""
     if table.state.snapshot is None:
         return
     policy = replace(
         policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
     )
-    table, _, too_large = looped(table, policy)
+    table, _, too_large = looped(table, policy, rewrites_first=rewrites_first)
     kept = {
         p.partition
         for p in decide(table, policy, operation=CONVERT).partitions
@@ -247,14 +274,14 @@ def test_plans_reach_a_table_without_equality_deletes(table: FakeTable, policy: 
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(table=tables(), policy=policies)
+@given(table=tables(), policy=policies, rewrites_first=st.booleans())
 def test_plans_leave_nothing_waiting_behind_what_neither_operation_does(
-    table: FakeTable, policy: Policy
+    table: FakeTable, policy: Policy, rewrites_first: bool
 ) -> None:
     """However small the windows, in the end only what an operation holds is due."""
     if table.state.snapshot is None:
         return
-    table, held, _ = looped(table, policy)
+    table, held, _ = looped(table, policy, rewrites_first=rewrites_first)
     for operation in EITHER:
         beside = held[OTHER[operation]]
         found = decide(table, policy, held[operation], beside=beside, operation=operation)

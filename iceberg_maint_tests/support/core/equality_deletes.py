@@ -66,6 +66,16 @@ def plans(
     return converted, rewritten
 
 
+def plans_in_order(files: Iterable[LiveFile] | FakeTable, policy: Policy | None = None) -> tuple[Plan, Plan]:
+    """The plans of a rewrite before a conversion, and of the conversion after it."""
+    table = files if isinstance(files, FakeTable) else table_of(files)
+    policy = policy or cleaning()
+    decisions = {o: decide(table, policy, operation=o) for o in (CONVERT, REWRITE)}
+    rewritten = plan(table, policy, decisions[REWRITE], before_conversion=True)
+    paths = frozenset(path for b in rewritten.batches for path in b.paths())
+    return rewritten, plan(table, policy, decisions[CONVERT], rewritten=paths)
+
+
 def inputs(found: Plan) -> list[list[str]]:
     return [sorted(b.paths()) for b in found.batches]
 

@@ -126,14 +126,30 @@ def decide(
     )
 
 
-def plan(table: FakeTable, policy: Policy, decision: Decision | None = None) -> Plan:
+def plan(
+    table: FakeTable,
+    policy: Policy,
+    decision: Decision | None = None,
+    *,
+    before_conversion: bool = False,
+    rewritten: frozenset[str] = frozenset(),
+) -> Plan:
     """The plan of the operation decided on, of files read as the loop reads them."""
     decision = decision or decide(table, policy)
     operation = Operation(decision.operation)
     measured = measure_files(table, policy.rewrite_data_files)
     keys = partitions_to_read(operation, decision, measured)
     live = FakeCatalog("lake", [table]).live_files(table.state, keys)
-    return plan_operation(operation, table.state, decision, live, policy, TARGET)
+    return plan_operation(
+        operation,
+        table.state,
+        decision,
+        live,
+        policy,
+        TARGET,
+        before_conversion=before_conversion,
+        rewritten=rewritten,
+    )
 
 
 def finding(

@@ -28,6 +28,7 @@ from iceberg_maint.spark.commit.gate import Check, CommitGate
 from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.scan.delete_files import DeleteFiles
 from iceberg_maint.spark.scan.positions import write_deletion_vectors, write_position_deletes
 from iceberg_maint.spark.scan.pruning import partition_specs
 from iceberg_maint_tests.support.spark.writers import Row, Writers
@@ -96,7 +97,7 @@ class Rewrite:
             context or self.context(),
             sources=self.sources,
             outputs=self.outputs,
-            deletes=self.deletes,
+            deletes=DeleteFiles(self.bridge, self.bridge.list(self.deletes)),
             reader=reader,
             backoff=backoff,
             load_table=load_table,
