@@ -76,7 +76,7 @@ def build_observe_schedule(
         context: dg.ScheduleEvaluationContext,
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         check_instance(context.instance)
-        if observing(context.instance):
+        if observing(context.instance, tables):
             yield dg.SkipReason(_UNDER_WAY)
             return
         at = context.scheduled_execution_time.isoformat()
@@ -142,7 +142,7 @@ def build_changes_sensor(
         with kept_connections(context.instance):
             changed, following = observation.observe(context, time, first, TABLES_PER_RUN)
             _first_contact(context.instance, changed, translator)
-            under_way = observing(context.instance)
+            under_way = observing(context.instance, tables)
         if under_way:
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), cursor=context.cursor)
         cursor = str(tables[following]) if following else _BEGINNING

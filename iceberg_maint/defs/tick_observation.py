@@ -78,7 +78,7 @@ class TickObservation:
             chosen = self._chosen(changed)
             if (
                 not chosen
-                or observing(instance)
+                or observing(instance, self._tables)
                 or launches_monitored_workers(instance)
                 or self._were_tried(chosen)
             ):

@@ -39,7 +39,7 @@ from iceberg_maint.defs.sensors import (
     tick_interval,
 )
 from iceberg_maint.defs.table_checks import NOT_MEASURED
-from iceberg_maint.defs.tick_observation import TickObservation
+from iceberg_maint.defs.tick_observation import TickObservation, observe_config
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
@@ -323,6 +323,22 @@ def test_tick_waits_while_an_observe_run_is_under_way(world: World) -> None:
     assert requested(sensor_tick(world)) == []
 
 
+@pytest.mark.parametrize(
+    ("tables", "asked"), [(["lake.db.u"], [["lake.db.t"]]), (["lake.db.t", "lake.db.u"], []), ([], [])]
+)
+def test_tick_waits_for_observe_runs_of_its_own_tables_only(
+    world: World, tables: list[str], asked: list[list[str]]
+) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    definitions = world.definitions
+    world.instance.create_run_for_job(
+        definitions.resolve_job_def(OBSERVE_JOB),
+        run_config=observe_config([TableId.parse(t) for t in tables]),
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert requested(sensor_tick(world, definitions)) == asked
+
+
 def test_tick_under_an_unsafe_instance_is_refused(world: World) -> None:
     with dg.DagsterInstance.ephemeral() as unsafe:
         world.instance = unsafe
@@ -586,12 +602,14 @@ def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
         for name in ("db.a", "db.b", "db.c"):
             world.catalog.create(name)
         schedule = world.definitions.resolve_schedule_def("observe_schedule")
+        job = world.definitions.resolve_job_def(OBSERVE_JOB)
+        of_another_location = observe_config([TableId.parse("lake.db.z")])
+        instance.create_run_for_job(job, run_config=of_another_location, status=dg.DagsterRunStatus.STARTED)
         at = datetime(2027, 1, 1, tzinfo=UTC)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             tick = schedule.evaluate_tick(context)
         assert requested(tick) == [["lake.db.a", "lake.db.b"], ["lake.db.c"]]
         assert len({r.run_key for r in tick.run_requests}) == 2
-        job = world.definitions.resolve_job_def(OBSERVE_JOB)
         instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             assert requested(schedule.evaluate_tick(context)) == []
