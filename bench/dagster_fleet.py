@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bench.fleet import make_fleet_catalog, write_config
+from bench.fleet import change, make_fleet_catalog, write_config
 from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -96,11 +96,10 @@ def _measure(part: str, home: Path, made: Path, shards: int) -> dict[str, float]
     shutil.rmtree(home, ignore_errors=True)
     shutil.copytree(made, home)
     write_config(home)
-    workers = [_start(part, _environ(home, index, shards)) for index in range(shards)]
     # The locations load one after the other; their cycles begin at once.
+    workers = [_start(part, _environ(home, index, shards)) for index in range(shards)]
     if part == "cycle":
-        for worker in workers:
-            _expect(worker, "ready")
+        change(home, CHANGED)
         for worker in workers:
             cast("IO[str]", worker.stdin).write("\n")
             cast("IO[str]", worker.stdin).flush()
@@ -137,7 +136,7 @@ def _environ(home: Path, index: int, shards: int) -> dict[str, str]:
 
 
 def _start(part: str, environ: dict[str, str]) -> subprocess.Popen[str]:
-    """The process of a part; of another part than the cycle, after its end."""
+    """The process of a part, after its end; that of a cycle when it is ready to begin."""
     worker = subprocess.Popen(
         [sys.executable, "-m", "bench.dagster_fleet", "--worker", part],
         cwd=PROJECT,
@@ -147,7 +146,9 @@ def _start(part: str, environ: dict[str, str]) -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,
         text=True,
     )
-    if part != "cycle":
+    if part == "cycle":
+        _expect(worker, "ready")
+    else:
         worker.wait()
     return worker
 
@@ -287,7 +288,6 @@ def _cycle() -> dict[str, float]:
     decide and request. Dagster has observed these tables before; of the others only the last observation is stored."""
     import dagster as dg
 
-    from bench.fleet import change
     from iceberg_maint.definitions import defs
     from iceberg_maint.defs.last_observation import LastObservation, store_last_observations
     from iceberg_maint.defs.observe import OBSERVE_JOB
@@ -324,8 +324,6 @@ def _cycle() -> dict[str, float]:
         sensors = [s.name for s in repository.sensor_defs if s.name.startswith("maintenance_")]
         for name in sensors:
             tick(name)
-        if index == 0:
-            change(config.parent, CHANGED)
         print("ready", flush=True)
         sys.stdin.readline()
         longest[0] = 0.0

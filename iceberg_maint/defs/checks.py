@@ -22,6 +22,7 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Finding, Severity
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.check_texts import DESCRIPTIONS, finding_sentence
+from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.last_observation import finished_runs
 from iceberg_maint.defs.limits import limits
 from iceberg_maint.defs.names import PARTITION_CHECKS, TABLE_CHECKS
@@ -159,9 +160,12 @@ def log_evaluations(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],
 ) -> None:
-    """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
-    for evaluation in evaluations:
-        context.log_event(cast("Any", evaluation))
+    """Logs evaluations from any op, all or none of them. Dagster accepts them, although its annotation does not name them."""
+    with kept_connections(context.instance):
+        known = list(evaluations)
+        with one_transaction(context.instance):
+            for evaluation in known:
+                context.log_event(cast("Any", evaluation))
 
 
 def _findings(

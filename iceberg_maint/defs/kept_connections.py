@@ -104,7 +104,10 @@ class _Kept:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Commits at the end of the block: the index of SQLite last, as Dagster does."""
+        """Commits at the end of the block: the index of SQLite last, as Dagster does. A block within a block adds nothing."""
+        if self._together:
+            yield
+            return
         self._together = True
         try:
             for connection in self._connections.values():

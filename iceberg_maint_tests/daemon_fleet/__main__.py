@@ -125,6 +125,7 @@ class Watch:
         self._given, self._lake, self._instance, self._dagster = given, lake, instance, dagster
         self._draw = random.Random(given.seed)
         self._began = time.monotonic()
+        self._cpu_before = 0.0
 
     def faults(self) -> list[str]:
         """What is wrong in the end."""
@@ -146,20 +147,15 @@ class Watch:
 
     def _write(self) -> None:
         """Commits each minute until the time is over."""
+        began = time.monotonic()
         for minute in range(1, round(self._given.minutes) + 1):
-            end = self._began_writing() + minute * 60
+            end = began + minute * 60
             self._lake.change(self._draw, self._given.changed)
             for name in self._draw.sample(self._lake.real, self._given.sick):
                 self._lake.make_sick(name)
             while time.monotonic() < end and self._dagster.is_running():
                 time.sleep(1)
             self._print_minute(f"minute {minute}")
-
-    def _began_writing(self) -> float:
-        if not hasattr(self, "_writes_since"):
-            self._writes_since = time.monotonic()
-            self._cpu_before = self._dagster.cpu_seconds()
-        return self._writes_since
 
     def _print_minute(self, what: str) -> None:
         now = self._dagster.cpu_seconds()

@@ -93,7 +93,8 @@ def test_events_of_a_block_are_seen_by_others_at_its_end(stored: dg.DagsterInsta
 
     with kept_connections(stored):
         with one_transaction(stored):
-            report(stored, 1)
+            with one_transaction(stored):
+                report(stored, 1)
             report(stored, 2)
             assert numbers(stored) == [1, 2]
             look()
