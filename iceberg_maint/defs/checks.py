@@ -160,7 +160,7 @@ def log_evaluations(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],
 ) -> None:
-    """Logs evaluations from any op, all or none of them. Dagster accepts them, although its annotation does not name them."""
+    """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
     with kept_connections(context.instance):
         known = list(evaluations)
         with one_transaction(context.instance):

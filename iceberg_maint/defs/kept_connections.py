@@ -1,7 +1,8 @@
-"""One connection per database of Dagster's storage for many accesses, and one transaction for many events.
+"""One connection per database of Dagster's storage for many accesses, and in SQLite one transaction for many events.
 
 Dagster's storages open a connection for every query and every event, three for an evaluation of a check. Most of the time
-of an observation was spent on them. This uses methods of Dagster's storages that are no public interface. A storage that is
+of an observation was spent on them. In PostgreSQL each event stays a transaction of its own: readers that follow the numbers of
+events would miss one that is committed after an event with a higher number. This uses methods of Dagster's storages that are no public interface. A storage that is
 neither SQLite nor PostgreSQL is left as it is.
 """
 
@@ -21,8 +22,6 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
 _INDEX = "index"
-_AUTOCOMMIT, _TRANSACTION = "AUTOCOMMIT", "READ COMMITTED"
-"""How Dagster uses PostgreSQL: each statement on its own, but for transactions that it begins."""
 _KEPT: dict[tuple[int, int], _Storages] = {}
 """What is replaced now, by thread and instance."""
 
@@ -45,13 +44,14 @@ def kept_connections(instance: dg.DagsterInstance) -> Iterator[None]:
 
 @contextmanager
 def one_transaction(instance: dg.DagsterInstance) -> Iterator[None]:
-    """Within the block, which must be short, events are stored in one transaction per database, which others wait for. If
-    the block raises, none of its events is stored. Without `kept_connections` each event is stored on its own."""
+    """Within the block, which must be short, events are stored in one transaction per database of SQLite, which other
+    writers wait for. If the block raises, none of its events is stored. In PostgreSQL, and without `kept_connections`,
+    each event is stored on its own."""
     storages = _KEPT.get((threading.get_ident(), id(instance)))
-    if storages is None or storages.events is None:
+    if storages is None or storages.sqlite_events is None:
         yield
         return
-    with storages.events.together():
+    with storages.sqlite_events.together():
         yield
 
 
@@ -97,21 +97,18 @@ class _Kept:
                 self._in_use -= 1
 
     def _isolate(self, connection: Connection) -> None:
-        """Sets what a transaction of Dagster or of `together` has changed."""
+        """Sets again what a transaction of PostgreSQL's storage changes of its connection."""
         if self._autocommit:
-            level = _TRANSACTION if self._together else _AUTOCOMMIT
-            connection.execution_options(isolation_level=level)
+            connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Commits at the end of the block: the index of SQLite last, as Dagster does. A block within a block adds nothing."""
+        """Commits at the end of the block: the index last, as Dagster does. A block within a block adds nothing."""
         if self._together:
             yield
             return
         self._together = True
         try:
-            for connection in self._connections.values():
-                self._isolate(connection)
             yield
             for database in sorted(self._connections, key=lambda name: name == _INDEX):
                 self._connections[database].commit()
@@ -120,8 +117,6 @@ class _Kept:
             raise
         finally:
             self._together = False
-            for connection in self._connections.values():
-                self._isolate(connection)
 
     def close(self) -> None:
         """Rolls back what is not committed."""
@@ -136,13 +131,13 @@ class _Storages:
         self._event_log, self._runs = instance.event_log_storage, instance.run_storage
         self._thread = threading.get_ident()
         self._restored = ExitStack()
-        self.events: _Kept | None = None
+        self.sqlite_events: _Kept | None = None
 
     def __enter__(self) -> None:
         if isinstance(self._event_log, SqliteEventLogStorage):
-            self.events = self._keep_sqlite_events(self._event_log)
+            self.sqlite_events = self._keep_sqlite_events(self._event_log)
         elif _is_postgres(self._event_log):
-            self.events = self._keep_postgres(self._event_log, "_connect")
+            self._keep_postgres(self._event_log, "_connect")
             self._once(self._event_log)
         if isinstance(self._runs, SqliteRunStorage):
             url = self._runs._conn_string
@@ -178,10 +173,9 @@ class _Storages:
         self._once(storage)
         return kept
 
-    def _keep_postgres(self, storage: Any, name: str) -> _Kept:
+    def _keep_postgres(self, storage: Any, name: str) -> None:
         kept = self._new(_Kept(lambda _: storage._engine.connect(), autocommit=True))
         self._replace(storage, name, lambda: kept.connect(""))
-        return kept
 
     def _once(self, storage: Any) -> None:
         """Asks the storage once which tables and columns it has. Dagster asks for each event."""
