@@ -94,7 +94,8 @@ def build_observe_job(
         chosen = [t for t in tables if not names or str(t) in names]
         for name in sorted(names - {str(t) for t in chosen}):
             context.log.warning(f"{name} is no table of this code location; it is left out.")
-        initialize_pools(context.instance, chosen, translator)
+        with kept_connections(context.instance):
+            initialize_pools(context.instance, chosen, translator)
         Observation(context, tables, runtime, translator).observe(chosen, changed_only=config.changed_only)
 
     @dg.job(
