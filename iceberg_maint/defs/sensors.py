@@ -29,8 +29,8 @@ from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_RUN = 400
 """Tables per observe run at most."""
-_FIRST_CONTACTS_AT_ONCE = 50
-"""Tables that one transaction shows as not measured yet. Writers of SQLite wait for it."""
+_FIRST_CONTACTS_AT_ONCE = 25
+"""Tables that the first transaction of a tick shows as not measured yet. Writers of SQLite wait for it."""
 
 CHANGES_INTERVAL_SECONDS = 60
 """Seconds between two comparisons of the tables with their catalogs at most."""
@@ -141,7 +141,7 @@ def build_changes_sensor(
             context.log.info(message)
         with kept_connections(context.instance):
             changed, following = observation.observe(context, time, first, TABLES_PER_RUN)
-            _first_contact(context.instance, changed, translator)
+            _first_contact(context.instance, changed, translator, time)
             under_way = observing(context.instance, tables)
         if under_way:
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), cursor=context.cursor)
@@ -161,11 +161,11 @@ def build_changes_sensor(
 
 
 def _first_contact(
-    instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator
+    instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator, time: TickTime
 ) -> None:
-    """Shows tables as not measured yet, once per table. Without that Dagster shows checks that were never evaluated as
-    passed."""
-    for some in chunks([s.table for s in signs if s.last is None], _FIRST_CONTACTS_AT_ONCE):
+    """Shows tables as not measured yet, once per table, until the tick's time is over. Without that Dagster shows checks that
+    were never evaluated as passed. Most tables that are left are observed before the next tick that has time for them."""
+    for some in time.parts([s.table for s in signs if s.last is None], _FIRST_CONTACTS_AT_ONCE):
         keys = {translator.get_asset_key(table): table for table in some}
         with one_transaction(instance):
             for key, table in keys.items():

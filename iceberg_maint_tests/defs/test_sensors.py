@@ -212,6 +212,29 @@ def test_look_at_changes_ends_with_the_time_of_its_tick_and_the_next_tick_goes_o
     assert (seconds, set(asked)) == ([6, 6, 3, 6], {1})
 
 
+def test_tables_are_shown_as_not_measured_as_long_as_the_tick_has_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db.a", "db.b", "db.c"):
+        world.catalog.create(name).add("d1", 1)
+    monkeypatch.setattr("iceberg_maint.defs.sensors._FIRST_CONTACTS_AT_ONCE", 1)
+    instance_type, shown_tables = type(world.instance), []
+    store = instance_type.report_runless_asset_event
+
+    def slow_store(self: dg.DagsterInstance, event: Any) -> None:
+        world.clock.sleep(2)
+        shown_tables.append(event.asset_key.path[-1])
+        store(self, event)
+
+    monkeypatch.setattr(instance_type, "report_runless_asset_event", slow_store)
+    ticks = []
+    for _ in range(3):
+        assert requested(sensor_tick(world)) == [["lake.db.a", "lake.db.b", "lake.db.c"]]
+        ticks.append(sorted(set(shown_tables)))
+        shown_tables.clear()
+    assert ticks == [["a", "b"], ["c"], []]
+
+
 def test_tick_requests_as_many_tables_as_a_run_may_have_and_goes_on_after_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
