@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
 from iceberg_maint.defs.due_observations import TableSigns
-from iceberg_maint.defs.instance import check_instance, observing
+from iceberg_maint.defs.instance import check_instance, may_observe, observing
 from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.last_observation import LastObservation, store_last_observations
 from iceberg_maint.defs.metadata import unmeasured_metadata
@@ -142,7 +142,7 @@ def build_changes_sensor(
         with kept_connections(context.instance):
             changed, following = observation.observe(context, time, first, TABLES_PER_RUN)
             _first_contact(context.instance, changed, translator, time)
-            under_way = observing(context.instance, tables)
+            under_way = not may_observe(context.instance, tables)
         if under_way:
             return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), cursor=context.cursor)
         cursor = str(tables[following]) if following else _BEGINNING

@@ -15,7 +15,7 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.defs.due_observations import TableSigns, read_signs
-from iceberg_maint.defs.instance import launches_monitored_workers, observing, without_captured_output
+from iceberg_maint.defs.instance import launches_monitored_workers, may_observe, without_captured_output
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.tick_time import TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -78,7 +78,7 @@ class TickObservation:
             chosen = self._chosen(changed)
             if (
                 not chosen
-                or observing(instance, self._tables)
+                or not may_observe(instance, self._tables)
                 or launches_monitored_workers(instance)
                 or self._were_tried(chosen)
             ):

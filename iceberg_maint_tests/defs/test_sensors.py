@@ -362,6 +362,23 @@ def test_tick_waits_for_observe_runs_of_its_own_tables_only(
     assert requested(sensor_tick(world, definitions)) == asked
 
 
+@pytest.mark.parametrize(("slots", "asked"), [(1, []), (2, []), (3, [["lake.db.t"]])])
+def test_observe_runs_of_other_locations_leave_a_slot_to_maintenance(
+    tmp_path: Path, slots: int, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.defs.sensors.check_instance", lambda _instance: None)  # of SQLite
+    overrides = {**SETTINGS, "concurrency": {"runs": {"max_concurrent_runs": slots}}}
+    with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
+        world = World(tmp_path, instance)
+        world.catalog.create("db.t").add("d1", 1)
+        instance.create_run_for_job(
+            world.definitions.resolve_job_def(OBSERVE_JOB),
+            run_config=observe_config([U]),
+            status=dg.DagsterRunStatus.STARTED,
+        )
+        assert requested(sensor_tick(world)) == asked
+
+
 def test_tick_under_an_unsafe_instance_is_refused(world: World) -> None:
     with dg.DagsterInstance.ephemeral() as unsafe:
         world.instance = unsafe
