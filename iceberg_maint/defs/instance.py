@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -131,9 +131,31 @@ def without_captured_output(instance: dg.DagsterInstance) -> Iterator[dg.Dagster
         yield other
 
 
-def observing(instance: dg.DagsterInstance) -> bool:
-    """Whether an observe run is queued or running."""
-    pending = dg.RunsFilter(
-        job_name=OBSERVE_JOB, statuses=[*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED]
-    )
-    return bool(instance.get_run_records(pending, limit=1))
+def observing(instance: dg.DagsterInstance, tables: Collection[TableId]) -> bool:
+    """Whether an observe run of some of these tables is queued or running. A run that names no table may have them all.
+    The runs of other code locations have other tables."""
+    names = {str(table) for table in tables}
+    return any(not (named := _named_tables(run)) or named & names for run in _observe_runs(instance))
+
+
+def may_observe(instance: dg.DagsterInstance, tables: Collection[TableId]) -> bool:
+    """Whether a sensor may request an observe run of some of these tables: none of them is observed, and the observe runs of
+    all code locations leave a slot of Dagster's queue to maintenance. They come first in the queue: several locations that
+    request one each minute would otherwise keep all slots of a busy machine."""
+    queue = instance.get_concurrency_config().run_queue_config
+    slots = queue.max_concurrent_runs if queue is not None else -1
+    others = len(_observe_runs(instance))
+    return not observing(instance, tables) and (slots < 0 or others < max(1, slots - 1))
+
+
+def _observe_runs(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
+    statuses = [*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED]
+    return instance.get_runs(dg.RunsFilter(job_name=OBSERVE_JOB, statuses=statuses))
+
+
+def _named_tables(run: dg.DagsterRun) -> set[str]:
+    """The tables that the configuration of an observe run names."""
+    config: object = run.run_config
+    for name in ("ops", "observe_tables", "config", "tables"):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return set(config) if isinstance(config, list | tuple) else set()
