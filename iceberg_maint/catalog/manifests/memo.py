@@ -35,7 +35,7 @@ MAX_BYTES = 1 << 30
 """Size of all entries. Beyond it those that were not used for the longest time are deleted."""
 KEEP_DAYS = 30
 """An entry that was not used for so long is deleted."""
-MIN_FILES = 1_000
+MIN_FILES = 2_000
 """A table of fewer live data files is read in less time than it takes to open the memo."""
 _DAY_SECONDS = 86_400
 _BUSY_SECONDS = 5
