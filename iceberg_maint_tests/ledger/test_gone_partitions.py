@@ -103,3 +103,12 @@ def test_back_off_stays_while_work_of_the_partition_is_open_and_goes_after_it(
         ledger.close_batch(lease, batch.batch_id, "old")
         assert ledger.prune(UUID, 30) == 2
         assert back_offs(ledger) == {"a", "*"}
+
+
+def test_back_off_of_a_partition_that_the_stored_health_has_stays_whatever_is_noted_as_missing(
+    ledger, place: Place
+):
+    gone(ledger, place, days=29)
+    place.sql(f"INSERT INTO icm_partition_missing VALUES ('{UUID}', 'a', 5, 0)")
+    assert ledger.prune(UUID, 30) == 0
+    assert back_offs(ledger) == {"a", "b", "*"}
