@@ -67,8 +67,7 @@ def read_columns(io: FileIO, state: TableState, memo: ManifestMemo | None = None
     if numbers:
         digests = path_digests(numbers)
         by_digest = {digest.tobytes(): path for digest, path in zip(digests, numbers, strict=True)}
-        for part in data:
-            live |= numbers_of(part, by_digest)
+        live = numbers_of(data, by_digest)
     references = [
         References(
             np.array([-1 if path is None else numbers[path] for path in of], np.int64),
