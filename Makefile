@@ -410,6 +410,10 @@ reference: setup  ## write the pages that follow from the code: commands, metric
 	$(PY) docs/reference.py
 	$(PY) docs/rooms.py
 
+.PHONY: plots
+plots: setup  ## draw the plots of docs/images from the measured figures in docs/project/plots
+	$(PY) docs/plots.py
+
 .PHONY: licences
 licences: setup  ## write docs/project/licences.md from what is installed
 	$(PY) docs/licences.py

@@ -376,7 +376,7 @@ def main() -> int:
     }
     for name, value in document.items():
         print(f"{name:26} {value:>14,}")
-    print(json.dumps(document))
+    print(json.dumps({**document, "backlog_at_day_end": f.backlog[23::24]}))
     return 1 if starved else 0
 
 

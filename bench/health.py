@@ -1,11 +1,12 @@
 """Health of a table with 200,000 live files, from metadata only, and a look at 1,000 unchanged tables.
 
-    python -m bench.health [--rounds N] [--files N]
+    python -m bench.health [--rounds N] [--files N] [--manifests N] [--without-spark]
 
 Fresh processes take turns: ours, and the same metrics from Spark's metadata tables with its session's start
-included; their results must be equal. CPU seconds are those of the process and its JVM, memory is the highest
+included; then ours with the memo of manifests, empty, and after a commit of ten files. Results of one table must be equal. CPU
+seconds are those of the process and its JVM, but for the memo those of the look alone; memory is the highest
 resident size: for Spark the sum of Python and JVM, whose heap is the 2 GiB of `init`. Exits 1 when the results differ,
-when a measurement takes more than its estimate, or when a target is missed. The targets are those of 200,000 files.
+when a measurement takes more than its estimate, or when a target of this number of files is missed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,13 +31,31 @@ CACHE = PROJECT / ".cache"
 TABLE = "lake.db.large"
 TABLES = 1000
 FILES = 200_000
-LIMITS = {
-    "ours_cpu_seconds": 5.0,
-    "ours_peak_mb": 500.0,
-    "layout_cpu_seconds": 5.0,
-    "layout_peak_mb": 500.0,
-    "pointers_seconds": 1.0,
+MILLION = 1_000_000
+LIMITS: dict[int, dict[str, float]] = {
+    FILES: {
+        "ours_cpu_seconds": 5.0,
+        "ours_peak_mb": 500.0,
+        "layout_cpu_seconds": 5.0,
+        "layout_peak_mb": 500.0,
+        "after_commit_look_seconds": 1.0,
+        "memo_candidates_look_seconds": 1.0,
+        "pointers_seconds": 1.0,
+    },
+    MILLION: {
+        "ours_cpu_seconds": 20.0,
+        "ours_peak_mb": 600.0,
+        "layout_cpu_seconds": 20.0,
+        "layout_peak_mb": 600.0,
+        "memo_cold_peak_mb": 600.0,
+        "after_commit_look_seconds": 1.0,
+        "after_commit_peak_mb": 600.0,
+        "memo_candidates_look_seconds": 1.0,
+        "pointers_seconds": 1.0,
+    },
 }
+"""Number of files → the targets of such a table. Other numbers have none."""
+MEMO = "manifests.db"
 
 
 def main() -> int:
@@ -42,38 +63,51 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, default=FILES)
+    parser.add_argument("--manifests", type=int, help="data manifests; default: one for each 16,667 files")
+    parser.add_argument("--without-spark", action="store_true", help="leave Spark's results out")
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(WORKERS[given.worker](given.folder)))
         return 0
-    return _compare(given.rounds, given.files)
+    return _compare(given.rounds, given.files, given.manifests, with_spark=not given.without_spark)
 
 
-def _compare(rounds: int, files: int) -> int:
-    from bench.large_table import large_table
+def _compare(rounds: int, files: int, manifests: int | None, *, with_spark: bool) -> int:
+    from bench.large_table import commit_ten_files, large_table
 
-    folder = large_table(files)
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in WORKERS}
+    folder = large_table(files, manifests)
+    names = [name for name in WORKERS if with_spark or "spark" not in name]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory(prefix="bench-health-") as scratch:
-        _make_catalog(Path(scratch))
+        before, after, fleet = (Path(scratch) / name for name in ("before", "after", "fleet"))
+        for home in (before, after, fleet):
+            home.mkdir()
+        shutil.copy(folder / "catalog.db", before)
+        commit_ten_files(folder, after)
+        _make_catalog(fleet)
+        homes = {"memo_cold": before, "pointers": fleet, **dict.fromkeys(OF_COMMIT, after)}
         for _ in range(rounds):
-            for name in WORKERS:
-                found[name].append(_run(name, Path(scratch) if name == "pointers" else folder))
+            (before / MEMO).unlink(missing_ok=True)
+            for name in names:
+                found[name].append(_run(name, homes.get(name, folder)))
+                if name == "memo_cold":
+                    shutil.copy(before / MEMO, after)
     figures = {
         f"{name}_{key}": _median(runs, key)
         for name, runs in found.items()
         for key in FIGURES
         if key in runs[0]
     }
-    digests = {run["digest"] for name in ("ours", "spark") for run in found[name]}
-    digests_of_layout = {run["digest"] for name in ("layout", "spark_layout") for run in found[name]}
-    equal = len(digests) == len(digests_of_layout) == 1
-    return _report(figures, equal=equal, rounds=rounds, files=files)
+    groups = (("ours", "memo_cold", "spark"), ("layout", "spark_layout"), ("after_commit", "committed"))
+    groups += (("candidates", "memo_candidates"),)
+    digests = [{run["digest"] for name in group if name in found for run in found[name]} for group in groups]
+    equal = all(len(of_group) == 1 for of_group in digests)
+    return _report(figures, equal=equal, rounds=rounds, files=files, manifests=manifests)
 
 
-FIGURES = ("cpu_seconds", "peak_mb", "grown_mb", "estimated_mb", "python_mb", "seconds")
+FIGURES = ("cpu_seconds", "look_seconds", "peak_mb", "grown_mb", "estimated_mb", "python_mb", "seconds")
 
 
 def _median(runs: list[dict[str, Any]], key: str) -> float:
@@ -86,12 +120,11 @@ def _run(worker: str, folder: Path) -> dict[str, Any]:
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int) -> int:
+def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int, manifests: int | None) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    ratio = figures["spark_cpu_seconds"] / figures["ours_cpu_seconds"]
-    limits = LIMITS if files == FILES else {}
+    limits = LIMITS.get(files, {})
     rows = (
         (f"health of {files:,} files: CPU s, imports included", "ours_cpu_seconds"),
         ("  highest resident memory, MB", "ours_peak_mb"),
@@ -107,6 +140,11 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int) 
         ("the same with the overlap of one column: CPU s", "spark_layout_cpu_seconds"),
         ("  highest resident memory, MB", "spark_layout_peak_mb"),
         ("  of that, Python", "spark_layout_python_mb"),
+        ("with an empty memo: CPU s of the look", "memo_cold_look_seconds"),
+        ("  highest resident memory, MB", "memo_cold_peak_mb"),
+        ("after a commit of ten files, with the memo: CPU s of the look", "after_commit_look_seconds"),
+        ("  highest resident memory, MB", "after_commit_peak_mb"),
+        ("live files of one partition, with the memo: CPU s of the look", "memo_candidates_look_seconds"),
         ("live files of one partition from manifests: CPU s", "candidates_cpu_seconds"),
         ("  highest resident memory, MB", "candidates_peak_mb"),
         (f"look at {TABLES:,} unchanged tables: s", "pointers_seconds"),
@@ -114,13 +152,19 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int) 
     )
     table = Table(f"figure (median of {rounds})", "measured", "limit")
     for title, key in rows:
+        if key not in figures:
+            continue
         limit = limits.get(key)
         missed = " MISSED" if limit is not None and figures[key] > limit else ""
         table.add_row(title, f"{figures[key]:g}{missed}", "" if limit is None else f"{limit:g}")
-    table.add_row("Spark's CPU over ours", f"{ratio:.1f}", "")
+    document = {**figures, "files": files, "manifests": manifests, "equal": equal, "limits": limits}
+    if "spark_cpu_seconds" in figures:
+        ratio = figures["spark_cpu_seconds"] / figures["ours_cpu_seconds"]
+        table.add_row("Spark's CPU over ours", f"{ratio:.1f}", "")
+        document["spark_over_ours"] = round(ratio, 2)
     table.add_row("results are equal", "yes" if equal else "NO", "yes")
     Console().print(table)
-    print(json.dumps({**figures, "spark_over_ours": round(ratio, 2), "equal": equal, "limits": limits}))
+    print(json.dumps(document))
     over = any(figures[f"{name}_grown_mb"] > figures[f"{name}_estimated_mb"] for name in ("ours", "layout"))
     return int(over or not equal or any(figures[key] > limit for key, limit in limits.items()))
 
@@ -156,14 +200,50 @@ def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
     }
 
 
-def _candidates(folder: Path) -> dict[str, Any]:
+def _with_memo(folder: Path) -> dict[str, Any]:
+    """Measures with the memo of the folder. The seconds are those of the look, without imports: pin and measurement."""
+    from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+
+    _import_readers(folder)
+    catalog, table = _catalog(folder, with_memo=True)
+    began = time.process_time()
+    measured = catalog.measure(catalog.pin(table), RewriteDataFilesPolicy())
+    look_seconds = time.process_time() - began
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"look_seconds": look_seconds, "peak_mb": peak_mb, "digest": _digest(measured)}
+
+
+def _import_readers(folder: Path) -> None:
+    """Imports what a look imports: another catalog object pins the table."""
+    catalog, table = _catalog(folder)
+    catalog.pin(table)
+
+
+def _committed(folder: Path) -> dict[str, Any]:
+    return {"digest": _ours(folder)["digest"]}
+
+
+def _candidates(folder: Path, *, with_memo: bool = False) -> dict[str, Any]:
     from iceberg_maint.core.model.ids import PartitionKey
 
-    catalog, table = _catalog(folder)
-    files = catalog.live_files(catalog.pin(table), [PartitionKey("c2_day=2024-10-04/c1_bucket=0")])
+    _import_readers(folder)
+    catalog, table = _catalog(folder, with_memo=with_memo)
+    began = time.process_time()
+    files = catalog.live_files(catalog.pin(table), [PartitionKey(CANDIDATES)])
+    look_seconds = time.process_time() - began
     assert files
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu_seconds": used.ru_utime + used.ru_stime, "peak_mb": used.ru_maxrss / 1024}
+    cpu_seconds, peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return {
+        "cpu_seconds": cpu_seconds,
+        "look_seconds": look_seconds,
+        "peak_mb": peak_mb,
+        "digest": _digest(sorted(files, key=lambda f: f.path)),
+    }
+
+
+def _memo_candidates(folder: Path) -> dict[str, Any]:
+    return _candidates(folder, with_memo=True)
 
 
 def _spark_layout(folder: Path) -> dict[str, Any]:
@@ -207,8 +287,6 @@ def _spark(folder: Path, order: Any = None) -> dict[str, Any]:
 
 
 def _pointers(folder: Path) -> dict[str, Any]:
-    import time
-
     catalog, _ = _catalog(folder)
     tables = catalog.tables()
     before = catalog.pointers(tables)
@@ -224,19 +302,29 @@ WORKERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "layout": _layout,
     "spark": _spark,
     "spark_layout": _spark_layout,
+    "memo_cold": _with_memo,
+    "after_commit": _with_memo,
+    "committed": _committed,
     "candidates": _candidates,
+    "memo_candidates": _memo_candidates,
     "pointers": _pointers,
 }
 
 
-def _catalog(folder: Path) -> tuple[Any, Any]:
+OF_COMMIT = ("after_commit", "committed", "candidates", "memo_candidates")
+"""What looks at the table with one more commit of ten files."""
+CANDIDATES = "c2_day=2024-10-05/c1_bucket=0"
+
+
+def _catalog(folder: Path, *, with_memo: bool = False) -> tuple[Any, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.manifests.memo import ManifestMemo
     from iceberg_maint.core.model.ids import TableId
 
     uri = f"sqlite:///{folder / 'catalog.db'}"
-    return PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": folder.as_uri()}), TableId.parse(
-        TABLE
-    )
+    memo = ManifestMemo(folder / MEMO) if with_memo else None
+    properties = {"type": "sql", "uri": uri, "warehouse": folder.as_uri()}
+    return PyIcebergCatalog("lake", properties, memo), TableId.parse(TABLE)
 
 
 def _digest(measured: Any) -> str:

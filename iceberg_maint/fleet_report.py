@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from iceberg_maint.report.trends import TableWriterChange, table_trend
 from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.runtime import Runtime
 
+_REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
 _RECORDS = 10_000
 """The newest records that a report of Dagster counts."""
 
@@ -84,7 +86,7 @@ class WrittenReport:
 
 def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
     """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
-    day are replaced. Raises ConfigurationError ICM-100 if one cannot be written."""
+    day are replaced, and those beyond `config.keep_reports` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
     now_ms, records = runtime.ledger.now_ms(), runtime.ledger.records(None, _RECORDS)
     report = fleet_report(runtime, records)
     page = report_page(report, records, config, now_ms)
@@ -97,8 +99,23 @@ def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
     if config.folder is None:
         return WrittenReport(report, markdown, ())
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
-    files = (_written(config.folder / f"fleet-{day}.{ending}", text) for ending, text in texts.items())
-    return WrittenReport(report, markdown, tuple(files))
+    files = tuple(_written(config.folder / f"fleet-{day}.{ending}", text) for ending, text in texts.items())
+    if config.keep_reports is not None:
+        _delete_old(config.folder, config.keep_reports)
+    return WrittenReport(report, markdown, files)
+
+
+def _delete_old(folder: Path, keep: int) -> None:
+    """Deletes the files of all reports but the newest ones by their names. Files of other names stay, and a file that
+    cannot be deleted."""
+    by_day: dict[str, list[Path]] = defaultdict(list)
+    for path in folder.iterdir():
+        if match := _REPORT.fullmatch(path.name):
+            by_day[match[1]].append(path)
+    for day in sorted(by_day)[:-keep]:
+        for path in by_day[day]:
+            with suppress(OSError):
+                path.unlink()
 
 
 def _written(path: Path, text: str) -> Path:

@@ -337,13 +337,18 @@ class OrphanPasses:
         self._ledger = ledger
         self._catalogs = catalogs
         self._clock = clock
+        self._is_first = True
 
     def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
-        """The orphan pass of one table."""
+        """The orphan pass of one table. The first one deletes what passes have not used for months."""
         from iceberg_maint.catalog.open_store import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
+        from iceberg_maint.orphans.seen_files import delete_unused
 
+        if self._is_first:
+            delete_unused(self._scratch, self._clock.now_ms())
+            self._is_first = False
         catalog = _metadata_catalog(self._catalogs, table.catalog)
         around = Surroundings(
             others=self._claims.others,

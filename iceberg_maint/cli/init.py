@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.shards import MAX_SHARDS
 from iceberg_maint.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _HOME = "dagster_home"
 @click.option("--ledger", help="Address of the ledger; without it a SQLite file in FOLDER.")
 @click.option(
     "--shards",
-    type=click.IntRange(1, 100),
+    type=click.IntRange(1, MAX_SHARDS),
     default=1,
     show_default=True,
     help="Code locations of Dagster that share the tables: one per thousand tables.",

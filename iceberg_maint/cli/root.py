@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": ("alerts", "Show the open alerts, send them, test a receiver."),
     "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
     "audit": ("audit", "Check the audit log."),
+    "shards": ("shards", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "rights": ("rights", "Print the rights that each role needs, as IAM policies and Polaris grants."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),

@@ -110,6 +110,7 @@ class ReportSection(_Section):
     run_hour_price: float | None = None
     stored_gib_month_price: float | None = None
     folder: str | None = None
+    keep_reports: int | None = 400
     schedule: str = "0 7 * * 1"
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, dele
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.record import Record, without_values
-from iceberg_maint.ledger import unrecorded_runs
+from iceberg_maint.ledger import gone_partitions, unrecorded_runs
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import (
     attempt,
@@ -19,7 +19,6 @@ from iceberg_maint.ledger.schema import (
     health,
     intent,
     outcome,
-    partition_missing,
     record,
     recorded,
 )
@@ -61,9 +60,6 @@ _DELETE_RECORDS = delete(record).where(
     record.c.table_uuid == _uuid, record.c.ordinal < bindparam("last"), record.c.appended_ms < _before
 )
 _DELETE_RECORDED = delete(recorded).where(recorded.c.table_uuid == _uuid, ~_remaining.exists())
-_DELETE_MISSING = delete(partition_missing).where(
-    partition_missing.c.table_uuid == _uuid, partition_missing.c.since_ms < _before
-)
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
@@ -134,9 +130,9 @@ def _of_table(table: str) -> ColumnElement[bool]:
 
 
 def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
-    """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, and
-    batches with their attempts. Returns the number of deleted rows. Open work, UNKNOWN attempts, cursors,
-    fences and each operation's last outcome, which decides when it is due, stay."""
+    """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, batches with their
+    attempts, and the back-off of partitions that have been missing for so long. Returns the number of deleted rows. Open
+    work, UNKNOWN attempts, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
     of_table: dict[str, str | int] = {"of_table": table_uuid}
     before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
     old_of_table = {**of_table, "before_ms": before_ms}
@@ -151,5 +147,4 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     last = conn.scalar(_LAST, of_table) or 0
     deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
     deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
-    deleted += conn.execute(_DELETE_MISSING, old_of_table).rowcount
-    return deleted
+    return deleted + gone_partitions.prune(conn, table_uuid, before_ms)

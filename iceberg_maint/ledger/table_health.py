@@ -23,7 +23,7 @@ from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
 from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
 
-_RETIRED_AFTER_MISSES = 2
+RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000
 """A run measures a table before and after each step. Equal measurements within this time are one observation."""
 _FIELDS = tuple(f.name for f in fields(PartitionHealth))
@@ -116,6 +116,13 @@ def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measur
     query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
     rows = in_chunks(conn, query, map(str, tables))
     return {measured.table: measured for measured in map(_measured, rows)}
+
+
+def partition_keys(conn: Connection, table_uuid: str) -> frozenset[PartitionKey] | None:
+    """Returns the partitions of the table's stored health. None without health that this version stored."""
+    query = select(health.c.partitions).where(health.c.table_uuid == table_uuid, health.c.form == _FORM)
+    packed = conn.scalar(query)
+    return None if packed is None else frozenset(_keys(packed))
 
 
 def _facts(measured: Measured) -> dict[str, Any]:
@@ -278,7 +285,7 @@ def retired(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
     keys = conn.scalars(
         select(partition_missing.c.partition).where(
             partition_missing.c.table_uuid == uuid,
-            partition_missing.c.misses >= _RETIRED_AFTER_MISSES,
+            partition_missing.c.misses >= RETIRED_AFTER_MISSES,
         )
     )
     return tuple(sorted(map(PartitionKey, keys)))

@@ -6,21 +6,36 @@ the files are read again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import blake2b
 from pathlib import Path
 
 from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
 from iceberg_maint.ports.storage import StoredFile
 
+KEEP_DAYS = 90
+"""A cache that no pass has used for so long is deleted: its table was dropped, or no longer has orphan passes here."""
+_DAY_SECONDS = 86_400
+
+
+def delete_unused(folder: Path, now_ms: int) -> None:
+    """Deletes the databases of orphan passes that were not used for `KEEP_DAYS`, by this machine's clock: caches, and what
+    a killed pass has left. A pass that needs one again makes it again."""
+    before_seconds = now_ms / 1000 - KEEP_DAYS * _DAY_SECONDS
+    for file in folder.glob("*.db*"):
+        with suppress(OSError):
+            if file.stat().st_mtime < before_seconds:
+                file.unlink()
+
 
 class SeenFiles:
     """The metadata files of the table with this UUID. A damaged `memo` is replaced by an empty one."""
 
     def __init__(self, memo: Path, uuid: str) -> None:
-        self._uuid = uuid
+        self._memo, self._uuid = memo, uuid
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
         self._db = sqlite3.connect(memo)
@@ -33,8 +48,10 @@ class SeenFiles:
         (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM version").fetchone()
 
     def close(self) -> None:
-        """Closes the memo. It keeps what was added or met again."""
+        """Closes the memo. It keeps what was added or met again, and the time of its last use."""
         self._db.close()
+        with suppress(OSError):
+            os.utime(self._memo)
 
     def versions(self, files: Iterable[StoredFile]) -> list[MetadataVersion | None]:
         """Returns the version of each file from an earlier look; None for a file that the cache lacks."""

@@ -398,8 +398,9 @@ class Ledger(Protocol):
         ...
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
-        """Deletes records and ended work of a table that are older than `keep_days`. The newest record, open
-        work, back-off and fences stay. Returns the number of deleted rows."""
+        """Deletes records and ended work of a table that are older than `keep_days`, and the back-off of partitions that
+        have been missing for so long. The newest record, open work, other back-off and fences stay. Returns the number of
+        deleted rows."""
         ...
 
     def dropped_tables(self) -> tuple[DroppedTable, ...]:

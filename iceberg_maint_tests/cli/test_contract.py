@@ -38,6 +38,7 @@ def test_every_key_of_every_document_is_in_the_contract(lake: Lake) -> None:
             ("release", "db.sick"),
             ("reconcile",),
             ("init", str(lake.home / "new")),
+            ("shards", "2", str(lake.home / "new" / "dagster_home")),
         )
     ]
     contract = set(re.findall(r'"([a-z_]+)"', CONTRACT.read_text(encoding="utf-8")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,19 @@ def program(session: Session) -> Program:
 def document(result: Result, exit_code: int = 0) -> Any:
     assert result.exit_code == exit_code, result.output
     return json.loads(result.stdout)
+
+
+def test_scan_deletes_caches_of_tables_that_no_pass_has_scanned_for_90_days(
+    program: Program, lake: Lake, store: ShiftedStore
+) -> None:
+    folder = lake.folder / "home" / "orphans"
+    folder.mkdir(parents=True)
+    for name, days in (("metadata-dropped.db", 91), ("metadata-recent.db", 89)):
+        (folder / name).touch()
+        os.utime(folder / name, (StoreClock(store).now_ms() / 1000 - days * 86_400,) * 2)
+    document(program("scan", "lake.db.t", "--json"))
+    assert not (folder / "metadata-dropped.db").exists()
+    assert (folder / "metadata-recent.db").exists()
 
 
 def test_scan_reports_what_would_go_and_moves_nothing(program: Program, lake: Lake) -> None:

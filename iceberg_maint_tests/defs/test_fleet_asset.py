@@ -10,7 +10,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from iceberg_maint.config.report import ReportConfig
+from iceberg_maint.config.document import ReportSection
+from iceberg_maint.config.report import ReportConfig, report_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.fleet_asset import FleetReporting
@@ -50,6 +51,28 @@ def test_report_has_the_page_the_numbers_and_its_files(world: World, tmp_path: P
     )
     document = json.loads((tmp_path / "reports" / names[1]).read_text("utf-8"))
     assert [table["table"] for table in document["tables"]] == ["lake.db.t"]
+
+
+def test_reports_beyond_the_newest_that_the_setting_keeps_are_deleted(world: World, tmp_path: Path) -> None:
+    """The report of the day is 2027-01-15."""
+    days = ("2026-12-31", "2027-01-01", "2027-01-08")
+    for name in (
+        *(f"fleet-{day}.{ending}" for day in days for ending in ("html", "md", "json")),
+        "fleet-notes.md",
+    ):
+        (tmp_path / name).touch()
+    write_fleet_report(world.runtime, ReportConfig(folder=tmp_path, keep_reports=None))
+    assert len(list(tmp_path.iterdir())) == 4 * 3 + 1
+    write_fleet_report(world.runtime, ReportConfig(folder=tmp_path, keep_reports=2))
+    kept = [
+        f"fleet-{day}.{ending}" for day in ("2027-01-08", "2027-01-15") for ending in ("html", "json", "md")
+    ]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [*kept, "fleet-notes.md"]
+
+
+def test_fewer_than_one_report_to_keep_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"ICM-100 report.keep_reports is 0. It must be at least 1."):
+        report_config(ReportSection(keep_reports=0))
 
 
 def test_report_without_a_folder_writes_no_file(world: World) -> None:

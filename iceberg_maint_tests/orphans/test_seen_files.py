@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
-from iceberg_maint.orphans.seen_files import SeenFiles
+from iceberg_maint.orphans.seen_files import SeenFiles, delete_unused
 from iceberg_maint.ports.storage import StoredFile
 
 FILES = [StoredFile(f"s3://b/t/{n}.metadata.json", n, 1000 + n) for n in range(3)]
@@ -86,3 +87,28 @@ def test_memo_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     with look(memo) as seen:
         seen.add(noted(FILES))
         assert seen.versions(FILES) == VERSIONS
+
+
+def test_caches_that_no_pass_has_used_for_90_days_are_deleted(tmp_path: Path) -> None:
+    now_ms = 1_800_000_000_000
+    for name, days in (
+        ("metadata-dropped.db", 91),
+        ("released-killed.db", 91),
+        ("metadata-kept.db", 89),
+        ("notes", 91),
+    ):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now_ms / 1000 - days * 86_400,) * 2)
+    delete_unused(tmp_path, now_ms)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["metadata-kept.db", "notes"]
+    delete_unused(tmp_path / "missing", now_ms)
+
+
+def test_look_that_adds_nothing_counts_as_use(tmp_path: Path) -> None:
+    memo = tmp_path / "memo.db"
+    with look(memo):
+        pass
+    os.utime(memo, (1, 1))
+    with look(memo):
+        pass
+    assert memo.stat().st_mtime > 1

@@ -416,6 +416,26 @@ KEYS_AND_SECRETS = (
         ),
     ),
     Regression(
+        "quarantine-lost-with-its-partition",
+        "found in design",
+        "Pruning deletes the quarantine of a partition that is gone, while an attempt at it has no answer or the stored "
+        "health names no partitions. The partition comes back, and what only a person may settle is tried again",
+        "Back-off is deleted only of partitions that the stored health lacks, twice in a row and for `ledger_keep_days`, "
+        "without open work",
+        off(
+            "ledger/gone_partitions.py",
+            "        gone -= stored | set(_of_open_work(conn, of_table))\n",
+            "",
+            *(
+                "ledger/test_gone_partitions.py::test_back_off_stays_while_work_of_the_partition_is_open_and_goes_after_it"
+                f"[sqlite-{status}]"
+                for status in (None, "STARTED", "UNKNOWN")
+            ),
+            "ledger/test_gone_partitions.py::"
+            "test_back_off_of_a_partition_that_the_stored_health_has_stays_whatever_is_noted_as_missing[sqlite]",
+        ),
+    ),
+    Regression(
         "damaged-table-stops-the-fleet",
         "found in review",
         "A damaged metadata file raises an error that the reader does not expect, and the observation of all tables "

@@ -67,8 +67,7 @@ def read_columns(io: FileIO, state: TableState, memo: ManifestMemo | None = None
     if numbers:
         digests = path_digests(numbers)
         by_digest = {digest.tobytes(): path for digest, path in zip(digests, numbers, strict=True)}
-        for part in data:
-            live |= numbers_of(part, by_digest)
+        live = numbers_of(data, by_digest)
     references = [
         References(
             np.array([-1 if path is None else numbers[path] for path in of], np.int64),
@@ -92,11 +91,16 @@ def _project_all(
 ) -> list[Projection]:
     """Returns the projections of the data manifests, in the order of the manifest list."""
     manifests = list(_live(state, deletes=False))
+    memo = _for_table(memo, state)
     known = memo.get(manifests, wanted) if memo is not None else {}
     new = {m: _project(io, m, str(state.table), wanted) for m in manifests if m.path not in known}
     if memo is not None:
         memo.put(new, wanted)
     return [known[m.path] if m.path in known else new[m] for m in manifests]
+
+
+def _for_table(memo: ManifestMemo | None, state: TableState) -> ManifestMemo | None:
+    return memo if memo is not None and memo.is_for(state.manifests) else None
 
 
 def _project(io: FileIO, manifest: Manifest, table: str, wanted: Wanted) -> Projection:
@@ -208,6 +212,7 @@ def _without(
     state: TableState, manifests: Iterable[Manifest], keys: frozenset[PartitionKey], memo: ManifestMemo | None
 ) -> set[str]:
     """Returns the paths of data manifests that have no file of these partitions, as far as the memo knows."""
+    memo = _for_table(memo, state)
     if memo is None:
         return set()
     known = memo.partitions(m for m in manifests if not m.is_deletes)

@@ -35,8 +35,8 @@ MAX_BYTES = 1 << 30
 """Size of all entries. Beyond it those that were not used for the longest time are deleted."""
 KEEP_DAYS = 30
 """An entry that was not used for so long is deleted."""
-MIN_FILES = 1_000
-"""A manifest of fewer live files is read in less time than it takes to open the memo."""
+MIN_FILES = 2_000
+"""A table of fewer live data files is read in less time than it takes to open the memo."""
 _DAY_SECONDS = 86_400
 _BUSY_SECONDS = 5
 _CHUNK = 500
@@ -53,14 +53,19 @@ CREATE INDEX IF NOT EXISTS entry_day ON entry (day, size);
 
 class ManifestMemo:
     """The memo in the SQLite file `path`. Nothing is opened before the first call. No method raises for what it
-    finds in the file. Manifests of fewer live files than `min_files` are not kept."""
+    finds in the file. Tables of fewer live data files than `min_files` are not for it."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES, min_files: int = MIN_FILES) -> None:
         self._path, self._max_bytes, self._min_files = path, max_bytes, min_files
 
+    def is_for(self, listed: Iterable[Manifest]) -> bool:
+        """Returns whether the memo is for the table whose snapshot lists these manifests: whether their counts of
+        live data files reach the least number."""
+        return sum(_live_files(m) for m in listed if not m.is_deletes) >= self._min_files
+
     def get(self, manifests: Iterable[Manifest], wanted: Wanted) -> dict[str, Projection]:
         """Returns the projections of those manifests that the memo has, by path."""
-        expected = self._identities(manifests)
+        expected = {m.path: identity_of(m) for m in manifests}
         if not expected:
             return {}
         projections: dict[str, Projection] = {}
@@ -87,7 +92,7 @@ class ManifestMemo:
 
     def partitions(self, manifests: Iterable[Manifest]) -> dict[str, Partitions]:
         """Returns spec id and partitions of the live entries of those manifests that the memo has, by path."""
-        expected = self._identities(manifests)
+        expected = {m.path: identity_of(m) for m in manifests}
         if not expected:
             return {}
         known: dict[str, Partitions] = {}
@@ -108,16 +113,13 @@ class ManifestMemo:
         today, text = _today(), wanted.text()
         rows = []
         for manifest, projection in projections.items():
-            body = pack(projection) if len(projection.entries) >= self._min_files else None
+            body = pack(projection)
             if body is not None:
-                identity = identity_of(manifest)
-                partitions = pack_partitions(projection)
-                rows.append(
-                    (
-                        *(manifest.path, identity, text, _checksum(body, identity, text), today),
-                        *(len(body) + len(partitions), partitions, _checksum(partitions, identity), body),
-                    )
-                )
+                identity, partitions = identity_of(manifest), pack_partitions(projection)
+                keys = (manifest.path, identity, text)
+                sums = _checksum(body, identity, text), _checksum(partitions, identity)
+                size = sum(len(_bytes(k)) for k in keys) + sum(map(len, (*sums, partitions, body)))
+                rows.append((*keys, sums[0], today, size, partitions, sums[1], body))
         if not rows:
             return
         try:
@@ -128,9 +130,6 @@ class ManifestMemo:
                 self._clean(connection, today)
         except _DAMAGE as error:
             self._discard(error)
-
-    def _identities(self, manifests: Iterable[Manifest]) -> dict[str, str]:
-        return {m.path: identity_of(m) for m in manifests if _live_files(m) >= self._min_files}
 
     def _clean(self, connection: sqlite3.Connection, today: int) -> None:
         connection.execute("DELETE FROM entry WHERE day < ?", (today - KEEP_DAYS,))
@@ -185,9 +184,11 @@ def _rows(connection: sqlite3.Connection, columns: str, paths: Sequence[str]) ->
 
 def _checksum(packed: bytes, *keys: str) -> bytes:
     """Returns the checksum of stored bytes with what they are stored for."""
-    return blake2b(
-        b"\0".join((*(k.encode(errors="surrogatepass") for k in keys), packed)), digest_size=16
-    ).digest()
+    return blake2b(b"\0".join((*map(_bytes, keys), packed)), digest_size=16).digest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 def _checked(checksum: bytes, packed: bytes, read: Callable[[bytes], T], *keys: str) -> T | None:

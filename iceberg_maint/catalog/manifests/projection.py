@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -69,15 +69,22 @@ def path_digests(paths: Collection[str]) -> Integers:
     return np.frombuffer(joined, np.int64).reshape(-1, 2)
 
 
-def numbers_of(projection: Projection, named: Mapping[bytes, str]) -> dict[str, int]:
-    """Returns the sequence numbers of those data files whose path digest is among `named`."""
-    assert projection.paths is not None
-    first = np.frombuffer(b"".join(named), np.int64).reshape(-1, 2)[:, 0]
-    found = {}
-    for at in np.flatnonzero(np.isin(projection.paths[:, 0], first)).tolist():
-        path = named.get(projection.paths[at].tobytes())
-        if path is not None:
-            found[path] = int(projection.entries.sequence_number[at])
+def numbers_of(projections: Iterable[Projection], named: Mapping[bytes, str]) -> dict[str, int]:
+    """Returns the sequence numbers of those data files whose path digest is among `named`; of a path that is listed
+    twice, the last one."""
+    found: dict[str, int] = {}
+    if not named:
+        return found
+    # Sorted once: a table may have thousands of manifests and thousands of files that deletes name.
+    first = np.sort(np.frombuffer(b"".join(named), np.int64).reshape(-1, 2)[:, 0])
+    for projection in projections:
+        assert projection.paths is not None
+        words = projection.paths[:, 0]
+        nearest = first[np.minimum(np.searchsorted(first, words), len(first) - 1)]
+        for at in np.flatnonzero(nearest == words).tolist():
+            path = named.get(projection.paths[at].tobytes())
+            if path is not None:
+                found[path] = int(projection.entries.sequence_number[at])
     return found
 
 

@@ -46,10 +46,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def catalogs(folder: Path) -> tuple[PyIcebergCatalog, PyIcebergCatalog]:
+def catalogs(folder: Path, min_files: int = 1) -> tuple[PyIcebergCatalog, PyIcebergCatalog]:
     """The catalog without a memo, and with one."""
     properties = {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}", "warehouse": folder.as_uri()}
-    memo = ManifestMemo(folder / "memo" / "manifests.db", min_files=1)
+    memo = ManifestMemo(folder / "memo" / "manifests.db", min_files=min_files)
     return PyIcebergCatalog("lake", properties), PyIcebergCatalog("lake", properties, memo)
 
 
@@ -179,7 +179,44 @@ def test_memo_that_cannot_be_written_is_a_cold_look(tmp_path: Path) -> None:
     assert warm.measure(state, POLICY) == cold.measure(state, POLICY)
 
 
-def test_small_manifests_open_no_memo(tmp_path: Path) -> None:
+def test_many_small_manifests_are_kept_once_the_files_of_their_table_reach_the_least_number(
+    tmp_path: Path, opened: list[str]
+) -> None:
+    """A table of a million files may have 2,500 manifests of 400. What counts is the table, not each manifest."""
+    table = two_commits(tmp_path)
+    cold, warm = catalogs(tmp_path)
+    warm._memo = ManifestMemo(tmp_path / "memo.db", min_files=2)
+    warm.measure(warm.pin(EVENTS), POLICY)
+    assert not (tmp_path / "memo.db").exists()
+    second_commit(table, tmp_path)
+    state = warm.pin(EVENTS)
+    expected = cold.measure(state, POLICY)
+    assert warm.measure(state, POLICY) == expected
+    opened.clear()
+    assert warm.measure(state, POLICY) == expected
+    assert opened == []
+    files = warm.live_files(state, ["region=us"])
+    assert names(opened) == ["second.avro"]
+    assert files == cold.live_files(state, ["region=us"])
+
+
+def test_delete_files_do_not_count_towards_the_least_number_of_files(tmp_path: Path) -> None:
+    table = TableFiles(tmp_path / "t", SCHEMA, [BY_REGION])
+    deletes = ManifestFile(
+        (File("d", ("eu",), content=2, equality_ids=(1,)),), BY_REGION, 2, 11, is_deletes=True
+    )
+    table.commit(
+        [data(1, File("eu.parquet", ("eu",))), deletes], snapshot_id=11, sequence_number=2, timestamp_ms=1
+    )
+    table.register(tmp_path / "catalog.db", "db.events")
+    cold, warm = catalogs(tmp_path)
+    warm._memo = ManifestMemo(tmp_path / "memo.db", min_files=2)
+    state = warm.pin(EVENTS)
+    assert warm.measure(state, POLICY) == cold.measure(state, POLICY)
+    assert not (tmp_path / "memo.db").exists()
+
+
+def test_small_tables_open_no_memo(tmp_path: Path) -> None:
     two_commits(tmp_path)
     cold, warm = catalogs(tmp_path)
     warm._memo = ManifestMemo(tmp_path / "memo.db")
@@ -197,6 +234,19 @@ def test_size_limit_deletes_other_entries(tmp_path: Path) -> None:
     assert warm.measure(state, POLICY) == cold.measure(state, POLICY)
     with closing(sqlite3.connect(tmp_path / "memo.db")) as connection:
         assert connection.execute("SELECT COUNT(*) FROM entry").fetchone() == (0,)
+
+
+def test_size_of_an_entry_is_that_of_its_row(tmp_path: Path) -> None:
+    """Path and identity of a manifest of one file are larger than its entries."""
+    second_commit(two_commits(tmp_path), tmp_path)
+    _, warm = catalogs(tmp_path)
+    warm.measure(warm.pin(EVENTS), POLICY)
+    columns = "path, identity, wanted, checksum, partitions, partitions_checksum, body"
+    total = " + ".join(f"length(CAST({c} AS BLOB))" for c in columns.split(", "))
+    with closing(sqlite3.connect(tmp_path / "memo" / "manifests.db")) as connection:
+        rows = connection.execute(f"SELECT size, {total} FROM entry").fetchall()
+    assert len(rows) == 2
+    assert [size for size, _ in rows] == [length for _, length in rows]
 
 
 def test_entries_that_nobody_used_for_a_month_are_deleted(tmp_path: Path) -> None:
@@ -258,16 +308,16 @@ def histories(draw: st.DrawFn) -> list[list[int] | ManifestFile]:
     return history
 
 
-@given(history=histories(), ordered=st.booleans(), damaged=st.booleans())
+@given(history=histories(), ordered=st.booleans(), damaged=st.booleans(), min_files=st.integers(1, 8))
 @settings(
     max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_look_with_the_memo_equals_a_cold_look_over_random_histories(
-    tmp_path_factory: pytest.TempPathFactory, history: list[Any], ordered: bool, damaged: bool
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], ordered: bool, damaged: bool, min_files: int
 ) -> None:
     folder = tmp_path_factory.mktemp("history")
     table = TableFiles(folder / "t", SCHEMA, list(SPECS))
-    cold, warm = catalogs(folder)
+    cold, warm = catalogs(folder, min_files)
     listed: list[dict[str, Any]] = []
     for number, (manifest, chosen) in enumerate(zip(history[::2], history[1::2], strict=True)):
         listed.append(table.write_manifest(manifest, f"m{number}.avro"))
@@ -286,7 +336,7 @@ def test_look_with_the_memo_equals_a_cold_look_over_random_histories(
         assert warm.measure(state, POLICY) == expected
         for key in (*expected.partitions, "region=none"):
             assert _files(warm, state, key) == _files(cold, state, key)
-        if damaged and (folder / "memo").exists():
+        if damaged and (folder / "memo" / "manifests.db").exists():
             with closing(sqlite3.connect(folder / "memo" / "manifests.db")) as connection, connection:
                 connection.execute(
                     "UPDATE entry SET body = substr(body, 2), partitions = substr(partitions, 2)"

@@ -87,15 +87,15 @@ class TableFiles:
 
     def commit(
         self,
-        manifests: Iterable[ManifestFile],
+        manifests: Iterable[ManifestFile | dict[str, Any]],
         *,
         snapshot_id: int,
         sequence_number: int,
         timestamp_ms: int,
         summary: dict[str, str] | None = None,
     ) -> None:
-        """Adds a snapshot whose manifest list has these manifests."""
-        listed = [self._write_manifest(m) for m in manifests]
+        """Adds a snapshot whose manifest list has these manifests: new ones, and entries of `write_manifest`."""
+        listed = [m if isinstance(m, dict) else self._write_manifest(m) for m in manifests]
         version = self.format_version
         path = self._path(f"snap-{snapshot_id}.avro")
         schema = MANIFEST_LIST_FILE_SCHEMAS[version]
