@@ -25,6 +25,7 @@ from iceberg_maint.columnar.leaves import (
     values_of,
     viewed,
 )
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
@@ -58,6 +59,7 @@ class Comparison:
         try:
             self._file = opened(contents)
         except (pa.ArrowException, OSError) as why:
+            raise_shortage(why)
             self._problem = f"the output cannot be read: {why}"
 
     def footer_difference(self, rows: int) -> str:
@@ -123,6 +125,7 @@ class Comparison:
             file = self._reader(column, rows.type)
             found = file.read_row_group(number, columns=[column.name], use_threads=False).column(column.name)
         except (pa.ArrowException, OSError, KeyError) as why:
+            raise_shortage(why)
             return f"column {column.path}, row group {number}: it cannot be read: {why}"
         if same_values(rows, found):
             return ""

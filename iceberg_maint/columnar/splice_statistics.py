@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
@@ -51,6 +52,7 @@ def statistics_difference(
                         parsed, number, leaf, pages
                     )
     except (pa.ArrowException, OSError, MetadataError) as why:
+        raise_shortage(why)
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
 

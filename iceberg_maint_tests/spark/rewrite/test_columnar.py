@@ -212,9 +212,25 @@ def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupp
     assert outcome.batches[0].message.startswith(f"ICM-135 {name}: columnar cannot rewrite these files, ")
 
 
+def test_columns_that_spark_cannot_read_need_the_memory_of_a_worker(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = time_table(shop)
+    monkeypatch.setattr(strategy, "rewrite_task", starved)
+    outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert (outcome.outcome, outcome.batches[0].reason) == (OutcomeStatus.UNSUPPORTED, Reason.MEMORY)
+    message = f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); "
+    assert outcome.batches[0].message.startswith(message + "spark.executor.pyspark.memory is not set. Fix: ")
+
+
 def unable(_task: str, _attempt: int) -> str:
     """A task that meets a file which the strategy cannot read."""
     return worker.TaskResult("nowhere", unsupported="a column is INT96").text()
+
+
+def starved(_task: str, _attempt: int) -> str:
+    """A task whose worker gets no memory."""
+    return worker.TaskResult("nowhere", out_of_memory="realloc of size 64 failed").text()
 
 
 def dying(_task: str, _attempt: int) -> str:
@@ -269,6 +285,21 @@ def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     monkeypatch.setattr(strategy, "rewrite_task", unable)
     written = shop.engine.write(batch, COLUMNAR)
     assert (written.proof.equal, written.note) == (True, "written by native: a column is INT96")
+    assert shop.commit(batch, written).status is CommitStatus.COMMITTED
+
+
+def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 2)
+    batch = planned(shop, name)
+    monkeypatch.setattr(strategy, "rewrite_task", starved)
+    written = shop.engine.write(batch, COLUMNAR)
+    assert written.proof.equal
+    assert written.note == (
+        "written by native: a task ran out of memory (realloc of size 64 failed); spark.executor.pyspark.memory is "
+        "not set. Fix: raise it, or give the machine more memory"
+    )
     assert shop.commit(batch, written).status is CommitStatus.COMMITTED
 
 

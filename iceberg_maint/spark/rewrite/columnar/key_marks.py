@@ -87,7 +87,9 @@ def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
         return marks(replace(MarkTask.from_json(text), io=io)).to_json()
     except (UnsupportedColumnError, WrongInputError) as why:
         return MarkResult(unsupported=str(why)).to_json()
-    except (pa.ArrowException, MemoryError) as why:
+    except MemoryError as why:
+        return MarkResult(unsupported=f"the keys of a task do not fit its memory: {why}").to_json()
+    except pa.ArrowException as why:
         return MarkResult(unsupported=f"Arrow cannot compare the keys: {why}").to_json()
 
 
