@@ -25,7 +25,7 @@ class FileRange:
             self.hold()
         else:
             self._tail_start = max(0, size_bytes - TAIL_BYTES)
-            self._tail = memoryview(storage.read_range(location, self._tail_start, size_bytes))
+            self._tail = _bytes(storage.read_range(location, self._tail_start, size_bytes - self._tail_start))
 
     def hold(self) -> pa.Buffer:
         """Reads all bytes, if they are not held. Returns them."""
@@ -47,10 +47,14 @@ class FileRange:
     def __getitem__(self, part: slice) -> memoryview:
         start, stop, _ = part.indices(self._size)
         if self.contents is not None:
-            return memoryview(self.contents).cast("B")[start:stop]
+            return _bytes(self.contents)[start:stop]
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : stop - self._tail_start]
-        return memoryview(self._storage.read_range(self._location, start, max(0, stop - start)))
+        return _bytes(self._storage.read_range(self._location, start, max(0, stop - start)))
+
+
+def _bytes(contents: pa.Buffer) -> memoryview:
+    return memoryview(contents).cast("B")
 
 
 class _Stream(io.RawIOBase):
@@ -73,9 +77,10 @@ class _Stream(io.RawIOBase):
     def tell(self) -> int:
         return self._position
 
-    def read(self, size: int | None = -1) -> bytes:
+    def read(self, size: int | None = -1) -> memoryview:
+        # Arrow takes any bytes. A copy would be in memory that Python asks the system for.
         stop = len(self._data) if size is None or size < 0 else self._position + size
-        found = bytes(self._data[self._position : stop])
+        found = self._data[self._position : stop]
         self._position += len(found)
         return found
 

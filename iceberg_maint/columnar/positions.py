@@ -38,7 +38,7 @@ class Positions:
         if reference.kind is DeleteKind.DELETION_VECTOR:
             if reference.offset is None:
                 raise WrongInputError(f"The deletion vector in {reference.path} has no offset.")
-            blob = self._storage.read_range(reference.path, reference.offset, reference.size_bytes)
+            blob = bytes(self._storage.read_range(reference.path, reference.offset, reference.size_bytes))
             found = vector_positions(blob, reference.path)
             if reference.record_count is not None and reference.record_count != len(found):
                 raise WrongInputError(

@@ -65,16 +65,15 @@ class Storage:
             with system.open_input_file(key) as stream:
                 return read_whole(stream, location)
 
-    def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """Returns a part of a file. Raises MissingFileError."""
+    def read_range(self, location: str, offset: int, length: int) -> pa.Buffer:
+        """Returns a part of a file, less if the file ends in it. Raises MissingFileError."""
         with _existing(location):
-            if (path := local_path(location)) is not None:
-                with path.open("rb") as local:
-                    local.seek(offset)
-                    return local.read(length)
+            if (name := _local_name(location)) is not None:
+                with open(name, "rb", buffering=0) as local:  # noqa: PTH123
+                    return _contents(local, offset, length)
             system, key = self._place(location)
             with system.open_input_file(key) as stream:
-                return bytes(read_whole(stream, location, offset, length))
+                return read_whole(stream, location, offset, length)
 
     def size_bytes(self, location: str) -> int:
         """Returns the size of a file. Raises MissingFileError."""
@@ -126,9 +125,11 @@ class Storage:
         return _client(path.partition("/")[0], self._properties), path
 
 
-def _contents(local: FileIO) -> pa.Buffer:
-    """The bytes of a file, in memory of Arrow, which keeps it for the next file. Python asks the system for it again."""
-    buffer = pa.allocate_buffer(os.fstat(local.fileno()).st_size)
+def _contents(local: FileIO, offset: int = 0, length: int | None = None) -> pa.Buffer:
+    """Bytes of a file, in memory of Arrow, which keeps it for the next file. Python asks the system for it again."""
+    there = max(0, os.fstat(local.fileno()).st_size - offset)
+    local.seek(offset)
+    buffer = pa.allocate_buffer(there if length is None else min(length, there))
     rest = memoryview(buffer)
     while rest and (count := local.readinto(rest)):
         rest = rest[count:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -67,6 +68,9 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
             raise _not_started(text, "correct the setting of spark.conf that the message names.") from why
         raise no_executor(settings.master, text) from why
     check_session(spark)
+    if is_local(settings.master):
+        # The daemon of LOCAL_DEFAULTS needs this package. PySpark's default is the `python3` of the path.
+        spark.sparkContext.pythonExec = sys.executable
     return spark
 
 

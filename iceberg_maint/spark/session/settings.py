@@ -69,11 +69,17 @@ READ_AT_START = (
 """Settings that Spark's launcher reads, by their beginning. The JVM would miss them if it got them later: a
 session without `spark.jars` among the arguments does not have Iceberg's classes."""
 
-LOCAL_DEFAULTS: Mapping[str, str] = {
+LOOPBACK: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-"""Defaults of a local master. The executors of a cluster must reach the driver."""
+"""Addresses of a local master. The executors of a cluster must reach the driver."""
+
+LOCAL_DEFAULTS: Mapping[str, str] = {
+    **LOOPBACK,
+    "spark.python.daemon.module": "iceberg_maint.spark.rewrite.columnar.daemon",
+}
+"""Defaults of a local master, whose Python workers run this process's interpreter."""
 
 REFUSED_PREFIXES = ("spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.testing")
 
@@ -124,7 +130,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
     conf = {**DEFAULTS, **settings.conf, **PINNED, "spark.master": settings.master}
     if settings.master.startswith("local"):
         conf = {**LOCAL_DEFAULTS, **conf}
-        for key in LOCAL_DEFAULTS:
+        for key in LOOPBACK:
             _check_loopback(key, conf[key])
         if settings.local_dir is not None:
             conf["spark.local.dir"] = settings.local_dir
