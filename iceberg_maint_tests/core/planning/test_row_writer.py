@@ -105,6 +105,16 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
     assert writers(planned([*files, vector])) == [("columnar", "")]
 
 
+def test_defaults_that_a_table_states_are_columnar() -> None:
+    properties = {
+        "write.parquet.bloom-filter-enabled.column.id": "false",
+        "write.parquet.dict-encoding-enabled.column.id": "TRUE",
+        "write.parquet.stats-enabled.column.id": "true",
+        "write.parquet.page-version": "v1",
+    }
+    assert writers(planned(properties=properties)) == [("columnar", "")]
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
@@ -121,6 +131,15 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
             {"properties": {"write.parquet.bloom-filter-enabled.column.id": "true"}},
             "column id has a bloom filter",
         ),
+        (
+            {"properties": {"write.parquet.dict-encoding-enabled.column.id": "false"}},
+            "column id is written without dictionary",
+        ),
+        (
+            {"properties": {"write.parquet.stats-enabled.column.a.b": "False"}},
+            "column a.b is written without statistics",
+        ),
+        ({"properties": {"write.parquet.page-version": "V2"}}, "the table writes pages of version v2"),
         ({"files": [*small(9), data("p=a/9", 181)]}, "a file is to be split"),
         ({"types": {"v": "variant"}}, "columnar does not read v (variant)"),
         (

@@ -96,6 +96,14 @@ def test_columnar_keeps_rows_lineage_and_statistics_and_drops_deletes(shop: Work
     assert version < 3 or shop.lineage(name) == lineage
 
 
+@pytest.mark.parametrize("mode", ["none", "counts"])
+def test_metrics_of_row_lineage_follow_the_default_of_the_table(shop: Workshop, mode: str) -> None:
+    name = sick_table(shop, 3, by="")
+    shop.sql(f"alter table {name} set tblproperties ('write.metadata.metrics.default'='{mode}')")
+    native = shop.engine.write(shop.batch(name), FULL)
+    assert contents(rewritten(shop, name)) == contents(native)
+
+
 def test_columnar_all_types_has_the_values_and_the_statistics_of_native(shop: Workshop) -> None:
     name = shop.new_name("native")
     shop.sql(f"create table {name} ({ALL_TYPES}) using iceberg tblproperties ('format-version'='3')")

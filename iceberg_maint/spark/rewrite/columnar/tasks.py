@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iceberg_maint.columnar.schema import LINEAGE
 from iceberg_maint.columnar.task import (
     FULL_PROOF,
     STATISTICS_PROOF,
@@ -130,7 +131,10 @@ class TaskMaker:
             return {}
         config = self._bridge.iceberg.MetricsConfig.forTable(self._table.java)
         schema = self._table.java.schema()
-        return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
+        names = {i: schema.findColumnName(i) for i in leaves}
+        if self._table.lineage:
+            names |= {c.field_id: c.name for c in LINEAGE}
+        return {i: str(config.columnMode(name).toString()) for i, name in names.items()}
 
 
 def identity_constants(spec: PartitionSpec, template: Mapping[str, Any]) -> dict[int, object]:
