@@ -82,7 +82,7 @@ def page_difference(place: str, chunk: Chunk, leaf: Leaf, pages: Sequence[Statis
         if found.lower is None or found.upper is None:
             continue
         low, high = _bound(lower, leaf, chunk), _bound(upper, leaf, chunk)
-        if not low <= found.lower or not high >= found.upper:  # type: ignore[operator]
+        if not low <= found.lower or not high >= found.upper:
             return f"{here}: the page index states bounds that a row is outside of"
     return ""
 

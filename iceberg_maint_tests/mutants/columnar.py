@@ -35,6 +35,10 @@ def pages(name: str) -> tuple[str, ...]:
     return (f"{PAGES}::test_{name}",)
 
 
+def on_spark(name: str) -> tuple[str, ...]:
+    return (f"iceberg_maint_tests/spark/rewrite/test_columnar.py::test_{name}",)
+
+
 def decimals(name: str) -> tuple[str, ...]:
     return (f"{_HERE}/test_decimals.py::test_{name}",)
 
@@ -125,7 +129,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("columns with plain pages keep dictionaries", "columnar/source.py", "strings - plain", "strings", STREAMING),
     Mutant("page versions are not looked at", "core/planning/row_writer.py", "!= _PAGES:", "!= version:", WRITER),
     Mutant("columns without statistics get some", "core/planning/row_writer.py", '    "write.parquet.stats-enabled.column.": (True, "is written without statistics"),\n', "", WRITER),
-    Mutant("a shortage of memory in a worker is not looked at", "spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", ("iceberg_maint_tests/spark/rewrite/test_columnar.py::test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note",)),
+    Mutant("row lineage has the mode of other columns", "spark/rewrite/columnar/tasks.py", "        if self._table.lineage:", "        if False:", on_spark("metrics_of_row_lineage_follow_the_default_of_the_table")),
+    Mutant("Spark looks for keys in files that it cannot read", "spark/write/deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
+    Mutant("a shortage of memory in a worker is not looked at", "spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", on_spark("rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note")),
     Mutant("chunks with a dictionary are spliced", RULES, "if get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1]):", "if False:", RULE),
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),

@@ -52,8 +52,6 @@ def row_writer(
         return None if unread else RowWriter(False)
     most_bytes = size_limits(policy, target_bytes).large_above_bytes
     reason = "rows are sorted" if in_order else native_reason(state, group, candidates, most_bytes)
-    if not reason and unread and any(c.under_equality_deletes for c in candidates):
-        reason = "equality deletes are applied by Spark"
     if not reason:
         return RowWriter(True, f"Spark cannot read {column_list(unread)}" if unread else "")
     return None if unread else RowWriter(False, reason)

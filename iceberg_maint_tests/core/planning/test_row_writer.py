@@ -168,15 +168,14 @@ def test_column_that_spark_cannot_read_is_columnar(strategy: RewriteStrategy) ->
     assert writers(planned(types=TIME, strategy=strategy)) == [("columnar", "Spark cannot read at (time)")]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"files": with_format(small(10), "orc")},
-        {"files": [*small(10), delete("e", FileKind.EQUALITY_DELETES)], "delete_ratio_act": None},
-    ],
-)
-def test_column_that_spark_cannot_read_in_files_that_do_not_qualify_is_left(how: dict[str, Any]) -> None:
-    found = planned(types=TIME, strategy=AUTO, **how)
+def test_column_that_spark_cannot_read_under_equality_deletes_is_columnar() -> None:
+    files = [*small(10), delete("e", FileKind.EQUALITY_DELETES)]
+    found = planned(files, types=TIME, strategy=AUTO, delete_ratio_act=None)
+    assert writers(found) == [("columnar", "Spark cannot read at (time)")]
+
+
+def test_column_that_spark_cannot_read_in_files_that_do_not_qualify_is_left() -> None:
+    found = planned(with_format(small(10), "orc"), types=TIME, strategy=AUTO)
     assert (found.batches, [(o.reason, o.files) for o in found.leftovers]) == (
         (),
         [(Reason.UNSUPPORTED_TYPE, 10)],

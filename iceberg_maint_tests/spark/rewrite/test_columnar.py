@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
-from iceberg_maint.spark.rewrite.columnar import strategy, worker
+from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
@@ -208,6 +208,41 @@ def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Worksho
     assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
     assert (outcome.batches[0].input_files, outcome.batches[0].output_files) == (6, 1)
     assert texts(shop, name) == before
+
+
+@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.AUTO])
+def test_equality_deletes_of_rows_that_spark_cannot_read_are_applied_by_columnar(
+    shop: Workshop, strategy: RewriteStrategy
+) -> None:
+    name = time_table(shop)
+    shop.writers.delete_where(shop.writers.load(name), keys(2, 104))
+    before = texts(shop, name)
+    assert len(before) == 10
+    policy = replace(
+        FULL,
+        rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy),
+        equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE),
+    )
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
+    assert (outcome.batches[0].output_files, outcome.batches[0].delete_files_removed) == (1, 1)
+    assert texts(shop, name) == before
+    assert shop.writers.load(name).currentSnapshot().summary().get("total-equality-deletes") == "0"
+
+
+def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = time_table(shop)
+    shop.writers.delete_where(shop.writers.load(name), keys(2, 104))
+    monkeypatch.setattr(key_marks, "task_memory_bytes", lambda _: 1)
+    policy = replace(COLUMNAR, equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.UNSUPPORTED
+    assert outcome.batches[0].message.startswith(
+        f"ICM-135 {name}: columnar cannot rewrite these files, because 2 keys of a task do not fit 1 bytes; "
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time) Fix: "
+    )
 
 
 def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported(

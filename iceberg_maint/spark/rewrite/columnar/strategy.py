@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES
+from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES, column_list
 from iceberg_maint.core.model.column_types import base_type
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
@@ -60,13 +60,19 @@ def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
 def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
     """A note on a batch that `native` writes although `columnar` was planned. Raises RefusedError ICM-135 if Spark
     cannot read the table, ICM-124 if `columnar` ran out of memory for it."""
-    unread = sorted({t for t in table.types.values() if base_type(t) in COLUMNAR_TYPES})
+    schema = table.java.schema()
+    unread = {
+        str(schema.findColumnName(i)): kind
+        for i, kind in table.types.items()
+        if base_type(kind) in COLUMNAR_TYPES
+    }
     if unread and isinstance(reason, TaskMemoryError):
         raise RefusedError("ICM-124", f"{batch.table}: {reason}", f"raise {MEMORY_SETTING}.")
     if unread:
         raise RefusedError(
             "ICM-135",
-            f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read {unread[0]}",
+            f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read "
+            f"{column_list(unread)}",
             "rewrite the files with an engine that reads the column.",
         )
     return f"written by native: {reason}"
