@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,9 +30,9 @@ MIB = 1 << 20
 
 def file_of(folder: Path, name: str, start: int, rows: int, **options: Any) -> InputFile:
     """A file as PyArrow writes it: `many` starts with a dictionary and goes on without."""
-    numbers = range(start, start + rows)
+    numbers, drawn = range(start, start + rows), random.Random(start)
     table = pa.table(
-        [[f"ż{n % 7}" for n in numbers], [f"{n * 7919 % 1_000_003:024x}" for n in numbers], numbers],
+        [[f"ż{n % 7}" for n in numbers], [f"{drawn.getrandbits(96):024x}" for _ in numbers], numbers],
         schema=arrow_schema(TABLE),
     )
     return write_table(folder, name, table, **options)
