@@ -30,7 +30,7 @@ CODES: dict[str, str] = {
     "ICM-120": "data file that is referenced twice",
     "ICM-121": "commit that is neither confirmed nor refuted",
     "ICM-122": "so many orphan files that it may be a mistake, or storage and metadata disagree",
-    "ICM-124": "equality deletes that need more memory or scratch space than is declared",
+    "ICM-124": "equality deletes or a rewrite that need more memory or scratch space than is declared",
     "ICM-125": "missing permission on the storage",
     "ICM-126": "unknown table or partition",
     "ICM-127": "a service would listen to other machines and must listen to this one only",

@@ -20,6 +20,7 @@ from iceberg_maint.columnar.decimals import (
     with_integers,
 )
 from iceberg_maint.columnar.file_range import FileRange
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import array_of_mask, array_of_numbers, scalar_of
 from iceberg_maint.columnar.packing import MOST_BYTES, SmallFile, packed
 from iceberg_maint.columnar.positions import Positions
@@ -167,7 +168,8 @@ class Decoder:
         try:
             parquet = opened(contents, dictionaries=names)
             rows = parquet.read(columns=run[0].needed, use_threads=False)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError) as why:
+            raise_shortage(why)
             # One by one, the file that cannot be read is named.
             return None
         return rows if rows.num_rows == sum(f.file.record_count for f in run) else None
@@ -175,9 +177,12 @@ class Decoder:
     def _live_of(self, file: DecodedFile) -> tuple[pa.Table, int]:
         return self._live(file.file, _rows(file), dict(enumerate(file.sources)), 0, file.positions)
 
-    def batches_of(self, file: InputFile, contents: pa.Buffer) -> Iterator[tuple[pa.Table, int]]:
-        """Yields the live rows of a file and the number of deleted rows among them, part by part."""
-        parquet, schema = self._open(file, contents)
+    def batches_of(
+        self, file: InputFile, contents: pa.Buffer | FileRange, read_bytes: int
+    ) -> Iterator[tuple[pa.Table, int]]:
+        """Yields the live rows of a file and the number of deleted rows among them, part by part. Of a column, as many
+        bytes are read at once."""
+        parquet, schema = self._open(file, contents, read_bytes)
         needed, sources = self._projection(file, schema)
         positions, start = self._positions.of(file), 0
         if needed == []:
@@ -193,14 +198,17 @@ class Decoder:
             yield self._live(file, rows, dict(enumerate(sources)), start, positions)
             start += rows.num_rows
 
-    def _open(self, file: InputFile, contents: pa.Buffer | FileRange) -> tuple[pq.ParquetFile, pa.Schema]:
-        """Returns a reader of the file, and the schema of its columns as the file has them."""
+    def _open(
+        self, file: InputFile, contents: pa.Buffer | FileRange, read_bytes: int = 0
+    ) -> tuple[pq.ParquetFile, pa.Schema]:
+        """Returns a reader of the file, and the schema of its columns as the file has them. 0 `read_bytes`: column chunks
+        are read whole."""
         if len(contents) != file.size_bytes:
             raise WrongInputError(
                 f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
             )
         with readable(file.path):
-            parquet = opened(contents)
+            parquet = opened(contents, read_bytes=read_bytes)
             schema, metadata = self._schemas.of(parquet, contents), parquet.metadata
             # A small file is decoded with others. Alone, it is not worth another reader.
             if file.size_bytes > MOST_BYTES:
@@ -208,7 +216,7 @@ class Decoder:
                 if integers:
                     metadata = self._footers.metadata(contents, integers) or metadata
                 if names or metadata is not parquet.metadata:
-                    parquet = opened(contents, metadata=metadata, dictionaries=names)
+                    parquet = opened(contents, metadata=metadata, dictionaries=names, read_bytes=read_bytes)
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
@@ -309,6 +317,7 @@ def readable(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as why:
+        raise_shortage(why)
         raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of, values_of
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import ROW_ID, Column, Struct, arrow_schema, field_id, table_schema
@@ -46,8 +47,8 @@ class StatisticsTask:
 
 def statistics_difference(task: StatisticsTask, storage: Storage) -> str:
     """Returns the first difference between the statistics of a file and its rows, "" if there is none. Reads some rows of a
-    column at a time. Raises UnsupportedColumnError for a type that Arrow does not read, OSError if the store does not
-    serve."""
+    column at a time. Raises UnsupportedColumnError for a type that Arrow does not read, MemoryError, OSError if the store
+    does not serve."""
     contents = FileRange(storage, task.path, task.size_bytes, hold=False)
     try:
         file = opened(contents)
@@ -57,9 +58,8 @@ def statistics_difference(task: StatisticsTask, storage: Storage) -> str:
         comparison = Comparison(table, contents, task.metrics, task.metrics_modes)
         problem = comparison.footer_difference(task.record_count)
         return problem or _groups_difference(file, table, comparison) or comparison.end_difference()
-    except pa.ArrowMemoryError:
-        raise
     except pa.ArrowException as why:
+        raise_shortage(why)
         return f"the output cannot be read: {why}"
 
 

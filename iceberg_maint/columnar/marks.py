@@ -17,6 +17,7 @@ from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.keys import KeySet, key_columns, key_schema
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import Numbers
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import file_columns
@@ -131,6 +132,7 @@ class _Finder:
         try:
             schema = pq.read_schema(arrow_file(contents))
         except (pa.ArrowException, OSError) as why:
+            raise_shortage(why)
             raise WrongInputError(f"{delete.path} cannot be read as Parquet: {why}") from why
         columns = file_columns(schema, self._task.name_mapping, delete.path)
         lacking = set(_ids(table.columns)) - set(_file_ids(columns))

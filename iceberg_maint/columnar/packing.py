@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from iceberg_maint.columnar.decimals import Integers, without_notes
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.parquet_metadata import MAGIC, MetadataError, ParquetBytes
 from iceberg_maint.columnar.reader import footer_of, schema_bytes, stored_schema
 from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, ThriftError, encoded
@@ -64,7 +65,8 @@ def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.
     decimals. None: one of the files has a form that is not packed, or another schema than the first."""
     try:
         return _Packing(files, integers).file()
-    except (_NotPackedError, MetadataError, ThriftError, pa.ArrowException, OSError, IndexError):
+    except (_NotPackedError, MetadataError, ThriftError, pa.ArrowException, OSError, IndexError) as why:
+        raise_shortage(why)
         return None
 
 

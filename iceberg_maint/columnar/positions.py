@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import numbers_of
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
@@ -55,6 +56,7 @@ class Positions:
             file = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=["file_path"])
             rows = file.read(columns=["file_path", "pos"], use_threads=False).select(["file_path", "pos"])
         except (pa.ArrowException, OSError, KeyError) as why:
+            raise_shortage(why)
             raise WrongInputError(
                 f"{reference.path} cannot be read as a position delete file: {why}"
             ) from why

@@ -27,7 +27,10 @@ from iceberg_maint.columnar.leaves import (
     values_of,
     viewed,
 )
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
+from iceberg_maint.columnar.page_index import ColumnParts, ListParts, Parts, index_difference
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
 from iceberg_maint.columnar.task import OutputMetrics
@@ -58,8 +61,9 @@ class Comparison:
         self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
-            self._file = opened(contents)
-        except (pa.ArrowException, OSError) as why:
+            self._file, self._parsed = opened(contents), ParquetBytes.of(contents)
+        except (pa.ArrowException, OSError, MetadataError) as why:
+            raise_shortage(why)
             self._problem = f"the output cannot be read: {why}"
 
     def footer_difference(self, rows: int) -> str:
@@ -101,9 +105,23 @@ class Comparison:
         if difference := self._row_difference(number, group.num_rows):
             return difference
         for index, leaf in enumerate(self._leaves):
-            if difference := self._chunk_difference(number, index, leaf, values_of(group, leaf)):
+            values = values_of(group, leaf)
+            if difference := self._chunk_difference(number, index, leaf, values):
+                return difference
+            if difference := self._index_difference(number, index, leaf, group, values):
                 return difference
         return ""
+
+    def _index_difference(
+        self, number: int, index: int, leaf: Leaf, group: pa.Table, values: Sequence[pa.Array]
+    ) -> str:
+        parts: Parts
+        if leaf.repeated:
+            parts = ListParts(group, leaf)
+        else:
+            parts = ColumnParts(values, leaf, self.totals[leaf.column.field_id][-1])
+        place = f"column {leaf.column.path}, row group {number}"
+        return index_difference(place, self._parsed.chunk(number, index), leaf, group.num_rows, parts)
 
     def column_difference(self, number: int, index: int, rows: int, found: Statistics) -> str:
         """Compares the statistics of the leaf column `index` in a row group with those that its rows have, `found`. `rows`
@@ -125,6 +143,7 @@ class Comparison:
             file = self._reader(column, rows.type)
             found = file.read_row_group(number, columns=[column.name], use_threads=False).column(column.name)
         except (pa.ArrowException, OSError, KeyError) as why:
+            raise_shortage(why)
             return f"column {column.path}, row group {number}: it cannot be read: {why}"
         if same_values(rows, found):
             return ""

@@ -37,11 +37,20 @@ class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
 
 
 def opened(
-    contents: pa.Buffer | FileRange, *, metadata: Any = None, dictionaries: Sequence[str] = ()
+    contents: pa.Buffer | FileRange,
+    *,
+    metadata: Any = None,
+    dictionaries: Sequence[str] = (),
+    read_bytes: int = 0,
 ) -> pq.ParquetFile:
-    """Returns a reader of a file with these bytes. `metadata` are read before. The columns `dictionaries` keep theirs."""
+    """Returns a reader of a file with these bytes. `metadata` are read before. The columns `dictionaries` keep theirs.
+    Column chunks are read in parts of `read_bytes`, whole if it is 0."""
     return ParquetReader(
-        arrow_file(contents), metadata=metadata, read_dictionary=list(dictionaries) or None, pre_buffer=False
+        arrow_file(contents),
+        metadata=metadata,
+        read_dictionary=list(dictionaries) or None,
+        pre_buffer=False,
+        buffer_size=read_bytes,
     )
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import integer_decimals
 from iceberg_maint.columnar.decode import DecodedFile, Decoder
+from iceberg_maint.columnar.dictionaries import compacted
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
+from iceberg_maint.columnar.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.leaves import leaves_of
+from iceberg_maint.columnar.memory import is_shortage, raise_shortage
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.page_splice import spliced_result
 from iceberg_maint.columnar.proof import Comparison
@@ -34,6 +38,13 @@ _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Rows, or bytes of files, that are copied into one table."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
+_VALUE_BYTES = 8
+"""Decoded bytes of a value at least, of most types."""
+_READS_IN_MEMORY = 8
+"""In streaming mode, the parts of all columns that are read together take this part of a row group's memory."""
+_LEAST_READ_BYTES, _MOST_READ_BYTES = 64 * 1024, 8 * 1024 * 1024
+_SHARE_AFTER_SHORTAGE = 4
+"""A task that ran out of memory is tried again with this part of it."""
 
 
 @dataclass(slots=True)
@@ -59,18 +70,36 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     """Writes the output file of a task and proves it. Commits nothing.
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
-    and the proof decodes the input again (streaming mode). Raises UnsupportedColumnError before it writes,
-    WrongInputError if an input does not hold what the task states. An output file that is left behind by an error is
-    deleted.
+    and the proof decodes the input again (streaming mode). If the process has no memory for that, the task runs once
+    more, in streaming mode with less. Raises UnsupportedColumnError before it writes, WrongInputError if an input does
+    not hold what the task states, MemoryError if the second run has no memory either. An output file that is left
+    behind by an error is deleted.
     """
-    if task.splice and (spliced := spliced_result(task)) is not None:
-        return spliced
+    try:
+        if task.splice and (spliced := spliced_result(task)) is not None:
+            return spliced
+        return _result(task)
+    except (MemoryError, pa.ArrowException, OSError) as why:
+        if not is_shortage(why):
+            raise
+    # Here the error is gone, and with it the frames that hold the rows.
+    pa.default_memory_pool().release_unused()
+    limit = task.memory_limit_bytes // _SHARE_AFTER_SHORTAGE
+    try:
+        return _result(replace(task, memory_limit_bytes=limit), streamed=True)
+    except (pa.ArrowException, OSError) as why:
+        raise_shortage(why)
+        raise
+
+
+def _result(task: RewriteTask, *, streamed: bool = False) -> RewriteResult:
+    """The result of table mode, or of streaming mode if it is asked for or the rows do not fit."""
     run = _Run(task)
     try:
-        try:
-            return run.result(streamed=False)
-        except _ShortOfMemoryError:
-            return run.result(streamed=True)
+        if not streamed:
+            with suppress(_ShortOfMemoryError):
+                return run.result(streamed=False)
+        return run.result(streamed=True)
     except BaseException:
         if run.created:
             with suppress(OSError):
@@ -128,8 +157,14 @@ class _Run:
         self._contents: dict[str, pa.Buffer] = {}
 
     def result(self, *, streamed: bool) -> RewriteResult:
+        """Raises _ShortOfMemoryError in table mode."""
+        if not streamed and self._input_bytes * _DECODED_PER_BYTE > self.task.memory_limit_bytes:
+            raise _ShortOfMemoryError
+        if streamed:
+            self._contents.clear()
         with self._clock.phase("read"):
-            found = source_dictionaries(self._head, self.task, self._table)
+            head = self._range if streamed else self._head
+            found = source_dictionaries(head, self.task, self._table)
         decoder = Decoder(
             self.storage,
             self._table,
@@ -152,9 +187,9 @@ class _Run:
                 "", 0, 0, self.task.sort_order_id, OutputMetrics(), proof, streamed, self._clock.seconds
             )
         with self._clock.phase("read"):
-            contents = self.storage.read(self.task.output_path)
+            contents = self._output(hold=not streamed)
         with self._clock.phase("metrics"):
-            footer = pq.read_metadata(pa.BufferReader(contents))
+            footer = pq.read_metadata(arrow_file(contents))
             of_file = metrics.of_footer(footer)
         comparison = Comparison(self._table, contents, of_file, self.task.metrics_modes)
         with self._clock.phase("proof"):
@@ -212,9 +247,6 @@ class _Run:
 
     def _table_groups(self, decoder: Decoder) -> list[pa.Table]:
         """The row groups of all live rows. Raises _ShortOfMemoryError."""
-        limit = self.task.memory_limit_bytes
-        if self._input_bytes * _DECODED_PER_BYTE > limit:
-            raise _ShortOfMemoryError
         tables = _Tables(decoder)
         for file in self.task.inputs:
             with self._clock.phase("read"):
@@ -230,7 +262,8 @@ class _Run:
         self._deleted += tables.deleted
         rows = pa.concat_tables(tables.parts).unify_dictionaries()
         size = self._group_rows(rows.num_rows)
-        return [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+        groups = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+        return groups if len(groups) < 2 else [compacted(g) for g in groups]
 
     def _check_memory(self, tables: _Tables) -> None:
         # The encoded output and one row group of it, read again, come on top of the decoded rows.
@@ -239,8 +272,18 @@ class _Run:
 
     def _head(self, file: InputFile) -> pa.Buffer:
         """The contents of a file that is decoded later. They are kept until then, so a file is read once."""
-        self._contents[file.path] = self.storage.read(file.path)
+        if file.path not in self._contents:
+            self._contents[file.path] = self.storage.read(file.path)
         return self._contents[file.path]
+
+    def _range(self, file: InputFile) -> FileRange:
+        return FileRange(self.storage, file.path, file.size_bytes, hold=False)
+
+    def _output(self, *, hold: bool) -> FileRange:
+        """The output as it is on storage."""
+        location = self.task.output_path
+        size = 0 if hold else self.storage.size_bytes(location)
+        return FileRange(self.storage, location, size, hold=hold)
 
     def _read(self, file: InputFile) -> pa.Buffer:
         contents = self._contents.pop(file.path, None)
@@ -248,15 +291,17 @@ class _Run:
 
     def _streamed_groups(self, decoder: Decoder) -> Iterator[pa.Table]:
         """The row groups of all live rows, one at a time: as many rows as a row group holds, fewer if they take a third
-        of the memory. A file that may take more is decoded in parts."""
+        of the memory. A file that may take more is decoded in parts, and never in memory as a whole."""
         parts: list[pa.Table] = []
         rows, decoded_bytes = 0, 0
         size = self._group_rows(self._input_rows)
         most_bytes = self.task.memory_limit_bytes // 3
+        row_bytes = _VALUE_BYTES * len(leaves_of(self._table))
         for file in self.task.inputs:
-            contents = self._read(file)
-            is_small = file.size_bytes * _DECODED_PER_BYTE <= most_bytes
-            parts_of = [decoder.table_of(file, contents)] if is_small else decoder.batches_of(file, contents)
+            if max(file.size_bytes * _DECODED_PER_BYTE, file.record_count * row_bytes) <= most_bytes:
+                parts_of: Iterable[tuple[pa.Table, int]] = [decoder.table_of(file, self._read(file))]
+            else:
+                parts_of = decoder.batches_of(file, self._range(file), self._read_bytes(most_bytes))
             for part, deleted in parts_of:
                 self._deleted += deleted
                 parts.append(part)
@@ -264,13 +309,21 @@ class _Run:
                 decoded_bytes += part.nbytes
                 while rows >= size or (rows and decoded_bytes >= most_bytes):
                     whole = pa.concat_tables(parts).unify_dictionaries()
-                    group = whole.slice(0, size)
+                    parts.clear()
+                    group, rest = compacted(whole.slice(0, size)), compacted(whole.slice(size))
+                    del whole
                     yield group
-                    parts = [whole.slice(size)]
-                    rows = parts[0].num_rows
-                    decoded_bytes = parts[0].nbytes
+                    # The caller is done with the rows.
+                    del group
+                    parts = [rest] if rest.num_rows else []
+                    rows, decoded_bytes = rest.num_rows, rest.nbytes if rest.num_rows else 0
         if rows:
             yield pa.concat_tables(parts).unify_dictionaries()
+
+    def _read_bytes(self, most_bytes: int) -> int:
+        """The bytes of a column that are read at once: a row group may be larger than the memory."""
+        share = most_bytes // (_READS_IN_MEMORY * len(leaves_of(self._table)))
+        return max(_LEAST_READ_BYTES, min(_MOST_READ_BYTES, share))
 
     def _group_rows(self, rows: int) -> int:
         """The rows of a row group: row groups of about equal size, none above the bytes of the encoding."""

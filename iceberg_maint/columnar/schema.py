@@ -84,7 +84,7 @@ class Column:
         return ()
 
 
-_LINEAGE = (
+LINEAGE = (
     Column(ROW_ID, "_row_id", "_row_id", False, Primitive("long")),
     Column(
         LAST_UPDATED,
@@ -99,7 +99,7 @@ _LINEAGE = (
 def table_schema(text: str, *, lineage: bool) -> Struct:
     """Reads a schema from Iceberg's JSON. `lineage` appends the columns of row lineage."""
     columns = _struct(json.loads(text), "").columns
-    return Struct(columns + _LINEAGE if lineage else columns)
+    return Struct(columns + LINEAGE if lineage else columns)
 
 
 def written_schema(text: str, *, lineage: bool) -> str:
@@ -107,7 +107,7 @@ def written_schema(text: str, *, lineage: bool) -> str:
     if not lineage:
         return text
     node = json.loads(text)
-    added = [{"id": c.field_id, "name": c.name, "required": False, "type": "long"} for c in _LINEAGE]
+    added = [{"id": c.field_id, "name": c.name, "required": False, "type": "long"} for c in LINEAGE]
     return json.dumps({**node, "fields": [*node["fields"], *added]})
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.schema import Column, ListOf, MapOf, Primitive, Struct, arrow_field, arrow_type
 from iceberg_maint.columnar.task import UnsupportedColumnError
 
@@ -22,6 +23,7 @@ def array_of(column: Column, value: object, length: int) -> pa.Array:
     try:
         array = pa.repeat(pa.scalar(_value(column, value), storage), length)
     except (ValueError, TypeError, KeyError, pa.ArrowException) as why:
+        raise_shortage(why)
         raise UnsupportedColumnError(column.path, f"{value!r} is no value of its type") from why
     return pa.ExtensionArray.from_storage(kind, array) if isinstance(kind, pa.BaseExtensionType) else array
 

@@ -10,6 +10,14 @@ import pyarrow as pa
 from iceberg_maint.columnar.decode import readable
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.packing import MOST_BYTES
+from iceberg_maint.columnar.parquet_metadata import (
+    DATA_PAGE,
+    DATA_PAGE_V2,
+    DICTIONARY_ENCODINGS,
+    Chunk,
+    ParquetBytes,
+    get,
+)
 from iceberg_maint.columnar.projection import FileColumn, file_columns
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Primitive, Struct
@@ -21,12 +29,15 @@ _FEWEST_ROWS = 20_000
 _FEW_VALUES = 0.1
 """The most values per row of a string column that keeps the dictionaries of small files."""
 _DICTIONARY_ENCODINGS = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
+_ENCODINGS, _ENCODING_COUNTS, _PLAIN = 2, 13, 0
+"""Fields of Parquet's `ColumnMetaData`, and the encoding without dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDictionaries:
     """`by_field` has, by field id, whether the files have a dictionary, where they agree. `strings` are the top-level
-    string columns with a dictionary in all of them that keep it: of small files, those with few values."""
+    string columns with a dictionary in all of them that keep it: of small files, those with few values, of others, those
+    without a page of plain values, whose values the dictionary lacks."""
 
     by_field: dict[int, bool] = field(default_factory=dict)
     strings: frozenset[int] = frozenset()
@@ -51,7 +62,8 @@ def source_dictionaries(
         if c.kind == Primitive("string") and agreed.get(c.field_id, False) and "." not in c.name
     )
     if all(f.record_count >= _FEWEST_ROWS for f in largest):
-        return SourceDictionaries(agreed, strings)
+        plain = {i for f in largest for i in _with_plain_pages(read(f), f, task.name_mapping, strings)}
+        return SourceDictionaries(agreed, strings - plain)
     is_packed = largest[0].size_bytes <= MOST_BYTES and not task.keep_row_lineage
     if not is_packed or any(f.has_deletes for f in task.inputs):
         return SourceDictionaries()
@@ -76,6 +88,34 @@ def _with_few_values(
         rows = parquet.read(columns=list(names), use_threads=False)
     few = [n for n in names if len(rows.column(n).unique()) <= _FEW_VALUES * rows.num_rows]
     return frozenset(i for n in few if (i := names[n]) is not None)
+
+
+def _with_plain_pages(
+    contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None, strings: frozenset[int]
+) -> set[int]:
+    """The string columns of which a file has data pages without dictionary, or does not say. Writers change to plain
+    pages when a dictionary gets too large. Decoded with a dictionary, all values would be in it."""
+    if not strings:
+        return set()
+    with readable(file.path):
+        parquet = opened(contents)
+    ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
+    footer = ParquetBytes.of(contents)
+    return {
+        field_id
+        for group in range(len(footer.row_groups))
+        for index, field_id in enumerate(ids)
+        if field_id in strings and _has_plain_pages(footer.chunk(group, index))
+    }
+
+
+def _has_plain_pages(chunk: Chunk) -> bool:
+    counts = get(chunk.metadata, _ENCODING_COUNTS)
+    if counts is None:
+        return _PLAIN in get(chunk.metadata, _ENCODINGS)[1]
+    return any(
+        get(c, 1) in (DATA_PAGE, DATA_PAGE_V2) and get(c, 2) not in DICTIONARY_ENCODINGS for c in counts[1]
+    )
 
 
 def _of_file(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> dict[int, bool]:

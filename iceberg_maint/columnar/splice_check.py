@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.file_range import arrow_file
+from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, Page, ParquetBytes, get
 from iceberg_maint.columnar.splice import Part, chunks_by_path, paths_of
 from iceberg_maint.columnar.splice_rules import merged_statistics
@@ -194,5 +195,6 @@ def _arrow(output: Any, file: ParquetBytes) -> str:
             if rows.num_rows != 1:
                 return "Arrow reads no row of a row group"
     except (pa.ArrowException, OSError, StopIteration) as why:
+        raise_shortage(why)
         return f"Arrow cannot read the output: {why}"
     return ""

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of
-from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.memory import raise_shortage
+from iceberg_maint.columnar.page_index import page_difference, starts_of
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Struct
-from iceberg_maint.columnar.splice_rules import order_of
 from iceberg_maint.columnar.task import OutputMetrics
-from iceberg_maint.columnar.thrift import TRUE
 
 _BATCH_ROWS = 20_000
 """Rows that are decoded together: about a page, which stays in the processor's cache."""
@@ -46,19 +46,15 @@ def statistics_difference(
             for index, leaf in enumerate(leaves_of(table)):
                 if leaf.column.field_id in spliced and not problem:
                     chunk = parsed.chunk(number, parsed.leaf_by_id[leaf.column.field_id])
-                    pages = _page_statistics(file, number, leaf, _starts(chunk))
+                    pages = _page_statistics(file, number, leaf, starts_of(chunk))
                     found = sum_of(pages)
                     problem = comparison.column_difference(number, index, found.values, found)
-                    problem = problem or page_difference(parsed, number, leaf, pages)
+                    place = f"column {leaf.column.path}, row group {number}"
+                    problem = problem or page_difference(place, chunk, leaf, pages)
     except (pa.ArrowException, OSError, MetadataError) as why:
+        raise_shortage(why)
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
-
-
-def _starts(chunk: Chunk) -> list[int]:
-    """The number of the first row of each page, 0 alone if there is no page index."""
-    locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
-    return [get(page, 3) for page in locations] or [0]
 
 
 def _page_statistics(
@@ -82,31 +78,3 @@ def _pages(batches: Iterator[pa.Array], sizes: Sequence[int]) -> Iterator[list[p
             size -= len(page[-1])
         yield page
     yield [*waiting, *batches]
-
-
-def page_difference(file: ParquetBytes, number: int, leaf: Leaf, pages: Sequence[Statistics]) -> str:
-    """Compares the column index of a chunk with the statistics of the rows of its pages."""
-    index = file.leaf_by_id[leaf.column.field_id]
-    chunk: Chunk = file.chunk(number, index)
-    order = order_of(file.leaves[index])
-    entries = chunk.column_index()
-    if order is None or entries is None or chunk.offset_index() is None:
-        return f"column {leaf.column.path}, row group {number}: there is no page index"
-    nulls = get(entries, 5, (0, ()))[1] or [None] * len(pages)
-    stated = zip(*(get(entries, field)[1] for field in (1, 2, 3)), nulls, strict=True)
-    row = 0
-    for found, (is_null, lower, upper, null_count) in zip(pages, stated, strict=True):
-        place = f"column {leaf.column.path}, row group {number}, rows from {row}"
-        row += found.values
-        if null_count is not None and null_count != found.nulls:
-            return f"{place}: the page index states {null_count} nulls; the rows have {found.nulls}"
-        if (is_null == TRUE) != (found.nulls == found.values):
-            return f"{place}: the page index states otherwise whether all values are null"
-        if found.lower is None or found.upper is None:
-            continue
-        low, high = (
-            bytes([int(v)]) if leaf.primitive.base == "boolean" else v for v in (found.lower, found.upper)
-        )
-        if not order(lower) <= low or not order(upper) >= high:
-            return f"{place}: the page index states bounds that a row is outside of"
-    return ""

@@ -17,6 +17,8 @@ from iceberg_maint.columnar.task import WrongInputError
 from iceberg_maint.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
+_REMOTE_CHUNK_BYTES = 64 << 20
+"""Of an object store, where each part is a request."""
 _S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _TRIES = 8
 _OPTIONS = {
@@ -73,10 +75,23 @@ class Storage:
             with system.open_input_file(key) as stream:
                 return read_whole(stream, location, offset, length)
 
+    def size_bytes(self, location: str) -> int:
+        """Returns the size of a file. Raises MissingFileError."""
+        with _existing(location):
+            if (path := local_path(location)) is not None:
+                return path.stat().st_size
+            system, key = self._place(location)
+            with system.open_input_file(key) as stream:
+                return int(stream.size())
+
     def chunks(self, location: str) -> Iterator[bytes]:
         """Yields the contents of a file in parts."""
         if (path := local_path(location)) is None:
-            yield self.read(location)
+            with _existing(location):
+                system, key = self._place(location)
+                with system.open_input_file(key) as stream:
+                    for offset in range(0, stream.size(), _REMOTE_CHUNK_BYTES):
+                        yield read_whole(stream, location, offset, _REMOTE_CHUNK_BYTES)
             return
         with path.open("rb") as stream:
             while chunk := stream.read(_CHUNK_BYTES):

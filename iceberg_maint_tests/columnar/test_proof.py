@@ -18,14 +18,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from iceberg_maint.columnar import rewrite as rewrite_module
 from iceberg_maint.columnar.decimals import unscaled, with_integers
 from iceberg_maint.columnar.encode import open_writer, write_group
-from iceberg_maint.columnar.metrics import MetricsBuilder
+from iceberg_maint.columnar.leaves import leaves_of
+from iceberg_maint.columnar.metrics import MetricsBuilder, split_offsets
+from iceberg_maint.columnar.parquet_metadata import TAIL_BYTES, ParquetBytes, get
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.schema import table_schema
-from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import Encoding, OutputMetrics
+from iceberg_maint.columnar.thrift import I32, I64, TRUE, Struct
+from iceberg_maint.columnar.thrift import encoded as thrift_bytes
 from iceberg_maint_tests.support.columnar.tables import (
     ALL_TYPES,
     all_types_row,
@@ -47,10 +51,17 @@ def rows() -> pa.Table:
     return table_from(ALL_TYPES, ROWS)
 
 
-def encoded(rows: pa.Table, *, codec: str = "none", dictionaries: tuple[str, ...] = DICTIONARIES) -> bytes:
+def encoded(
+    rows: pa.Table,
+    *,
+    codec: str = "none",
+    dictionaries: tuple[str, ...] = DICTIONARIES,
+    page_rows: int = 20_000,
+) -> bytes:
     """Rows as a file of two row groups."""
     sink = pa.BufferOutputStream()
-    with open_writer(sink, rows.schema, ALL_TYPES, Encoding(codec, None), dictionaries) as writer:
+    encoding = Encoding(codec, None, page_row_limit=page_rows)
+    with open_writer(sink, rows.schema, ALL_TYPES, encoding, dictionaries) as writer:
         write_group(writer, rows.slice(0, 30))
         write_group(writer, rows.slice(30))
     return bytes(sink.getvalue())
@@ -398,6 +409,131 @@ def test_metrics_other_than_those_of_the_rows_are_found(rows: pa.Table, name: st
     assert words in difference(rows, contents, changed(metrics_of(rows, contents), field_name, key, value))
 
 
+def with_page_index(contents: bytes, path: str, change: Callable[[Struct, Struct], None]) -> bytes:
+    """A file with another page index of a column in the second row group, which has three pages."""
+    file = ParquetBytes.of(contents)
+    index = next(i for i, leaf in enumerate(leaves_of(TABLE)) if leaf.path == path)
+    chunk = file.chunk(1, index)
+    columns, offsets = dict(chunk.column_index() or {}), dict(chunk.offset_index() or {})
+    assert len(get(offsets, 1)[1]) == 3
+    change(columns, offsets)
+    end = len(contents) - TAIL_BYTES - int.from_bytes(contents[-8:-4], "little")
+    body = contents[:end]
+    for number, entries in ((6, columns), (4, offsets)):
+        data = thrift_bytes(entries)
+        chunk.struct[number], chunk.struct[number + 1] = (I64, len(body)), (I32, len(data))
+        body += data
+    footer = thrift_bytes(file.footer)
+    return body + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def entry(index: Struct, number: int, value: Any) -> None:
+    """Changes what the index states of the second page."""
+    get(index, number)[1][1] = value
+
+
+def upper_as_lower(columns: Struct, _: Struct) -> None:
+    entry(columns, 3, get(columns, 2)[1][1])
+
+
+def lower_as_upper(columns: Struct, _: Struct) -> None:
+    entry(columns, 2, get(columns, 3)[1][1])
+
+
+def page_of_nulls(columns: Struct, _: Struct) -> None:
+    entry(columns, 1, TRUE)
+
+
+def other_nulls(columns: Struct, _: Struct) -> None:
+    entry(columns, 5, 9)
+
+
+def later_row(_: Struct, offsets: Struct) -> None:
+    page = get(offsets, 1)[1][1]
+    page[3] = (I64, get(page, 3) + 1)
+
+
+def row_before(_: Struct, offsets: Struct) -> None:
+    get(offsets, 1)[1][1][3] = (I64, 0)
+
+
+def other_place(_: Struct, offsets: Struct) -> None:
+    page = get(offsets, 1)[1][1]
+    page[1] = (I64, get(page, 1) + 1)
+
+
+def shorter_page(_: Struct, offsets: Struct) -> None:
+    page = get(offsets, 1)[1][2]
+    page[2] = (I32, get(page, 2) - 1)
+
+
+def page_left_out(columns: Struct, _: Struct) -> None:
+    for number in (1, 2, 3, 5):
+        get(columns, number)[1].pop()
+
+
+BOUNDS = "the page index states bounds that a row is outside of"
+
+
+@pytest.mark.parametrize(
+    "path", ["l", "s", "f", "d", "dec9", "dec38", "u", "fx", "ts", "st.x", "mp.key_value.value"]
+)
+@pytest.mark.parametrize("change", [upper_as_lower, lower_as_upper], ids=["upper", "lower"])
+def test_bounds_of_a_page_that_exclude_a_row_are_found(
+    rows: pa.Table, path: str, change: Callable[[Struct, Struct], None]
+) -> None:
+    contents = with_page_index(encoded(rows, page_rows=10), path, change)
+    assert difference(rows, contents, metrics_of(rows, encoded(rows, page_rows=10))).endswith(BOUNDS)
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "words"),
+    [
+        ("l", page_of_nulls, "rows from 10: the page index states otherwise whether all values are null"),
+        ("li.list.element", page_of_nulls, "the page index states otherwise whether all values are null"),
+        ("l", other_nulls, "rows from 10: the page index states 9 nulls; the rows have 1"),
+        ("l", later_row, "a page has other rows than the offset index states"),
+        ("s", row_before, "the first rows of the pages are in no order"),
+        ("l", other_place, "the offset index has another place of a page"),
+        ("li.list.element", shorter_page, "the pages of the offset index do not end with the chunk"),
+        ("l", page_left_out, "the page index has another number of pages"),
+    ],
+)
+def test_entries_of_the_page_index_other_than_the_pages_are_found(
+    rows: pa.Table, path: str, change: Callable[[Struct, Struct], None], words: str
+) -> None:
+    contents = with_page_index(encoded(rows, page_rows=10), path, change)
+    assert difference(rows, contents, metrics_of(rows, encoded(rows, page_rows=10))).endswith(words)
+
+
+def test_sound_page_index_of_several_pages_has_no_difference(rows: pa.Table) -> None:
+    contents = encoded(rows, page_rows=7)
+    assert difference(rows, contents, metrics_of(rows, contents)) == ""
+    kept = with_dictionary(rows)
+    plain = metrics_of(rows, contents)
+    assert (
+        first_difference(
+            kept,
+            encoded(kept, page_rows=7),
+            replace(plain, split_offsets=split_of(kept)),
+            modes=None,
+            values=True,
+        )
+        == ""
+    )
+
+
+def with_dictionary(rows: pa.Table) -> pa.Table:
+    column = rows.column("s").combine_chunks().dictionary_encode()
+    number = rows.schema.get_field_index("s")
+    return rows.set_column(number, rows.schema.field(number).with_type(column.type), column)
+
+
+def split_of(rows: pa.Table) -> tuple[int, ...]:
+    footer = pq.read_metadata(pa.BufferReader(encoded(rows, page_rows=7)))
+    return split_offsets([footer.row_group(i) for i in range(2)])
+
+
 def test_split_offsets_other_than_the_row_groups_are_found(rows: pa.Table) -> None:
     contents = encoded(rows)
     wrong = replace(metrics_of(rows, contents), split_offsets=(4,))
@@ -416,15 +552,15 @@ def test_output_damaged_on_storage_is_unequal_in_both_modes(
     """The proof reads the file back; the bytes in memory do not count."""
     schema = schema_of(field(1, "n", "long"))
     file = write_file(tmp_path, "a.parquet", schema, [{"n": n} for n in range(1000)])
-    sound = Storage.read
+    sound = rewrite_module._Run._output
 
-    def damaged(self: Storage, location: str) -> pa.Buffer:
-        contents = sound(self, location)
-        if location.endswith("out.parquet"):
-            return pa.py_buffer(flipped(bytes(contents), page_body_of_only_group(bytes(contents))))
-        return contents
+    def damaged(self: Any, *, hold: bool) -> Any:
+        path = Path(self.task.output_path)
+        contents = path.read_bytes()
+        path.write_bytes(flipped(contents, page_body_of_only_group(contents)))
+        return sound(self, hold=hold)
 
-    monkeypatch.setattr(Storage, "read", damaged)
+    monkeypatch.setattr(rewrite_module._Run, "_output", damaged)
     encoding = Encoding("uncompressed", None)
     for memory in (1 << 30, 1000):
         task = task_of(tmp_path, schema, [file], encoding=encoding, memory_limit_bytes=memory)

@@ -16,7 +16,7 @@ PACKING, DECIMALS, READER = "columnar/packing.py", "columnar/decimals.py", "colu
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
-ENCODER = "columnar/splice_encoder.py"
+ENCODER, INDEX = "columnar/splice_encoder.py", "columnar/page_index.py"
 
 
 def rewrite(name: str) -> tuple[str, ...]:
@@ -33,6 +33,10 @@ def splice(name: str) -> tuple[str, ...]:
 
 def pages(name: str) -> tuple[str, ...]:
     return (f"{PAGES}::test_{name}",)
+
+
+def on_spark(name: str) -> tuple[str, ...]:
+    return (f"iceberg_maint_tests/spark/rewrite/test_columnar.py::test_{name}",)
 
 
 def decimals(name: str) -> tuple[str, ...]:
@@ -54,6 +58,11 @@ SOURCE = (f"{_HERE}/test_source.py",)
 PACKED = (f"{_HERE}/test_packing.py::test_file_of_another_form_is_not_packed",)
 RULE = splice("column_that_breaks_a_rule_is_encoded")
 WRONG = pages("column_whose_source_states_wrong_statistics_is_encoded")
+BOUNDS = proof("bounds_of_a_page_that_exclude_a_row_are_found")
+ENTRIES = proof("entries_of_the_page_index_other_than_the_pages_are_found")
+MEMORY = (f"{_HERE}/test_memory.py",)
+STREAMING = (f"{_HERE}/test_streaming.py",)
+WRITER = ("iceberg_maint_tests/core/planning/test_row_writer.py",)
 
 # One mutant, one line: the file is a table.
 # fmt: off
@@ -104,9 +113,25 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("statistics of copied chunks are not compared", STATISTICS, "problem = comparison.column_difference(number, index, _sum(pages)) or page_difference(", "comparison.column_difference(number, index, _sum(pages))\n                    problem = page_difference(", pages("wrong_statistics_of_a_column_without_metrics_are_found")),
     Mutant("rows of a page that are in a second batch are not compared", STATISTICS, "                waiting.append(batch.slice(size))", "                pass", pages("spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one")),
     Mutant("a column that is encoded twice is written", "columnar/splice.py", "if path in chunks:", "if False:", splice("column_that_is_encoded_twice_is_an_error")),
-    Mutant("bounds of copied pages are not compared", STATISTICS, "if not order(lower) <= low or not order(upper) >= high:", "if False:", WRONG),
-    Mutant("null counts of copied pages are not compared", STATISTICS, "if null_count is not None and null_count != found.nulls:", "if False:", WRONG),
-    Mutant("pages of nulls are not compared", STATISTICS, "if (is_null == TRUE) != (found.nulls == found.values):", "if False:", WRONG),
+    Mutant("bounds of pages are not compared", INDEX, "if not low <= found.lower or not high >= found.upper:", "if False:", WRONG + BOUNDS),
+    Mutant("null counts of pages are not compared", INDEX, "if null_count is not None and null_count != found.nulls and not leaf.repeated:", "if False:", WRONG + ENTRIES),
+    Mutant("pages of nulls are not compared", INDEX, "if (is_null == TRUE) == has_values and (has_values or not leaf.repeated):", "if False:", WRONG + ENTRIES),
+    Mutant("the page index of encoded columns is not compared", COMPARE, "if difference := self._index_difference(number, index, leaf, group, values):", "if difference := '':", BOUNDS + ENTRIES),
+    Mutant("first rows of pages are in any order", INDEX, "or any(b <= a for a, b in pairwise([*starts, rows]))", "", ENTRIES),
+    Mutant("places of pages are not compared", INDEX, "if get(page, 1) != position:", "if False:", ENTRIES),
+    Mutant("the end of the last page is not compared", INDEX, "if position != chunk.start + chunk.size:", "if False:", ENTRIES),
+    Mutant("rows of page headers are not compared", INDEX, "if [_values_stated(chunk, p) for p in locations] != [b - a for a, b in pairwise([*starts, rows])]:", "if False:", ENTRIES),
+    Mutant("the number of pages is not compared", INDEX, "if any(len(column) != len(pages) for column in (*columns, nulls)):", "if False:", ENTRIES),
+    Mutant("a shortage of memory is damage", "columnar/memory.py", "    if is_shortage(error):", "    if False:", MEMORY),
+    Mutant("a task that ran out of memory is not tried again", "columnar/rewrite.py", "        if not is_shortage(why):\n            raise", "        raise", MEMORY),
+    Mutant("the output is held in streaming mode", "columnar/rewrite.py", "self._output(hold=not streamed)", "self._output(hold=True)", STREAMING),
+    Mutant("a slice keeps the dictionary of its table", "columnar/dictionaries.py", "if len(used) == len(dictionary):", "if len(used) <= len(dictionary):", STREAMING),
+    Mutant("columns with plain pages keep dictionaries", "columnar/source.py", "strings - plain", "strings", STREAMING),
+    Mutant("page versions are not looked at", "core/planning/row_writer.py", "!= _PAGES:", "!= version:", WRITER),
+    Mutant("columns without statistics get some", "core/planning/row_writer.py", '    "write.parquet.stats-enabled.column.": (True, "is written without statistics"),\n', "", WRITER),
+    Mutant("row lineage has the mode of other columns", "spark/rewrite/columnar/tasks.py", "        if self._table.lineage:", "        if False:", on_spark("metrics_of_row_lineage_follow_the_default_of_the_table")),
+    Mutant("Spark looks for keys in files that it cannot read", "spark/write/deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
+    Mutant("a shortage of memory in a worker is not looked at", "spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", on_spark("rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note")),
     Mutant("chunks with a dictionary are spliced", RULES, "if get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1]):", "if False:", RULE),
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),

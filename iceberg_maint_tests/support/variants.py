@@ -39,6 +39,7 @@ DRAWN = {
     "iceberg_maint_tests/spark/rewrite/test_bin_pack.py": 2,
     "iceberg_maint_tests/spark/rewrite/test_bin_pack_schemas.py": 1,
     "iceberg_maint_tests/spark/rewrite/test_columnar.py": 1,
+    "iceberg_maint_tests/spark/rewrite/test_columnar_differential.py": 3,
     "iceberg_maint_tests/spark/rewrite/test_planner_differential.py": 2,
     "iceberg_maint_tests/spark/rewrite/test_sort.py": 1,
     "iceberg_maint_tests/spark/test_column_types.py": 4,

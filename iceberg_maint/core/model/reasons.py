@@ -137,7 +137,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.OTHER_OPERATION: "the other operation on data does this work at less cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
     "cannot be applied safely",
-    Reason.MEMORY: "the equality deletes need more memory than declared; raise equality_deletes.memory",
+    Reason.MEMORY: "the work needs more memory than declared; the message names the setting",
     Reason.FOREIGN_MAINTAINER: "another maintainer rewrites the table's files; see foreign_maintainers",
     Reason.MANIFESTS: "the manifests are too many, too small or too scattered for quick planning",
     Reason.SNAPSHOTS: "snapshots or refs are past their retention",

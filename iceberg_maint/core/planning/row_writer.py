@@ -23,7 +23,13 @@ from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 
 ENCRYPTION_KEY_PROPERTY = "encryption.key-id"
-_BLOOM_FILTER_PREFIX = "write.parquet.bloom-filter-enabled.column."
+_PAGE_VERSION, _PAGES = "write.parquet.page-version", "v1"
+_OF_COLUMNS = {
+    "write.parquet.bloom-filter-enabled.column.": (False, "has a bloom filter"),
+    "write.parquet.dict-encoding-enabled.column.": (True, "is written without dictionary"),
+    "write.parquet.stats-enabled.column.": (True, "is written without statistics"),
+}
+"""Properties of a column that `columnar` does not follow: their default, and what another value means."""
 _PARQUET = "parquet"
 _DELETE_FORMATS = frozenset({"parquet", "puffin"})
 _SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
@@ -46,8 +52,6 @@ def row_writer(
         return None if unread else RowWriter(False)
     most_bytes = size_limits(policy, target_bytes).large_above_bytes
     reason = "rows are sorted" if in_order else native_reason(state, group, candidates, most_bytes)
-    if not reason and unread and any(c.under_equality_deletes for c in candidates):
-        reason = "equality deletes are applied by Spark"
     if not reason:
         return RowWriter(True, f"Spark cannot read {column_list(unread)}" if unread else "")
     return None if unread else RowWriter(False, reason)
@@ -100,12 +104,17 @@ def _property_reason(properties: Mapping[str, str]) -> str:
     written = properties.get("write.format.default", _PARQUET).lower()
     if written != _PARQUET:
         return f"the table writes {written}"
-    filters = sorted(
-        key.removeprefix(_BLOOM_FILTER_PREFIX)
-        for key, value in properties.items()
-        if key.startswith(_BLOOM_FILTER_PREFIX) and value.lower() == "true"
+    if (version := properties.get(_PAGE_VERSION, _PAGES).lower()) != _PAGES:
+        return f"the table writes pages of version {version}"
+    return next(
+        (
+            f"column {key.removeprefix(prefix)} {reason}"
+            for prefix, (default, reason) in _OF_COLUMNS.items()
+            for key, value in sorted(properties.items())
+            if key.startswith(prefix) and (value.strip().lower() == "true") is not default
+        ),
+        "",
     )
-    return f"column {filters[0]} has a bloom filter" if filters else ""
 
 
 def _scheme(location: str) -> str:

@@ -20,6 +20,7 @@ from iceberg_maint.spark.jvm.content_files import content_jsons
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.key_marks import marked_positions
+from iceberg_maint.spark.rewrite.columnar.strategy import native_instead
 from iceberg_maint.spark.scan.positions import Positions
 from iceberg_maint.spark.session.executor_memory import measured, ran_out
 from iceberg_maint.spark.write.files import FileIdentity, job_description, written_file
@@ -51,7 +52,7 @@ def write_merge(
 
 def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy) -> DeleteWork:
     """Returns the work with the positions of its deleted rows, if Arrow can find them. Else the join finds them, within
-    the memory of the preflight."""
+    the memory of the preflight. Raises RefusedError ICM-135 if Spark cannot read the table."""
     if work.preflight is None:
         return work
 
@@ -61,7 +62,8 @@ def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy)
     items = [(job_description(work.batch, "equality deletes"), work)]
     try:
         [positions] = jobs.run(bridge, new_job_group(), find, items, 1)
-    except NotColumnarError:
+    except NotColumnarError as why:
+        native_instead(work.batch, work.table, why)
         return work
     return replace(work, preflight=None, positions=positions)
 

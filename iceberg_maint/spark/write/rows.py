@@ -33,7 +33,7 @@ def write_rows(
             files, written, proof = write_columnar(bridge, jobs, work, policy, mark_in_memory(bridge, work))
             return files, Written(written, proof)
         except NotColumnarError as why:
-            note, columnar = native_instead(work.batch, work.table, str(why)), False
+            note, columnar = native_instead(work.batch, work.table, why), False
     if work.batch.equality_deletes:
         vectors, memory = apply_deletes(bridge, jobs, work, mark)
         marked, work = vectors, replace(work, planned=vectors.planned)
@@ -44,7 +44,7 @@ def write_rows(
                 files, written, proof = write_columnar(bridge, jobs, work, policy, marked)
                 return files, Written(written, proof, memory, scratch_bytes)
             except NotColumnarError as why:
-                note = native_instead(work.batch, work.table, str(why))
+                note = native_instead(work.batch, work.table, why)
         files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
         note = "; ".join(filter(None, (note, not_compared)))
         return files, Written(written, proof, memory, scratch_bytes, note=note)

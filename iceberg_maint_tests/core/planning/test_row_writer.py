@@ -105,6 +105,16 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
     assert writers(planned([*files, vector])) == [("columnar", "")]
 
 
+def test_defaults_that_a_table_states_are_columnar() -> None:
+    properties = {
+        "write.parquet.bloom-filter-enabled.column.id": "false",
+        "write.parquet.dict-encoding-enabled.column.id": "TRUE",
+        "write.parquet.stats-enabled.column.id": "true",
+        "write.parquet.page-version": "v1",
+    }
+    assert writers(planned(properties=properties)) == [("columnar", "")]
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
@@ -121,6 +131,15 @@ def test_position_deletes_in_parquet_and_deletion_vectors_qualify() -> None:
             {"properties": {"write.parquet.bloom-filter-enabled.column.id": "true"}},
             "column id has a bloom filter",
         ),
+        (
+            {"properties": {"write.parquet.dict-encoding-enabled.column.id": "false"}},
+            "column id is written without dictionary",
+        ),
+        (
+            {"properties": {"write.parquet.stats-enabled.column.a.b": "False"}},
+            "column a.b is written without statistics",
+        ),
+        ({"properties": {"write.parquet.page-version": "V2"}}, "the table writes pages of version v2"),
         ({"files": [*small(9), data("p=a/9", 181)]}, "a file is to be split"),
         ({"types": {"v": "variant"}}, "columnar does not read v (variant)"),
         (
@@ -149,15 +168,14 @@ def test_column_that_spark_cannot_read_is_columnar(strategy: RewriteStrategy) ->
     assert writers(planned(types=TIME, strategy=strategy)) == [("columnar", "Spark cannot read at (time)")]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"files": with_format(small(10), "orc")},
-        {"files": [*small(10), delete("e", FileKind.EQUALITY_DELETES)], "delete_ratio_act": None},
-    ],
-)
-def test_column_that_spark_cannot_read_in_files_that_do_not_qualify_is_left(how: dict[str, Any]) -> None:
-    found = planned(types=TIME, strategy=AUTO, **how)
+def test_column_that_spark_cannot_read_under_equality_deletes_is_columnar() -> None:
+    files = [*small(10), delete("e", FileKind.EQUALITY_DELETES)]
+    found = planned(files, types=TIME, strategy=AUTO, delete_ratio_act=None)
+    assert writers(found) == [("columnar", "Spark cannot read at (time)")]
+
+
+def test_column_that_spark_cannot_read_in_files_that_do_not_qualify_is_left() -> None:
+    found = planned(with_format(small(10), "orc"), types=TIME, strategy=AUTO)
     assert (found.batches, [(o.reason, o.files) for o in found.leftovers]) == (
         (),
         [(Reason.UNSUPPORTED_TYPE, 10)],

@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
-from iceberg_maint.spark.rewrite.columnar import strategy, worker
+from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
@@ -94,6 +94,14 @@ def test_columnar_keeps_rows_lineage_and_statistics_and_drops_deletes(shop: Work
     assert contents(written) == contents(native)
     assert all(t.deletes().isEmpty() for t in shop.writers.tasks(shop.writers.load(name)))
     assert version < 3 or shop.lineage(name) == lineage
+
+
+@pytest.mark.parametrize("mode", ["none", "counts"])
+def test_metrics_of_row_lineage_follow_the_default_of_the_table(shop: Workshop, mode: str) -> None:
+    name = sick_table(shop, 3, by="")
+    shop.sql(f"alter table {name} set tblproperties ('write.metadata.metrics.default'='{mode}')")
+    native = shop.engine.write(shop.batch(name), FULL)
+    assert contents(rewritten(shop, name)) == contents(native)
 
 
 def test_columnar_all_types_has_the_values_and_the_statistics_of_native(shop: Workshop) -> None:
@@ -202,6 +210,41 @@ def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Worksho
     assert texts(shop, name) == before
 
 
+@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.AUTO])
+def test_equality_deletes_of_rows_that_spark_cannot_read_are_applied_by_columnar(
+    shop: Workshop, strategy: RewriteStrategy
+) -> None:
+    name = time_table(shop)
+    shop.writers.delete_where(shop.writers.load(name), keys(2, 104))
+    before = texts(shop, name)
+    assert len(before) == 10
+    policy = replace(
+        FULL,
+        rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy),
+        equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE),
+    )
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
+    assert (outcome.batches[0].output_files, outcome.batches[0].delete_files_removed) == (1, 1)
+    assert texts(shop, name) == before
+    assert shop.writers.load(name).currentSnapshot().summary().get("total-equality-deletes") == "0"
+
+
+def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = time_table(shop)
+    shop.writers.delete_where(shop.writers.load(name), keys(2, 104))
+    monkeypatch.setattr(key_marks, "task_memory_bytes", lambda _: 1)
+    policy = replace(COLUMNAR, equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
+    outcome = Keeper(shop, policy).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.outcome is OutcomeStatus.UNSUPPORTED
+    assert outcome.batches[0].message.startswith(
+        f"ICM-135 {name}: columnar cannot rewrite these files, because 2 keys of a task do not fit 1 bytes; "
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time) Fix: "
+    )
+
+
 def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,9 +255,25 @@ def test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupp
     assert outcome.batches[0].message.startswith(f"ICM-135 {name}: columnar cannot rewrite these files, ")
 
 
+def test_columns_that_spark_cannot_read_need_the_memory_of_a_worker(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = time_table(shop)
+    monkeypatch.setattr(strategy, "rewrite_task", starved)
+    outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert (outcome.outcome, outcome.batches[0].reason) == (OutcomeStatus.UNSUPPORTED, Reason.MEMORY)
+    message = f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); "
+    assert outcome.batches[0].message.startswith(message + "spark.executor.pyspark.memory is not set. Fix: ")
+
+
 def unable(_task: str, _attempt: int) -> str:
     """A task that meets a file which the strategy cannot read."""
     return worker.TaskResult("nowhere", unsupported="a column is INT96").text()
+
+
+def starved(_task: str, _attempt: int) -> str:
+    """A task whose worker gets no memory."""
+    return worker.TaskResult("nowhere", out_of_memory="realloc of size 64 failed").text()
 
 
 def dying(_task: str, _attempt: int) -> str:
@@ -269,6 +328,21 @@ def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     monkeypatch.setattr(strategy, "rewrite_task", unable)
     written = shop.engine.write(batch, COLUMNAR)
     assert (written.proof.equal, written.note) == (True, "written by native: a column is INT96")
+    assert shop.commit(batch, written).status is CommitStatus.COMMITTED
+
+
+def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = sick_table(shop, 2)
+    batch = planned(shop, name)
+    monkeypatch.setattr(strategy, "rewrite_task", starved)
+    written = shop.engine.write(batch, COLUMNAR)
+    assert written.proof.equal
+    assert written.note == (
+        "written by native: a task ran out of memory (realloc of size 64 failed); spark.executor.pyspark.memory is "
+        "not set. Fix: raise it, or give the machine more memory"
+    )
     assert shop.commit(batch, written).status is CommitStatus.COMMITTED
 
 

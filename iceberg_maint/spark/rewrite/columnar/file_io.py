@@ -48,6 +48,10 @@ class NotColumnarError(Exception):
     """The batch does not qualify, for a reason that metadata do not show. Nothing is left of what was written."""
 
 
+class TaskMemoryError(NotColumnarError):
+    """A Python worker had too little memory for a task, also in streaming mode."""
+
+
 def io_of(java_table: Any, paths: Iterable[str]) -> Mapping[str, str] | None:
     """Returns the properties of a table's FileIO, None if all paths are on a local file system. Raises NotColumnarError
     if Arrow would read or write them with other settings than Iceberg."""

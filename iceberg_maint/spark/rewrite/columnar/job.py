@@ -39,9 +39,12 @@ often at the metadata that the task holds: 4 % of its CPU. The rows are no such 
 
 WORKER_PYTHON = "spark.pyspark.python"
 
+MEMORY_SETTING = "spark.executor.pyspark.memory"
 DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
-LEAST_TASK_BYTES = 256 * 1024 * 1024
-"""The interpreter and its libraries take half of it."""
+LEAST_TASK_BYTES = 128 * 1024 * 1024
+INTERPRETER_BYTES = 384 * 1024 * 1024
+"""Address space of a worker without a task: the interpreter and its libraries, of which 90 MB are resident. Spark limits
+address space."""
 
 
 def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
@@ -176,13 +179,30 @@ def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner)
 
 
 def task_memory_bytes(bridge: Bridge) -> int:
-    """The memory of one task: the share of a core in `spark.executor.pyspark.memory`, which Spark enforces on Python
-    workers, and 1 GiB without that setting."""
-    context = bridge.spark.sparkContext
-    conf = context._jsc.sc().conf()
-    declared = int(conf.getSizeAsBytes("spark.executor.pyspark.memory", "0"))
+    """The memory of one task. `spark.executor.pyspark.memory` declares it, with that of the interpreter."""
+    return task_bytes(*_declared(bridge))
+
+
+def task_bytes(declared: int, cores: int) -> int:
+    """The memory of one task of workers with `declared` bytes, which Spark divides among the cores: what the interpreter
+    leaves. 1 GiB if 0 are declared."""
     if not declared:
         return DEFAULT_TASK_BYTES
+    return max(LEAST_TASK_BYTES, declared // max(1, cores) - INTERPRETER_BYTES)
+
+
+def declared_memory(bridge: Bridge) -> str:
+    """The setting of the workers' memory with its value, and what to do if it is too little."""
+    declared, cores = _declared(bridge)
+    value = f"{declared} bytes for {cores} cores" if declared else "not set"
+    return f"{MEMORY_SETTING} is {value}. Fix: raise it, or give the machine more memory"
+
+
+def _declared(bridge: Bridge) -> tuple[int, int]:
+    """The bytes of `spark.executor.pyspark.memory`, 0 without it, and the cores that share them."""
+    context = bridge.spark.sparkContext
+    conf = context._jsc.sc().conf()
+    declared = int(conf.getSizeAsBytes(MEMORY_SETTING, "0"))
     local = str(context.master).startswith("local")
     cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
-    return max(LEAST_TASK_BYTES, declared // max(1, cores))
+    return declared, cores

@@ -23,7 +23,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import json_spec
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, io_of
 from iceberg_maint.spark.rewrite.columnar.job import run_tasks, task_memory_bytes
-from iceberg_maint.spark.rewrite.columnar.strategy import content_of_file
+from iceberg_maint.spark.rewrite.columnar.strategy import content_of_file, is_columnar
 from iceberg_maint.spark.rewrite.columnar.tasks import identity_constants, reference
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan.pruning import partition_specs
@@ -48,8 +48,9 @@ def marked_positions(
 ) -> dict[str, BitMap64]:
     """Returns the positions of the rows that the equality deletes of a batch delete and no other delete does, by data
     file. Raises NotColumnarError if the join must find them."""
-    if policy.rewrite_data_files.strategy is not RewriteStrategy.COLUMNAR:
-        raise NotColumnarError(f"the strategy is {policy.rewrite_data_files.strategy.value}")
+    strategy = policy.rewrite_data_files.strategy
+    if strategy is not RewriteStrategy.COLUMNAR and not is_columnar(batch, policy.rewrite_data_files):
+        raise NotColumnarError(f"the strategy is {strategy.value}")
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
     limit = task_memory_bytes(bridge)
@@ -87,7 +88,9 @@ def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
         return marks(replace(MarkTask.from_json(text), io=io)).to_json()
     except (UnsupportedColumnError, WrongInputError) as why:
         return MarkResult(unsupported=str(why)).to_json()
-    except (pa.ArrowException, MemoryError) as why:
+    except MemoryError as why:
+        return MarkResult(unsupported=f"the keys of a task do not fit its memory: {why}").to_json()
+    except pa.ArrowException as why:
         return MarkResult(unsupported=f"Arrow cannot compare the keys: {why}").to_json()
 
 

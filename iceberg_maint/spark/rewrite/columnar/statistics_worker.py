@@ -37,4 +37,6 @@ def statistics_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) ->
         result = FileStatistics(statistics_difference(StatisticsTask.from_json(text), Storage(io)))
     except UnsupportedColumnError as why:
         result = FileStatistics(unsupported=str(why))
+    except MemoryError as why:
+        result = FileStatistics(unsupported=f"a task ran out of memory ({why})")
     return json.dumps(asdict(result))

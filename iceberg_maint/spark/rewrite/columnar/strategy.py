@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES
+from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES, column_list
 from iceberg_maint.core.model.column_types import base_type
 from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
@@ -24,9 +24,9 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
-from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, io_of
+from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, TaskMemoryError, io_of
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import run_tasks
+from iceberg_maint.spark.rewrite.columnar.job import MEMORY_SETTING, declared_memory, run_tasks
 from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, new_operation_id
 from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
@@ -57,14 +57,22 @@ def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
     return planned and policy.strategy is not RewriteStrategy.NATIVE
 
 
-def native_instead(batch: Batch, table: Table, reason: str) -> str:
+def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
     """A note on a batch that `native` writes although `columnar` was planned. Raises RefusedError ICM-135 if Spark
-    cannot read the table."""
-    unread = sorted({t for t in table.types.values() if base_type(t) in COLUMNAR_TYPES})
+    cannot read the table, ICM-124 if `columnar` ran out of memory for it."""
+    schema = table.java.schema()
+    unread = {
+        str(schema.findColumnName(i)): kind
+        for i, kind in table.types.items()
+        if base_type(kind) in COLUMNAR_TYPES
+    }
+    if unread and isinstance(reason, TaskMemoryError):
+        raise RefusedError("ICM-124", f"{batch.table}: {reason}", f"raise {MEMORY_SETTING}.")
     if unread:
         raise RefusedError(
             "ICM-135",
-            f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read {unread[0]}",
+            f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read "
+            f"{column_list(unread)}",
             "rewrite the files with an engine that reads the column.",
         )
     return f"written by native: {reason}"
@@ -91,7 +99,7 @@ def rewrite_groups(
 
     `deletes` are the position deletes and deletion vectors that apply to a file of the groups. `marks` are positions of
     further deleted rows, which no delete of `deletes` deletes, by data file. Raises NotColumnarError
-    if `native` must write the batch, RefusedError ICM-101 if a task read other rows than the plan lists.
+    if `native` must write the batch, among others TaskMemoryError if a task had too little memory, RefusedError ICM-101 if a task read other rows than the plan lists.
     """
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
@@ -108,6 +116,9 @@ def rewrite_groups(
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])
         raise NotColumnarError(unsupported)
+    if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):
+        _discard(table, [r.path for r in results])
+        raise TaskMemoryError(f"a task ran out of memory ({short}); {declared_memory(bridge)}")
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise RefusedError(
             "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."

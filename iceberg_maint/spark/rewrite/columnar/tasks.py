@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from iceberg_maint.columnar.schema import LINEAGE
 from iceberg_maint.columnar.task import (
     FULL_PROOF,
     STATISTICS_PROOF,
@@ -129,7 +130,10 @@ def metrics_modes(bridge: Bridge, table: Table, properties: Mapping[str, str]) -
         return {}
     config = bridge.iceberg.MetricsConfig.forTable(table.java)
     schema = table.java.schema()
-    return {i: str(config.columnMode(schema.findColumnName(i)).toString()) for i in leaves}
+    names = {i: schema.findColumnName(i) for i in leaves}
+    if table.lineage:
+        names |= {c.field_id: c.name for c in LINEAGE}
+    return {i: str(config.columnMode(name).toString()) for i, name in names.items()}
 
 
 def identity_constants(spec: PartitionSpec, template: Mapping[str, Any]) -> dict[int, object]:

@@ -13,13 +13,15 @@ from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
 from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of
 
 _LOCAL: Mapping[str, str] = {}
+_NO_BYTES = "Python allocated no memory"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
     """The result of one task. `content` is content-file JSON of the file at `path` without what the file has in common
     with its input; None if no row is left. `digest` is its SHA-256. `difference` is "" if the proof holds.
-    `unsupported` says why the strategy cannot do the task, `wrong_input` what an input file does not hold."""
+    `unsupported` says why the strategy cannot do the task, `wrong_input` what an input file does not hold,
+    `out_of_memory` which memory the process did not get."""
 
     path: str
     read_records: int = 0
@@ -30,6 +32,7 @@ class TaskResult:
     difference: str = ""
     unsupported: str = ""
     wrong_input: str = ""
+    out_of_memory: str = ""
 
     @classmethod
     def of_text(cls, text: str) -> TaskResult:
@@ -58,6 +61,8 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
         if isinstance(why, MissingFileError) and why.location == location:
             raise
         return TaskResult(location, wrong_input=str(why)).text()
+    except MemoryError as why:
+        return TaskResult(location, out_of_memory=str(why) or _NO_BYTES).text()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:
         return TaskResult(location, unsupported=f"Arrow cannot rewrite the rows: {why}").text()
     proof = result.proof

@@ -1,0 +1,97 @@
+"""Tasks that run out of memory, in processes with a limit of their address space, as Spark's Python workers have one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import iceberg_maint.columnar
+from iceberg_maint.columnar.memory import raise_shortage
+from iceberg_maint.columnar.task import InputFile, RewriteTask
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
+
+LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 9)))
+_PROGRAM = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
+from iceberg_maint.spark.rewrite.columnar.worker import rewrite_task
+print(rewrite_task(sys.stdin.read(), 0))
+"""
+MIB = 1 << 20
+
+
+def limited(task: RewriteTask, address_space: int) -> dict[str, Any]:
+    """The result of a task in a process with so much address space."""
+    program = [sys.executable, "-c", _PROGRAM, str(address_space)]
+    done = subprocess.run(program, input=task.to_json(), capture_output=True, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def file_of_longs(folder: Path, rows: int) -> InputFile:
+    """A small file whose rows take 64 bytes each."""
+    column = pa.array(np.arange(rows) // 65_536)
+    table = pa.table([column] * 8, schema=pa.schema([(f"n{i}", pa.int64()) for i in range(1, 9)]))
+    ids = [f.with_metadata({"PARQUET:field_id": str(i)}) for i, f in enumerate(table.schema, 1)]
+    return write_table(folder, "a.parquet", table.cast(pa.schema(ids)))
+
+
+def test_rows_that_do_not_fit_the_process_are_streamed(tmp_path: Path) -> None:
+    file = file_of_longs(tmp_path, 6_000_000)
+    task = task_of(tmp_path, LONGS, [file], memory_limit_bytes=600 * MIB)
+    result = limited(task, 750 * MIB)
+    assert (result["wrong_input"], result["unsupported"], result["difference"]) == ("", "", "")
+    assert (result["out_of_memory"], result["written_records"]) == ("", 6_000_000)
+
+
+def test_task_without_memory_says_so_and_leaves_no_output(tmp_path: Path) -> None:
+    file = file_of_longs(tmp_path, 6_000_000)
+    # A part of the rows does not fit either.
+    task = task_of(tmp_path, LONGS, [file], memory_limit_bytes=1 << 40)
+    result = limited(task, 600 * MIB)
+    assert (result["wrong_input"], result["unsupported"], result["difference"]) == ("", "", "")
+    assert result["out_of_memory"].endswith("failed")
+    assert result["content"] is None
+    assert list((tmp_path / "out").glob("*")) == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pa.ArrowMemoryError("realloc of size 64 failed"),
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        OSError("ZSTD decompression failed: Allocation error : not enough memory"),
+    ],
+    ids=["arrow", "python", "system", "codec"],
+)
+def test_shortage_is_told_from_damage(error: Exception) -> None:
+    with pytest.raises(MemoryError) as found:
+        raise_shortage(error)
+    assert not isinstance(found.value, pa.ArrowException)
+    raise_shortage(pa.ArrowInvalid("Parquet magic bytes not found in footer."))
+    raise_shortage(OSError("ZSTD decompression failed: Data corruption detected"))
+
+
+def handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
+    for file in sorted(Path(iceberg_maint.columnar.__path__[0]).glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            kind = node.type if isinstance(node, ast.ExceptHandler) else None
+            if kind is not None and "ArrowException" in ast.unparse(kind):
+                yield f"{file.name}:{node.lineno}", node
+
+
+def test_every_handler_of_arrow_errors_tells_a_shortage_apart() -> None:
+    found = {place: ast.unparse(node.body[0]) for place, node in handlers()}
+    assert len(found) == 12
+    again = "if not is_shortage(why):\n    raise"
+    assert {p for p, first in found.items() if first not in ("raise_shortage(why)", again)} == set()

@@ -1,0 +1,133 @@
+"""Streaming mode: output and memory do not depend on how the rows are divided."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from iceberg_maint.columnar.dictionaries import compacted
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.schema import arrow_schema, table_schema
+from iceberg_maint.columnar.source import source_dictionaries
+from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.columnar.task import InputFile, RewriteTask
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
+
+SCHEMA = schema_of(field(1, "few", "string"), field(2, "many", "string"), field(3, "n", "long"))
+TABLE = table_schema(SCHEMA, lineage=False)
+MIB = 1 << 20
+
+
+def file_of(folder: Path, name: str, start: int, rows: int, **options: Any) -> InputFile:
+    """A file as PyArrow writes it: `many` starts with a dictionary and goes on without."""
+    numbers, drawn = range(start, start + rows), random.Random(start)
+    table = pa.table(
+        [[f"ż{n % 7}" for n in numbers], [f"{drawn.getrandbits(96):024x}" for _ in numbers], numbers],
+        schema=arrow_schema(TABLE),
+    )
+    return write_table(folder, name, table, **options)
+
+
+def dictionaries(task: RewriteTask) -> tuple[dict[int, bool], frozenset[int]]:
+    storage = Storage({})
+    found = source_dictionaries(lambda f: storage.read(f.path), task, TABLE)
+    return found.by_field, found.strings
+
+
+def test_column_with_pages_without_dictionary_keeps_none(tmp_path: Path) -> None:
+    task = task_of(
+        tmp_path, SCHEMA, [file_of(tmp_path, "a.parquet", 0, 60_000, dictionary_pagesize_limit=100_000)]
+    )
+    encodings = [
+        c["encodings"] for c in pq.read_metadata(task.inputs[0].path).row_group(0).to_dict()["columns"]
+    ]
+    # The dictionary page itself is plain, so this does not tell the columns apart.
+    assert encodings[:2] == [("PLAIN", "RLE", "RLE_DICTIONARY")] * 2
+    assert dictionaries(task) == ({1: True, 2: True, 3: True}, frozenset({1}))
+
+
+def test_column_whose_pages_all_have_a_dictionary_keeps_it(tmp_path: Path) -> None:
+    task = task_of(
+        tmp_path, SCHEMA, [file_of(tmp_path, "a.parquet", 0, 20_000, dictionary_pagesize_limit=100 * MIB)]
+    )
+    assert dictionaries(task) == ({1: True, 2: True, 3: True}, frozenset({1, 2}))
+
+
+@pytest.mark.parametrize("limit", [100_000, 100 * MIB], ids=["fallback pages", "dictionary pages"])
+def test_streaming_writes_about_as_many_bytes_as_one_table(tmp_path: Path, limit: int) -> None:
+    file = file_of(tmp_path, "a.parquet", 0, 200_000, dictionary_pagesize_limit=limit)
+    task = task_of(tmp_path, SCHEMA, [file])
+    whole = rewrite(task)
+    parts = rewrite(replace(task, output_path=str(tmp_path / "parts.parquet"), memory_limit_bytes=8 * MIB))
+    assert (whole.streamed, parts.streamed) == (False, True)
+    assert (whole.proof.difference, parts.proof.difference) == ("", "")
+    assert pq.read_metadata(parts.path).num_row_groups > 1
+    assert parts.size_bytes <= 1.1 * whole.size_bytes
+
+
+def test_row_groups_of_one_table_have_their_own_dictionaries(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "a.parquet", 0, 60_000, dictionary_pagesize_limit=100 * MIB)
+    task = task_of(tmp_path, SCHEMA, [file])
+    one = rewrite(task)
+    encoding = replace(task.encoding, row_group_bytes=file.size_bytes // 4 + 1)
+    four = rewrite(replace(task, output_path=str(tmp_path / "four.parquet"), encoding=encoding))
+    assert pq.read_metadata(four.path).num_row_groups == 4
+    assert (four.streamed, four.proof.difference) == (False, "")
+    assert four.size_bytes <= 1.1 * one.size_bytes
+
+
+def test_slice_has_the_dictionary_of_its_rows() -> None:
+    column = pa.chunked_array([["a", "b", None], ["c", "b", "d"]]).dictionary_encode()
+    table = pa.table({"s": column, "n": [1, 2, 3, 4, 5, 6]}).unify_dictionaries()
+    found = compacted(table.slice(1, 4))
+    assert found.column("s").to_pylist() == ["b", None, "c", "b"]
+    assert [c.dictionary.to_pylist() for c in found.column("s").chunks] == [["b", "c"], ["b", "c"]]
+    assert compacted(table.slice(6)).num_rows == 0
+
+
+_PROGRAM = """
+import json, sys
+import pyarrow as pa
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.task import RewriteTask
+result = rewrite(RewriteTask.from_json(sys.stdin.read()))
+[line] = [l for l in open("/proc/self/status") if l.startswith("VmHWM")]
+print(json.dumps([result.proof.difference, result.streamed, pa.default_memory_pool().max_memory(),
+    int(line.split()[1]) * 1024]))
+"""
+
+
+def peak_of(task: RewriteTask) -> tuple[int, int]:
+    """The most bytes of Arrow and of the process while a task runs in streaming mode."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], input=task.to_json(), capture_output=True, text=True, check=True
+    )
+    difference, streamed, pool, resident = json.loads(done.stdout)
+    assert (difference, streamed) == ("", True)
+    return pool, resident
+
+
+def test_memory_of_streaming_does_not_grow_with_the_input(tmp_path: Path) -> None:
+    def task(name: str, rows: int) -> RewriteTask:
+        numbers = np.random.default_rng(0).integers(0, 1 << 60, rows)
+        table = pa.table([pa.array(numbers)] * 4, schema=arrow_schema(table_schema(LONGS, lineage=False)))
+        file = write_table(tmp_path, f"{name}.parquet", table, row_group_size=rows, use_dictionary=False)
+        return task_of(tmp_path / name, LONGS, [file], memory_limit_bytes=32 * MIB)
+
+    one, four = peak_of(task("one", 1_000_000)), peak_of(task("four", 4_000_000))
+    assert four[0] <= 1.2 * one[0]
+    # The input and the output are 92 MB longer each.
+    assert four[1] <= one[1] + 48 * MIB
+
+
+LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 5)))
