@@ -100,7 +100,7 @@ class Threads:
 
 
 class _Call:
-    """One call, and what came of it."""
+    """One call, and its value or error."""
 
     def __init__(self, key: Any, work: Callable[[], Any], on_end: Callable[[_Call], None]) -> None:
         self.key, self._work, self._on_end = key, work, on_end
@@ -185,7 +185,7 @@ class BoundedCalls(Generic[K]):
     """Calls in groups, taken in the order in which they end.
 
     Iterating yields the key of a call with its value, its exception, or a LateError, until no call is left. Calls may be
-    added meanwhile.
+    added while it iterates.
     """
 
     def __init__(self, threads: Threads) -> None:

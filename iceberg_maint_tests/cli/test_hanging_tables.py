@@ -164,7 +164,8 @@ def test_catalog_that_never_answers_holds_no_other_and_forgets_no_table(lake: Ha
     assert [t["table"] for t in json.loads(out)["tables"]] == [f"lake.db.{name}" for name in TABLES]
     assert code == 1
     assert (
-        "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.look_seconds)." in err
+        "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.look_seconds)."
+        in err
     )
 
 
