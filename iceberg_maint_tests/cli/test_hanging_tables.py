@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -209,8 +210,9 @@ def test_run_that_waits_for_a_file_that_hangs_answers_sigterm(lake: HangingLake)
     lake.hang("a")
     process = lake.start("-c", _RUN_THAT_SAYS_WHEN_IT_HANGS)
     assert process.stderr is not None
-    while "hangs" not in process.stderr.readline():
-        assert process.poll() is None
+    # The table is read by the thread that prepares it, and then by the run itself.
+    lines = iter(process.stderr.readline, "")
+    assert sum(1 for _ in islice((line for line in lines if "hangs" in line), 2)) == 2
     process.send_signal(signal.SIGTERM)
     code, out, err = ended(process)
     assert "terminated by SIGTERM; finished batches stay, and the next run continues" in err
