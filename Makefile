@@ -269,6 +269,10 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 bench-fleet: setup  ## 10,000 small tables and one of 1,000,000 files: cold, unchanged, after commits, a plan; fails over target
 	$(PY) -m bench.fleet
 
+.PHONY: bench-looks
+bench-looks: setup  ## a pass over 300 tables of a REST catalog with 20 ms of latency, one and eight at once; fails under target
+	$(PY) -m bench.looks
+
 .PHONY: bench-footprint
 bench-footprint: setup  ## the ledger of 10,000 tables after 90 days on SQLite and PostgreSQL: bytes, every query and its plan; fails over target
 	$(PY) -m bench.footprint

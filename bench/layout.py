@@ -121,7 +121,7 @@ class _Bench:
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import LayoutPolicy
         from iceberg_maint.ports.engine import CommitContext
-        from iceberg_maint.runner.assess import with_order
+        from iceberg_maint.runner.reading import with_order
 
         cpu, wall = cpu_seconds(), time.monotonic()
         policy = self._policy(target_bytes)

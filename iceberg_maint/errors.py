@@ -69,6 +69,7 @@ CODES: dict[str, str] = {
     "ICM-175": "Spark does not start",
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
+    "ICM-179": "a catalog or a table did not answer in time",
 }
 
 EXIT_DONE = 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
 from iceberg_maint.config.audit import AuditConfig
@@ -20,7 +22,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import declared_memory
 from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_agreement import Uptime
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.errors import EXIT_FAILED, ConfigurationError, IcebergMaintError
 from iceberg_maint.ports.audit import NO_AUDIT, AuditTable
 from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
@@ -99,7 +101,12 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
                 properties = guarded_properties(properties, ApprovedLocations(approved))
             memo = ManifestMemo(self._config.home / "manifests.db")
             adapter = PyIcebergCatalog(
-                name, properties, memo, on_governed=self._mark_governed, calls=self.budget(name)
+                name,
+                properties,
+                memo,
+                on_governed=self._mark_governed,
+                calls=self.budget(name),
+                looks=self._config.catalogs[name].looks,
             )
             self._adapters.setdefault(name, adapter)
         return self._adapters[name]
@@ -168,6 +175,20 @@ def build(config: Config) -> Runtime:
         catalog_calls=catalogs.calls,
         cpu_seconds=_cpu_seconds(config),
     )
+
+
+def end_process(why: str) -> NoReturn:
+    """Ends this process and its JVM at once, without an orderly end: for a call that nothing else ends. Says why on
+    stderr, whose lock another thread may hold."""
+    with suppress(OSError):
+        os.write(2, f"{why}\n".encode())
+    # A JVM exists only where Spark was imported.
+    if "pyspark" in sys.modules:
+        from iceberg_maint.spark.session.session import kill_jvm
+
+        with suppress(Exception):
+            kill_jvm()
+    os._exit(EXIT_FAILED)
 
 
 def _cpu_seconds(config: Config) -> Callable[[], float | None]:

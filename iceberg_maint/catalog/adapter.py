@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
+from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
 from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import make_listing
@@ -59,7 +61,8 @@ class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
     opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
     `memo`: a manifest never changes. `now_ms` is the clock of vended credentials. `on_governed` is called with a
-    table that is refused for its read restrictions. Every call of the catalog is taken from `calls`."""
+    table that is refused for its read restrictions. Every call of the catalog is taken from `calls`. `looks` are the
+    limits of a pass over the tables."""
 
     def __init__(
         self,
@@ -69,16 +72,20 @@ class PyIcebergCatalog:
         now_ms: Callable[[], int] = _now_ms,
         on_governed: Callable[[TableId], None] = lambda _table: None,
         calls: CallBudget | None = None,
+        looks: CallLimits | None = None,
     ) -> None:
         self.name = name
+        self.looks: CallLimits | None = looks or CallLimits()
         self._on_governed = on_governed
         self._now_ms = now_ms
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
         self._memo = memo
         self._approved = approved_of(properties)
-        self._listing = make_listing(name, properties, calls or CallBudget())
+        self._listing = make_listing(name, properties, calls or CallBudget(), self.looks)
+        self.asks_each_table = self._listing.asks_each_table
         # A service may issue credentials per table.
+        self._io_lock = threading.Lock()
         self._io_by_table: dict[TableId, FileIO] = {}
 
     def tables(self) -> tuple[TableId, ...]:
@@ -90,7 +97,8 @@ class PyIcebergCatalog:
         return self._listing.names()
 
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
-        """Returns the metadata location of every existing table; a SQL catalog needs one SELECT."""
+        """Returns the metadata location of every existing table; a SQL catalog needs one SELECT. A table that a service
+        does not answer for in time has none."""
         return self._listing.locations(tables)
 
     def check_writes(self, table: TableId, location: str, properties: Mapping[str, str]) -> None:
@@ -190,9 +198,9 @@ class PyIcebergCatalog:
     def io_of(self, table: TableId) -> FileIO:
         """Returns the FileIO for the table's metadata files, with the table's own credentials if it has
         any."""
-        if table not in self._io_by_table:
-            self._open(table)
-        return self._io_by_table[table]
+        with self._io_lock:
+            io = self._io_by_table.get(table)
+        return self._open(table)[1] if io is None else io
 
     def probe_commit(self, table: TableId) -> bool:
         """Asks the catalog to commit nothing to the table. Returns whether this catalog can be asked. Raises
@@ -219,7 +227,8 @@ class PyIcebergCatalog:
         try:
             location_and_io = self._listing.open(table) if table.catalog == self.name else None
         except GovernedTableError:
-            self._io_by_table.pop(table, None)
+            with self._io_lock:
+                self._io_by_table.pop(table, None)
             self._on_governed(table)
             raise
         if location_and_io is None:
@@ -229,7 +238,9 @@ class PyIcebergCatalog:
                 "list the tables with `iceberg-maint tables`.",
             )
         location, io = location_and_io
-        io = self._io_by_table[table] = refreshed(io, lambda: self._reload(table), self._now_ms)
+        io = refreshed(io, lambda: self._reload(table), self._now_ms)
+        with self._io_lock:
+            self._io_by_table[table] = io
         return location, io
 
     def _reload(self, table: TableId) -> FileIO | None:

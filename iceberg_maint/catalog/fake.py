@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.catalog.manifests.measure import maintenance_properties, table_health
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
@@ -41,6 +42,8 @@ class FakeCatalog:
     fails like that of an unreachable catalog."""
 
     checks_commit_base = True
+    asks_each_table = False
+    looks: CallLimits | None = None
 
     def __init__(self, name: str, tables: Iterable[FakeTable] = ()) -> None:
         self.name = name

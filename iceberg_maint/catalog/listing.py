@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import FileIO, load_file_io
 
+from iceberg_maint.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
 from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
 from iceberg_maint.catalog.remote_signing import check_signing
@@ -44,7 +45,10 @@ _UNPARSED_TYPES = re.compile(
 
 
 class Listing(Protocol):
-    """One catalog's list of tables. It connects at the first use. Raises ConfigurationError ICM-104."""
+    """One catalog's list of tables. It connects at the first use. Any thread may use it. Raises ConfigurationError
+    ICM-104. `asks_each_table`: whether the catalog is asked for the location of each table."""
+
+    asks_each_table: bool
 
     def tables(self) -> list[TableId]:
         """Returns all tables without views."""
@@ -55,7 +59,7 @@ class Listing(Protocol):
         ...
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        """Returns the metadata locations of those tables that exist and can be loaded."""
+        """Returns the metadata locations of those tables that exist and can be loaded in time."""
         ...
 
     def location(self, table: TableId) -> str | None:
@@ -74,18 +78,22 @@ class Listing(Protocol):
         ...
 
 
-def make_listing(name: str, properties: Mapping[str, str], calls: CallBudget) -> Listing:
+def make_listing(
+    name: str, properties: Mapping[str, str], calls: CallBudget, limits: CallLimits | None = None
+) -> Listing:
     """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Every call of
     the catalog is taken from `calls`. Requests to S3 are repeated as `S3Retries` says, unless a property names another
     strategy."""
     properties = {RETRIES_PROPERTY: RETRIES_CLASS, **properties}
     if properties["type"] == "sql":
         return SqlListing(name, properties, calls)
-    return ServiceListing(name, properties, calls)
+    return ServiceListing(name, properties, calls, limits or CallLimits())
 
 
 class SqlListing:
     """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`). It only reads."""
+
+    asks_each_table = False
 
     def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
         self._name, self._properties, self._calls = name, dict(properties), calls
@@ -183,10 +191,19 @@ def _table(catalog: str, namespace: str, name: str) -> TableId:
 
 
 class ServiceListing:
-    """The tables of a REST, Hive or Glue catalog, through PyIceberg's client."""
+    """The tables of a REST, Hive or Glue catalog, through PyIceberg's client. Threads share the client: its connections
+    are those of urllib3's and boto3's pools."""
 
-    def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
+    asks_each_table = True
+
+    def __init__(
+        self, name: str, properties: Mapping[str, str], calls: CallBudget, limits: CallLimits | None = None
+    ) -> None:
         self._name, self._properties, self._calls = name, dict(properties), calls
+        self._limits, self._threads = limits or CallLimits(), Threads()
+        # Python's `cached_property` would have one lock for the clients of all catalogs.
+        self._connecting = threading.Lock()
+        self._client: Catalog | None = None
         # PyIceberg's client of Hive has one connection, on which the answers of two threads would mix.
         self._turn = threading.RLock() if properties["type"] == "hive" else nullcontext()
 
@@ -200,12 +217,28 @@ class ServiceListing:
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         locations: dict[TableId, str] = {}
-        for table in tables:
-            # A broken or governed table must not hide the others. Opening it reports the error.
-            with suppress(UnreadableTableError, GovernedTableError):
-                if location := self._load(table, self._location):
+        # A broken or governed table must not hide the others. Opening it reports the error.
+        with suppress(UnreadableTableError, GovernedTableError):
+            for table, location in self._located(tables):
+                if isinstance(location, UnreadableTableError | GovernedTableError | LateError):
+                    continue
+                if isinstance(location, Exception):
+                    raise location
+                if location:
                     locations[table] = location
         return locations
+
+    def _located(self, tables: Collection[TableId]) -> Iterator[tuple[TableId, Any]]:
+        """Yields the location of each table, None if it does not exist, or the error."""
+        if len(tables) == 1:
+            [table] = tables
+            yield table, self._load(table, self._location)
+            return
+        calls = BoundedCalls[TableId](self._threads)
+        group = calls.group(self._limits)
+        for table in tables:
+            group.add(table, partial(self._load, table, self._location))
+        yield from calls
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         def load(catalog: Catalog) -> tuple[str, FileIO]:
@@ -298,13 +331,19 @@ class ServiceListing:
         if not self._is_rest:
             self._calls.take()
 
-    @cached_property
+    @property
     def _catalog(self) -> Catalog:
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _connect(self) -> Catalog:
         # A start without these imports saves 0.3 CPU seconds: SQL catalogs do not need them.
         if self._is_rest:
             from iceberg_maint.catalog.rest_client import load_rest_catalog
 
-            rest = load_rest_catalog(self._name, self._properties, self._calls)
+            rest = load_rest_catalog(self._name, self._properties, self._calls, self._limits.at_once)
             rest._session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))
             return rest
         from pyiceberg.catalog import load_catalog

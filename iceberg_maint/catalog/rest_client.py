@@ -7,6 +7,7 @@ and a read also after 500, 502, 504 and a connection that broke. A server that h
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.config import merge_config
 from requests import PreparedRequest, Response, Session
-from requests.adapters import BaseAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import HTTPError
 
@@ -116,11 +117,19 @@ class _Tagged:
 
 
 class PatientRestCatalog(RestCatalog):
-    """PyIceberg's REST catalog over `PatientAdapter`s. Requests for tokens go through them too."""
+    """PyIceberg's REST catalog over `PatientAdapter`s. Requests for tokens go through them too. As many threads as there are
+    `connections` may use it without waiting for one."""
 
-    def __init__(self, name: str, calls: CallBudget, properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, calls: CallBudget, properties: Mapping[str, str], connections: int = 1
+    ) -> None:
         self._calls, self._has_answered = calls, list[bool]()
+        self._connections = connections
+        self._lock = threading.Lock()
         self._tags: dict[tuple[str, ...], _Tagged] = {}
+        self._refreshing = threading.Lock()
+        self._tokens = 0
+        self._thread = threading.local()
         self._guard = guard_of(properties)
         super().__init__(name, **properties)
 
@@ -129,7 +138,8 @@ class PatientRestCatalog(RestCatalog):
         answer is asked whether that has changed (REST specification: loadTable), unless the answer must be new. Raises
         what `load_table` raises."""
         if is_new:
-            self._tags.pop(identifier, None)
+            with self._lock:
+                self._tags.pop(identifier, None)
         return self._with_token(lambda: self._location_of(identifier))
 
     def _response_to_table(self, identifier_tuple: tuple[str, ...], table_response: TableResponse) -> Table:
@@ -168,14 +178,29 @@ class PatientRestCatalog(RestCatalog):
         return ListNamespaceResponse.model_validate_json(response.content)
 
     def _with_token(self, work: Callable[[], T]) -> T:
+        self._thread.tokens = self._tokens
         try:
             return work()
         except (UnauthorizedError, AuthorizationExpiredError):
             self._refresh_token()
             return work()
 
+    def _refresh_token(self) -> None:
+        """Gets a new token, unless another thread has done so since this one began its request."""
+        with self._refreshing:
+            if getattr(self._thread, "tokens", self._tokens) == self._tokens:
+                super()._refresh_token()
+                self._tokens += 1
+            self._thread.tokens = self._tokens
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        """Returns the table. PyIceberg repeats the request with a new token."""
+        self._thread.tokens = self._tokens
+        return cast("Table", super().load_table(identifier))
+
     def _location_of(self, identifier: tuple[str, ...]) -> str:
-        known = self._tags.get(identifier)
+        with self._lock:
+            known = self._tags.get(identifier)
         if known is not None and time.monotonic() > known.until_seconds:
             known = None
         response = self._session.get(
@@ -190,9 +215,11 @@ class PatientRestCatalog(RestCatalog):
         except HTTPError as error:
             _handle_non_200_response(error, {404: NoSuchTableError})
         location = str(json.loads(response.content)["metadata-location"])
-        self._tags.pop(identifier, None)
-        if tag := response.headers.get("ETag"):
-            self._tags[identifier] = _Tagged(tag, location, time.monotonic() + TAG_SECONDS)
+        tag = response.headers.get("ETag")
+        with self._lock:
+            self._tags.pop(identifier, None)
+            if tag:
+                self._tags[identifier] = _Tagged(tag, location, time.monotonic() + TAG_SECONDS)
         return location
 
     def _create_session(self) -> Session:
@@ -205,12 +232,16 @@ class PatientRestCatalog(RestCatalog):
     def _patient(self, session: Session) -> Session:
         for prefix, adapter in list(session.adapters.items()):
             if not isinstance(adapter, PatientAdapter):
+                if type(adapter) is HTTPAdapter:
+                    adapter.init_poolmanager(adapter._pool_connections, max(self._connections, 10))
                 session.mount(prefix, PatientAdapter(adapter, self._calls, self._has_answered))
         return session
 
 
-def load_rest_catalog(name: str, properties: Mapping[str, Any], calls: CallBudget) -> PatientRestCatalog:
+def load_rest_catalog(
+    name: str, properties: Mapping[str, Any], calls: CallBudget, connections: int
+) -> PatientRestCatalog:
     """Returns PyIceberg's REST catalog, with the settings that PyIceberg finds in its own files and variables, as its
     `load_catalog`. Raises what that raises."""
     settings = merge_config(_ENV_CONFIG.get_catalog_config(name) or {}, dict(properties))
-    return PatientRestCatalog(name, calls, cast("Mapping[str, str]", settings))
+    return PatientRestCatalog(name, calls, cast("Mapping[str, str]", settings), connections)

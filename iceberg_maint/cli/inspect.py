@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iceberg_maint.report.advice import Advice
     from iceberg_maint.report.trends import TableTrend
     from iceberg_maint.runner.assess import Assessment
+    from iceberg_maint.runner.reading import TableReading
     from iceberg_maint.runner.runtime import Runtime
     from iceberg_maint.runner.unchanged import UnchangedTable
 
@@ -44,7 +45,7 @@ def tables(session: Session) -> int:
     from iceberg_maint.report.json_documents import error_document
     from iceberg_maint.report.progress import RunProgress
     from iceberg_maint.report.table_list import draw_tables, table_summary
-    from iceberg_maint.runner.unchanged import look
+    from iceberg_maint.runner.fleet_look import in_order
 
     runtime = session.runtime()
     rows: list[dict[str, Any]] = []
@@ -52,14 +53,14 @@ def tables(session: Session) -> int:
     listed = session.tables(runtime, codes)
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
-        for table, stored in look(listed, runtime, observe=False):
+        for table, row in in_order(listed, _statuses(session, runtime, listed)):
             progress.note(str(table))
-            try:
-                rows.append(_status(session, runtime, table, stored))
-            except IcebergMaintError as error:
-                codes.add(error.exit_code)
-                session.say(f"{table}: {error}")
-                rows.append({"table": str(table), "error": error_document(error)})
+            if isinstance(row, IcebergMaintError):
+                codes.add(row.exit_code)
+                session.say(f"{table}: {row}")
+                rows.append({"table": str(table), "error": error_document(row)})
+            else:
+                rows.append(row)
             progress.step()
     pauses = runtime.ledger.pauses()
 
@@ -310,8 +311,23 @@ def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advic
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
+def _statuses(
+    session: Session, runtime: Runtime, tables: Sequence[TableId]
+) -> Iterator[tuple[TableId, dict[str, Any] | IcebergMaintError]]:
+    from iceberg_maint.runner.fleet_look import look
+
+    for table, looked in look(tables, runtime, observe=False):
+        try:
+            yield (
+                table,
+                looked if isinstance(looked, IcebergMaintError) else _status(session, runtime, table, looked),
+            )
+        except IcebergMaintError as error:
+            yield table, error
+
+
 def _status(
-    session: Session, runtime: Runtime, table: TableId, stored: UnchangedTable | None
+    session: Session, runtime: Runtime, table: TableId, looked: UnchangedTable | TableReading
 ) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
@@ -320,17 +336,19 @@ def _status(
     from iceberg_maint.report.status import status_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, decisions_of
+    from iceberg_maint.runner.unchanged import UnchangedTable
 
     assessment = None
-    if stored is not None:
-        measured = stored.measured
+    if isinstance(looked, UnchangedTable):
+        measured = looked.measured
         policy = runtime.policy_for(table, measured.maintenance_properties)
         now_ms = runtime.clock.now_ms()
         decision = combine_decisions(
-            decisions_of(measured, policy, stored.histories, now_ms, runtime.row_types)
+            decisions_of(measured, policy, looked.histories, now_ms, runtime.row_types)
         )
-    if stored is None or decision.reason is Reason.ADVISE:
-        assessment = assess(table, runtime)
+    if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
+        reading = None if isinstance(looked, UnchangedTable) else looked
+        assessment = assess(table, runtime, reading=reading)
         measured, decision = assessment.measured, assessment.decision
     parts = measured.partitions.values()
     due = decision.backlog()

@@ -178,10 +178,13 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.json_documents import outcome_document
     from iceberg_maint.report.orphans import draw_marks
+    from iceberg_maint.wiring import end_process
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
-    runtime = replace(runtime, orphan_files=lambda table: _orphan_pass(session, table, scope))
+    runtime = replace(
+        runtime, orphan_files=lambda table: _orphan_pass(session, table, scope), end_process=end_process
+    )
     request = Request(
         _run_id(),
         force=True,
@@ -195,7 +198,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
             plans.append(event)
 
     try:
-        with terminated_by_signals(lambda: None):
+        with terminated_by_signals(lambda: None, end_process):
             [outcome] = maintain(table, request, runtime, observe)
     except (Terminated, KeyboardInterrupt) as why:
         session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its path or in the trash.")

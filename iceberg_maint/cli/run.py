@@ -138,6 +138,7 @@ def run(
     """
     from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.wiring import end_process
 
     chosen_operations = tuple(o for o in CYCLE if o.value in operations) or (
         DATA_OPERATIONS if partitions else CYCLE
@@ -148,7 +149,7 @@ def run(
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
         raise click.UsageError("--force needs a TABLE.")
-    runtime = session.runtime(overrides)
+    runtime = replace(session.runtime(overrides), end_process=end_process)
     codes = {EXIT_DONE}
     chosen = [runtime.find(name) for name in names]
     if not names:
@@ -158,7 +159,10 @@ def run(
     remaining = max_batches
 
     try:
-        with terminated_by_signals(runtime.engine.cancel), RunProgress(session.logs()) as progress:
+        with (
+            terminated_by_signals(runtime.engine.cancel, end_process),
+            RunProgress(session.logs()) as progress,
+        ):
             request = Request(
                 run_id,
                 frozenset(map(PartitionKey, partitions)) or None,

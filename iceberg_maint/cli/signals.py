@@ -9,16 +9,19 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
+from iceberg_maint.runner.watchdog import End, answered_signals
+
 
 class Terminated(BaseException):
     """A signal terminates the process. No `Exception`: no handler may treat it as a failure."""
 
 
 @contextlib.contextmanager
-def terminated_by_signals(cancel: Callable[[], None]) -> Iterator[None]:
+def terminated_by_signals(cancel: Callable[[], None], end: End | None = None) -> Iterator[None]:
     """Within the body the first SIGTERM or SIGINT calls `cancel` and raises Terminated.
 
-    Later signals are ignored, so that they do not interrupt the orderly end.
+    Later signals are ignored, so that they do not interrupt the orderly end. If the body has not ended
+    `watchdog.GRACE_SECONDS` later, `end` ends the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -36,7 +39,8 @@ def terminated_by_signals(cancel: Callable[[], None]) -> Iterator[None]:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        with answered_signals(end):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.config.document import CatalogSection
 from iceberg_maint.config.locations import (
     check_database,
@@ -24,6 +25,8 @@ TYPES = ("jdbc", "rest", "hive", "glue")
 _RESERVED = ("type", "uri", "warehouse", "catalog-impl", "py-catalog-impl")
 _HIVE_LOCK = "engine.hive.lock-enabled"
 LARGEST_CALL_BUDGET = 10_000
+MOST_LOOKS_AT_ONCE = 64
+LONGEST_LOOK_SECONDS = 604_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class CatalogConfig:
     """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc.
 
     `approved_locations` are the prefixes under which its tables may have files, None for every location.
-    `calls_per_second` is its budget of calls, None for no budget.
+    `calls_per_second` is its budget of calls, None for no budget. `looks` are the limits of a pass over its tables.
     """
 
     name: str
@@ -41,6 +44,7 @@ class CatalogConfig:
     properties: Mapping[str, str] = field(repr=False)
     approved_locations: tuple[str, ...] | None = None
     calls_per_second: float | None = None
+    looks: CallLimits = field(default_factory=CallLimits)
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """Returns the properties for PyIceberg's `load_catalog`."""
@@ -99,7 +103,33 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         check_store(warehouse, properties.get("io-impl", ""), path)
     approved = _approved_locations(f"{path}.approved_locations", section.approved_locations)
     budget = _call_budget(f"{path}.calls_per_second", section.calls_per_second)
-    return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget)
+    looks = _looks(path, section)
+    return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget, looks)
+
+
+def _looks(path: str, section: CatalogSection) -> CallLimits:
+    at_once = section.looks_at_once
+    if not 1 <= at_once <= MOST_LOOKS_AT_ONCE:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path}.looks_at_once is {at_once}. It must be at least 1 and at most {MOST_LOOKS_AT_ONCE}.",
+            f"set {path}.looks_at_once to the tables that a pass may ask the catalog for at once.",
+        )
+    for key, value in (("look_seconds", section.look_seconds), ("pass_seconds", section.pass_seconds)):
+        if not (math.isfinite(value) and 1 <= value <= LONGEST_LOOK_SECONDS):
+            raise ConfigurationError(
+                "ICM-100",
+                f"{path}.{key} is {value:g}. It must be at least 1 and at most {LONGEST_LOOK_SECONDS:,}.",
+                f"set {path}.{key} to the seconds that a pass may wait.",
+            )
+    if section.pass_seconds < section.look_seconds:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path}.pass_seconds is {section.pass_seconds:g}. It must be at least look_seconds, which is "
+            f"{section.look_seconds:g}.",
+            f"raise {path}.pass_seconds, or lower {path}.look_seconds.",
+        )
+    return CallLimits(at_once, section.look_seconds, section.pass_seconds)
 
 
 def _call_budget(where: str, value: float | None) -> float | None:

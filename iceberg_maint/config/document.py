@@ -29,6 +29,9 @@ class CatalogSection(_Section):
     properties: dict[str, Reference] = Field(default_factory=dict)
     approved_locations: list[str] | None = None
     calls_per_second: float | None = None
+    looks_at_once: int = 8
+    look_seconds: float = 600.0
+    pass_seconds: float = 3600.0
     policy: dict[str, Any] | None = None
 
 

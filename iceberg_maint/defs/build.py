@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ from iceberg_maint.defs.sensors import (
 )
 from iceberg_maint.defs.shard import in_shard
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
-from iceberg_maint.defs.tick_observation import TickObservation
+from iceberg_maint.defs.tick_observation import LOOK_SECONDS, TickObservation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.wiring import end_process
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +118,9 @@ def _build(
 ) -> dg.Definitions:
     index, count = shard
     shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    executor = build_executor(runtime.ledger, runtime.telemetry)
+    if run is not None:
+        runtime = replace(runtime, end_process=end_process)
+    executor = build_executor(runtime.ledger, runtime.telemetry, runtime.end_process)
     resources = {
         SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
             LazySession(runtime), description="The process's Spark session, started at the first batch."
@@ -145,12 +149,13 @@ def _build(
     job = build_observe_job(asset_tables, runtime, translator, executor)
     sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
-    observation = TickObservation(job, asset_tables, runtime, translator)
+    in_tick = runtime.within(LOOK_SECONDS)
+    observation = TickObservation(job, asset_tables, in_tick, translator)
     changes = build_changes_sensor(
         job,
         asset_tables,
         left_out,
-        runtime,
+        in_tick,
         translator,
         observation,
         table_list,

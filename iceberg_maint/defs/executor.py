@@ -13,15 +13,19 @@ from dagster._core.execution.retries import RetryMode
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 from iceberg_maint.runner.lease import run_heartbeat
+from iceberg_maint.runner.watchdog import End, answered_signals
 
 
-def build_executor(ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY) -> dg.ExecutorDefinition:
-    """One process per run, so that one run has one Spark session. It has the configuration of Dagster's own."""
+def build_executor(
+    ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY, end: End | None = None
+) -> dg.ExecutorDefinition:
+    """One process per run, so that one run has one Spark session. It has the configuration of Dagster's own. `end` ends the
+    process of a run that does not answer a termination; None in other processes."""
 
     def make(context: dg.InitExecutorContext) -> dg.Executor:
         create = dg.in_process_executor.executor_creation_fn
         assert create is not None  # Dagster's in-process executor has one
-        return HeartbeatExecutor(create(context), ledger, telemetry)
+        return HeartbeatExecutor(create(context), ledger, telemetry, end)
 
     return dg.ExecutorDefinition(
         name=dg.in_process_executor.name,
@@ -35,8 +39,14 @@ class HeartbeatExecutor(dg.Executor):
     """Executes with another executor, and records the heartbeat that `lost_runs` reads. At the end it waits a
     limited time for the receivers of telemetry."""
 
-    def __init__(self, inner: dg.Executor, ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY) -> None:
-        self._inner, self._ledger, self._telemetry = inner, ledger, telemetry
+    def __init__(
+        self,
+        inner: dg.Executor,
+        ledger: Ledger,
+        telemetry: Telemetry = NO_TELEMETRY,
+        end: End | None = None,
+    ) -> None:
+        self._inner, self._ledger, self._telemetry, self._end = inner, ledger, telemetry, end
 
     @property
     def retries(self) -> RetryMode:
@@ -47,7 +57,7 @@ class HeartbeatExecutor(dg.Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         """Yields Dagster's events. The heartbeat starts before the first."""
-        with run_heartbeat(self._ledger, plan_context.run_id):
+        with run_heartbeat(self._ledger, plan_context.run_id), answered_signals(self._end):
             try:
                 yield from self._inner.execute(plan_context, execution_plan)
             finally:

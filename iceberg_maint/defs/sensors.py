@@ -11,7 +11,7 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
-from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
+from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
 from iceberg_maint.defs.due_observations import TableSigns
 from iceberg_maint.defs.instance import check_instance, may_observe, observing
 from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
@@ -26,7 +26,10 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.formatting import shortened
 from iceberg_maint.runner.dropped_tables import prune_dropped_tables
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.table_listing import ask_catalogs
 
+LIST_SECONDS = 20.0
+"""Seconds that a tick waits for the lists of the catalogs. Dagster fails a tick after 60."""
 TABLES_PER_RUN = 400
 """Tables per observe run at most."""
 _FIRST_CONTACTS_AT_ONCE = 25
@@ -189,7 +192,8 @@ def follow_table_list(
     If they differ, rewrites the list and requests a reload. A catalog that does not answer keeps its
     tables. Catalogs do not list views.
     """
-    listed, errors = list_catalogs(runtime.catalogs)
+    listing = ask_catalogs(runtime.within(LIST_SECONDS))
+    listed, errors = frozenset(listing.tables), listing.errors
     messages = [f"catalog {name} does not answer: {runtime.masked(str(why))}" for name, why in errors.items()]
     stored = frozenset(_stored(path))
     now = listed | {t for t in stored | set(tables) if t.catalog in errors}

@@ -15,25 +15,19 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.runner.assess import decide_stored
+from iceberg_maint.runner.pointers import read_known_pointers
 from iceberg_maint.runner.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 
 
 def read_pointers(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, str]:
-    """Metadata pointers of the tables whose catalog answers; one request per catalog."""
-    by_catalog: dict[str, list[TableId]] = {}
-    for table in tables:
-        by_catalog.setdefault(table.catalog, []).append(table)
-    pointers: dict[TableId, str] = {}
-    for name, members in by_catalog.items():
-        try:
-            pointers.update(runtime.catalog_of(members[0]).pointers(members))
-        except IcebergMaintError as why:
-            _log.warning("catalog %s gives no pointers: %s", name, runtime.masked(str(why)))
+    """Metadata pointers of the tables whose catalog answers in time."""
+    pointers, errors = read_known_pointers(tuple(tables), runtime)
+    for name, why in errors.items():
+        _log.warning("catalog %s does not give all pointers: %s", name, runtime.masked(str(why)))
     return pointers
 
 

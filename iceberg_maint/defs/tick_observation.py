@@ -25,6 +25,9 @@ from iceberg_maint.runner.runtime import Runtime
 
 REPEAT_AFTER_SECONDS = 600
 """A change whose observation failed is observed again after this time."""
+LOOK_SECONDS = 8.0
+"""Seconds that a tick waits for the pointers of its tables, and for each table that it measures. Dagster fails a tick after
+60."""
 TABLES_PER_TICK = 3
 """More changed tables are observed by one run of their own, which starts one process for all. If only their runs wait
 in the queue, they are observed in ticks."""

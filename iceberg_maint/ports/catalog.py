@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
@@ -17,10 +18,16 @@ class Catalog(Protocol):
     `checks_commit_base`: whether the catalog refuses a commit if the table's metadata is no longer the base of
     that commit. A REST catalog checks only the commit's requirements. For the removal of snapshots these name
     the table's UUID alone.
+
+    `asks_each_table`: whether the catalog is asked for the pointer of each table, not once for all. `looks` are the limits
+    of a pass over its tables; None for a catalog in memory, which answers in the calling thread. Any thread may use a
+    catalog that has limits.
     """
 
     name: str
     checks_commit_base: bool
+    asks_each_table: bool
+    looks: CallLimits | None
 
     def tables(self) -> tuple[TableId, ...]:
         """Returns all tables, without views, sorted. Raises ConfigurationError ICM-104."""

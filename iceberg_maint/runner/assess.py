@@ -16,12 +16,7 @@ from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_s
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.step_order import rewrites_first
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
-from iceberg_maint.core.health.basis import basis_of
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.health.target_sort_order import target_sort_order
-from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.health.writer_change import writer_changes
-from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
@@ -39,11 +34,11 @@ from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
-from iceberg_maint.errors import ConfigurationError, UnknownTableError
+from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Observation
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
-from iceberg_maint.runner.measurer import measurer_of
+from iceberg_maint.runner.reading import TableReading, measure, with_order
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.unchanged import UnchangedTable
 
@@ -110,21 +105,27 @@ def assess(
     runtime: Runtime,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
+    reading: TableReading | None = None,
     requested: frozenset[PartitionKey] | None = None,
     force: bool = False,
     owner: str | None = None,
 ) -> Assessment:
     """Pins and measures the table, stores its health and decides on each operation.
 
-    `owner` is the lease owner of the caller. Its own lease does not count as another owner's. Raises
+    `reading` is what a thread has read of the table just now. `owner` is the lease owner of the caller. Its own lease does
+    not count as another owner's. Raises
     UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
     table cannot have.
     """
-    state = runtime.pin(table)
+    state = runtime.pin(table) if reading is None else reading.state
     check_partitions(state, requested)
     policy = runtime.policy_of(state)
     state = with_order(state, policy)
-    measured = measure(state, policy, runtime)
+    if reading is None or reading.measured is None:
+        measured = measure(state, policy, runtime)
+    else:
+        measured = reading.measured
+        runtime.ledger.put_health(measured)
     histories = []
     decisions = []
     now_ms = runtime.clock.now_ms()
@@ -259,46 +260,6 @@ def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
     policy = runtime.policy_for(table, measured.maintenance_properties)
     histories, decisions = stored_decisions(measured, policy, runtime.ledger, now_ms, runtime.row_types)
     return Observation(measured, now_ms, decisions, histories)
-
-
-def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
-    """Measures a pinned table and stores it. Raises ConfigurationError ICM-100 for a target size of the table that
-    is no size."""
-    if runtime.memory is None:
-        return _measure(state, policy, runtime)
-    return runtime.memory.measure(state, policy, lambda: _measure(state, policy, runtime))
-
-
-def _measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
-    try:
-        target_file_size_bytes(policy.rewrite_data_files, state.properties)
-    except ValueError as why:
-        raise ConfigurationError(
-            "ICM-100",
-            f"{state.table}: table property {why}.",
-            "set it to a whole number, or set rewrite_data_files.target_file_size_bytes in the policy.",
-        ) from why
-    state = with_order(state, policy)
-    measured = measurer_of(state, policy, runtime).measure(state, policy.rewrite_data_files)
-    installation = runtime.ledger.installation()
-    limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
-    measured = replace(
-        measured,
-        foreign=foreign_commits(state, installation),
-        writer_changes=writer_changes(state.snapshots, state.location, limits.small_below_bytes),
-        basis=basis_of(policy, installation),
-    )
-    runtime.ledger.put_health(measured)
-    return measured
-
-
-def with_order(state: TableState, policy: Policy) -> TableState:
-    """Returns the state with the sort order that its layout is measured by. Raises ConfigurationError
-    ICM-100 for a column that the table lacks or that has no order."""
-    try:
-        return replace(state, order=target_sort_order(state, policy.layout))
-    except ValueError as why:
-        raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
 
 
 def make_plans(

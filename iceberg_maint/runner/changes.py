@@ -21,7 +21,7 @@ class Changes:
 
     def __init__(self, state: TableState, runtime: Runtime, batches: Collection[Batch]) -> None:
         self.state = state
-        self.catalog = runtime.catalog_of(state.table)
+        self.runtime = runtime
         self.ancestor_ids = frozenset(s.snapshot_id for s in state.ancestors())
         self._partitions: dict[int, set[PartitionKey]] = {}
         for batch in batches:
@@ -33,7 +33,10 @@ class Changes:
         snapshot_id = batch.snapshot_id
         if snapshot_id not in self._changed:
             partitions = self._partitions[snapshot_id]
-            self._changed[snapshot_id] = self.catalog.changed_files(self.state, snapshot_id, partitions)
+            catalog = self.runtime.catalog_of(self.state.table)
+            self._changed[snapshot_id] = self.runtime.interruptible(
+                self.state.table, lambda: catalog.changed_files(self.state, snapshot_id, partitions)
+            )
         return self._changed[snapshot_id]
 
 
@@ -58,5 +61,5 @@ def still_valid(batch: Batch, changes: Changes) -> bool:
         return True
     changed = changes.since(batch)
     if changed is None:
-        return is_as_planned(batch, changes.catalog.live_files(state, batch.partitions))
+        return is_as_planned(batch, changes.runtime.live_files(state, batch.partitions))
     return is_as_planned_since(batch, changed, state.specs)

@@ -10,6 +10,8 @@ from types import FrameType
 from typing import NoReturn
 
 from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.runner import watchdog
+from iceberg_maint.runner.watchdog import End, ended_after
 
 
 class TableTimeout(BaseException):
@@ -25,15 +27,25 @@ class TableTimeout(BaseException):
 
 
 @contextmanager
-def table_deadline(table: str, seconds: int | None, cancel: Callable[[], None]) -> Iterator[None]:
+def table_deadline(
+    table: str, seconds: int | None, cancel: Callable[[], None], end: End | None = None
+) -> Iterator[None]:
     """Raises TableTimeout in the body after this time, once, and calls `cancel` beforehand on a thread of its own.
 
     Without a time it does nothing. Only the main thread can be interrupted: in another thread it only calls
-    `cancel`, which ends the work of the engine. A call that Python cannot interrupt ends by itself first.
+    `cancel`, which ends the work of the engine. If the body has not ended `GRACE_SECONDS` later, because a call cannot be
+    interrupted, `end` ends the process.
     """
     if seconds is None:
         yield
         return
+    why = f"{TableTimeout(table, seconds)} A call that cannot be interrupted did not return, so this process ends."
+    with ended_after(seconds + watchdog.GRACE_SECONDS, end, why), _interrupted_after(table, seconds, cancel):
+        yield
+
+
+@contextmanager
+def _interrupted_after(table: str, seconds: int, cancel: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         timer = threading.Timer(seconds, cancel)
         timer.daemon = True

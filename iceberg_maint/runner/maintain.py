@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.stored import Lease
-from iceberg_maint.runner.assess import Assessment, measure
+from iceberg_maint.runner.assess import Assessment
 from iceberg_maint.runner.clocks import clock_refusal, table_clocks
 from iceberg_maint.runner.deadline import TableTimeout, table_deadline
 from iceberg_maint.runner.execute import execute
@@ -33,6 +33,7 @@ from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.runner.other_name import refuse_other_name
 from iceberg_maint.runner.outlook import Outlook, assess_requested
 from iceberg_maint.runner.progress import progress_reports
+from iceberg_maint.runner.reading import measure
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
 from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
 from iceberg_maint.runner.request import (
@@ -101,7 +102,7 @@ def maintain(
     runtime = runtime.of_one_run() if runtime.memory is None else runtime
     seconds = runtime.policy_for(table, _stored_properties(table, runtime)).table_timeout_seconds
     try:
-        with table_deadline(str(table), seconds, runtime.engine.cancel):
+        with table_deadline(str(table), seconds, runtime.engine.cancel, runtime.end_process):
             return _maintain(table, request, runtime, observer)
     except TableTimeout:
         # The interrupted call may have left half an answer of the JVM, which the next table must not read.

@@ -50,7 +50,7 @@ class Settled:
 def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, ...]:
     """Settles every open attempt of a table. Raises RefusedError ICM-109 if there are open attempts and
     another run holds the table's lease."""
-    state = runtime.catalog_of(table).pin(table)
+    state = runtime.pin(table)
     if not runtime.ledger.open_attempts(state.uuid):
         return ()
     with leased(
@@ -195,11 +195,10 @@ def _live_files(attempt: Attempt, state: TableState, runtime: Runtime) -> frozen
     if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
-    return runtime.catalog_of(state.table).find_live(
-        state,
-        [f.path for f in attempt.files],
-        deletes=deletes,
-        since=runtime.ledger.snapshot_before_files(attempt),
+    catalog, paths = runtime.catalog_of(state.table), [f.path for f in attempt.files]
+    since = runtime.ledger.snapshot_before_files(attempt)
+    return runtime.interruptible(
+        state.table, lambda: catalog.find_live(state, paths, deletes=deletes, since=since)
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from iceberg_maint.bounded_calls import CallLimits, LateError, Threads
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.model.ids import PartitionKey, TableId
@@ -22,7 +23,11 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.late import late_table
 from iceberg_maint.runner.table_memory import TableMemory
+from iceberg_maint.runner.watchdog import End
+
+T = TypeVar("T")
 
 SessionFactory = Callable[[], Any]
 """Returns the Spark session of this process. The first call starts it."""
@@ -124,7 +129,9 @@ class Runtime:
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
     which the engine reads rows. `measures_by_engine`: whether a measurement may start the engine. `catalog_calls` counts the calls of this process to all catalogs. `masked` and
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
-    outside of runs.
+    outside of runs. `threads` make the calls that may hang. `looks_within` is the time in seconds that a caller has for
+    calls of catalogs, None for their own limits. `end_process` ends a process that does nothing but maintain tables, if a
+    call in it can be ended in no other way; None in other processes.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -145,6 +152,35 @@ class Runtime:
     memory: TableMemory | None = None
     measures_by_engine: bool = True
     cpu_seconds: Callable[[], float | None] = no_cpu_seconds
+    threads: Threads = field(default_factory=Threads)
+    looks_within: float | None = None
+    end_process: End | None = None
+
+    def within(self, seconds: float) -> Runtime:
+        """Returns the runtime of a caller that has so many seconds for a call of a catalog, or for a look at its tables."""
+        return replace(self, looks_within=seconds)
+
+    def limits_of(self, catalog: str) -> CallLimits | None:
+        """Returns the limits of a pass over this catalog; None for one in memory."""
+        looks = self.catalogs[catalog].looks
+        return None if looks is None else looks.within(self.looks_within)
+
+    def in_time(self, table: TableId, work: Callable[[], T]) -> T:
+        """Returns what `work` reads of the table. A signal or the deadline of the table interrupts the wait for it. Raises
+        what it raises, IcebergMaintError ICM-179 if that takes longer than the `look_seconds` of the catalog."""
+        limits = None if table.catalog not in self.catalogs else self.limits_of(table.catalog)
+        if limits is None:
+            return work()
+        try:
+            return self.threads.call(work, limits.call_seconds)
+        except LateError as late:
+            raise late_table(table, late, self.looks_within) from None
+
+    def interruptible(self, table: TableId, work: Callable[[], T]) -> T:
+        """As `in_time`, without a time: for reads of many files."""
+        if self.catalog_of(table).looks is None:
+            return work()
+        return self.threads.call(work, None)
 
     def of_one_run(self) -> Runtime:
         """Returns the runtime of a run on one table, with a memory of that table."""
@@ -154,15 +190,17 @@ class Runtime:
         """Returns the current state of the table. Raises what the catalog raises."""
         catalog = self.catalog_of(table)
         if self.memory is None:
-            return catalog.pin(table)
-        return self.memory.pin(lambda known: catalog.pin(table, known))
+            return self.in_time(table, lambda: catalog.pin(table))
+        return self.memory.pin(lambda known: self.in_time(table, lambda: catalog.pin(table, known)))
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns the live files of these partitions. Raises what the catalog raises."""
         catalog = self.catalog_of(state.table)
-        if self.memory is None:
-            return catalog.live_files(state, partitions)
-        return self.memory.live_files(state, partitions, lambda: catalog.live_files(state, partitions))
+
+        def read() -> tuple[LiveFile, ...]:
+            return self.interruptible(state.table, lambda: catalog.live_files(state, partitions))
+
+        return read() if self.memory is None else self.memory.live_files(state, partitions, read)
 
     def on_session(self, session: SessionFactory) -> Runtime:
         """Returns the runtime with an engine on another program's session."""

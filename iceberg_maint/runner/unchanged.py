@@ -7,7 +7,7 @@ a run pins and measures every table.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from iceberg_maint.core.decisions.history import TableHistory
@@ -17,9 +17,6 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.stored import StoredMeasurement
 from iceberg_maint.runner.runtime import Runtime
-
-_CHUNK = 500
-"""Tables whose stored health is in memory at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +28,33 @@ class UnchangedTable:
     histories: Mapping[Operation, TableHistory]
 
 
-def unchanged_tables(tables: Collection[TableId], runtime: Runtime) -> tuple[StoredMeasurement, ...]:
-    """Returns the measurements of the unchanged tables. A table whose catalog does not answer, or whose policy is
-    wrong, is not unchanged: the look at it reports the error."""
-    stored = runtime.ledger.measurements(tables)
-    pointers = _pointers([s.table for s in stored], runtime)
-    installation = runtime.ledger.installation()
-    return tuple(
-        s
-        for s in stored
-        if s.basis and s.pointer == pointers.get(s.table) and s.basis == _basis(s, runtime, installation)
-    )
-
-
-def look(
-    tables: Sequence[TableId], runtime: Runtime, *, observe: bool, histories: bool = True
-) -> Iterator[tuple[TableId, UnchangedTable | None]]:
-    """Yields every table in order, with its stored health if it is unchanged. With `observe` the look counts as an
-    observation of these tables. Without `histories` nothing is decided."""
-    unchanged = {s.table: s for s in unchanged_tables(tables, runtime)}
-    for start in range(0, len(tables), _CHUNK):
-        chunk = tables[start : start + _CHUNK]
-        stored = {t: unchanged[t] for t in chunk if t in unchanged}
-        if observe and stored:
-            runtime.ledger.confirm_health({s.table_uuid: s.pointer for s in stored.values()})
-        healths = runtime.ledger.healths(stored) if stored else {}
-        named = {s.table_uuid: str(s.table) for s in stored.values()} if histories else {}
-        stored_histories = runtime.ledger.histories(named) if named else {}
-        for table in chunk:
-            measured = healths.get(table)
-            # Another process may have stored newer health since.
-            if measured is None or measured.metadata_location != stored[table].pointer:
-                yield table, None
-                continue
-            uuid = stored[table].table_uuid
-            of_table = {o: stored_histories[uuid, o] for o in DATA_OPERATIONS} if histories else {}
-            yield table, UnchangedTable(measured, of_table)
-
-
-def _basis(stored: StoredMeasurement, runtime: Runtime, installation: str) -> str:
+def is_unchanged(stored: StoredMeasurement, pointer: str | None, runtime: Runtime, installation: str) -> bool:
+    """Whether the stored health is that of the table at this pointer. A table whose policy is wrong is not unchanged: the
+    look at it reports the error."""
+    if not stored.basis or stored.pointer != pointer:
+        return False
     try:
-        return basis_of(runtime.policy_for(stored.table, stored.maintenance_properties), installation)
+        policy = runtime.policy_for(stored.table, stored.maintenance_properties)
     except IcebergMaintError:
-        return ""
+        return False
+    return stored.basis == basis_of(policy, installation)
 
 
-def _pointers(tables: Collection[TableId], runtime: Runtime) -> dict[TableId, str]:
-    pointers: dict[TableId, str] = {}
-    for name in {t.catalog for t in tables} & set(runtime.catalogs):
-        try:
-            pointers.update(runtime.catalogs[name].pointers([t for t in tables if t.catalog == name]))
-        except IcebergMaintError:
+def load_unchanged(
+    stored: Collection[StoredMeasurement], runtime: Runtime, *, observe: bool, histories: bool
+) -> Iterator[tuple[TableId, UnchangedTable | None]]:
+    """Yields every table with its stored health; with None if another process has stored newer health since. With
+    `observe` the look counts as an observation of these tables."""
+    if observe:
+        runtime.ledger.confirm_health({s.table_uuid: s.pointer for s in stored})
+    healths = runtime.ledger.healths([s.table for s in stored])
+    stored_histories = (
+        runtime.ledger.histories({s.table_uuid: str(s.table) for s in stored}) if histories else {}
+    )
+    for s in stored:
+        measured = healths.get(s.table)
+        if measured is None or measured.metadata_location != s.pointer:
+            yield s.table, None
             continue
-    return pointers
+        of_table = {o: stored_histories[s.table_uuid, o] for o in DATA_OPERATIONS} if histories else {}
+        yield s.table, UnchangedTable(measured, of_table)

@@ -296,9 +296,13 @@ def test_table_that_is_gone_has_no_known_state(catalog: PyIcebergCatalog, events
     assert refused.value.code == "ICM-126"
 
 
+def service_properties(folder: Path) -> dict[str, str]:
+    """Those of a catalog through PyIceberg's client. In memory, SQLite has one database for each thread."""
+    return {"type": "in-memory", "warehouse": folder.as_uri(), "uri": f"sqlite:///{folder}/service.db"}
+
+
 def test_service_catalog_lists_nested_namespaces_pins_and_reports_gone_tables(tmp_path: Path) -> None:
-    properties = {"type": "in-memory", "warehouse": tmp_path.as_uri()}
-    catalog = PyIcebergCatalog("lake", properties)
+    catalog = PyIcebergCatalog("lake", service_properties(tmp_path))
     behind = catalog._listing._catalog
     for namespace in ("db", "db.deep", "empty"):
         behind.create_namespace(namespace)
@@ -314,7 +318,7 @@ def test_service_catalog_lists_nested_namespaces_pins_and_reports_gone_tables(tm
 
 
 def test_service_catalog_with_a_broken_table_still_lists_the_others(tmp_path: Path) -> None:
-    catalog = PyIcebergCatalog("lake", {"type": "in-memory", "warehouse": tmp_path.as_uri()})
+    catalog = PyIcebergCatalog("lake", service_properties(tmp_path))
     behind = catalog._listing._catalog
     behind.create_namespace("db")
     good, broken = (behind.create_table(f"db.{name}", SCHEMA) for name in ("good", "broken"))

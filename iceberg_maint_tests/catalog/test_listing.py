@@ -31,7 +31,7 @@ class Meeting:
 @pytest.mark.parametrize(("kind", "met"), [("hive", 0), ("glue", 2)])
 def test_calls_of_two_threads_to_hive_take_turns(kind: str, met: int) -> None:
     listing = ServiceListing("lake", {"type": kind, "uri": "thrift://127.0.0.1:1"}, CallBudget())
-    catalog = listing.__dict__["_catalog"] = Meeting()
+    catalog = listing._client = Meeting()  # type: ignore[assignment]
     threads = [threading.Thread(target=listing.tables) for _ in range(2)]
     for thread in threads:
         thread.start()

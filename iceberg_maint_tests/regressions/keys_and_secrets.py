@@ -481,7 +481,7 @@ KEYS_AND_SECRETS = (
         "`write.target-file-size-bytes` of a table is no size, and the observation of all tables ends with a traceback",
         "The property is checked before the measurement, and its error is one of the table",
         off(
-            "runner/assess.py",
+            "runner/reading.py",
             "    try:\n        target_file_size_bytes(policy.rewrite_data_files, state.properties)\n",
             "    try:\n        pass\n",
             "cli/test_inspect.py::test_target_size_of_a_table_that_is_no_size_stops_no_other_table",

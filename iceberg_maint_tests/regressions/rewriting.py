@@ -458,4 +458,56 @@ REWRITING = (
             "columnar/test_page_splice.py::test_deleted_rows_of_a_table_with_plain_columns_only_are_dropped",
         ),
     ),
+    Regression(
+        "file-that-hangs-holds-the-fleet",
+        "found in an audit, with a named pipe for a file of a hung file system",
+        "Python cannot interrupt the opening of the file. `observe` stops at the table until it is killed, and looks at no "
+        "table after it",
+        "Tables are read by threads that are waited for a limited time. What is late is unknown (ICM-179)",
+        off(
+            "bounded_calls.py",
+            "            if not call.has_ended and (is_over or now >= call.started + self.limits.call_seconds):\n",
+            "            if False:\n",
+            "runner/test_fleet_look.py::test_pointer_that_does_not_come_leaves_its_table_unknown",
+        ),
+    ),
+    Regression(
+        "catalog-that-is-late-forgets-its-tables",
+        "found in an audit",
+        "A catalog does not list its tables in time, and the stored health of all of them is deleted as that of dropped ones",
+        "A list that is late is an error of the catalog, and only a catalog that answers drops tables",
+        off(
+            "runner/table_listing.py",
+            "            errors[name] = late_catalog(name, listed, runtime.looks_within)\n",
+            "            continue\n",
+            "runner/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
+        ),
+    ),
+    Regression(
+        "run-that-hangs-answers-no-time",
+        "found in an audit",
+        "The main thread is in a call that does not return. Neither the time of the table nor SIGTERM end the run, and its "
+        "lease is renewed without end",
+        "A watchdog ends the process and its JVM. The next run settles what was open, as after SIGKILL",
+        off(
+            "runner/watchdog.py",
+            "        if not over.wait(seconds):\n",
+            "        if False:\n",
+            "cli/test_hanging_tables.py::"
+            "test_call_that_nothing_interrupts_ends_the_process_after_the_time_of_the_table",
+        ),
+    ),
+    Regression(
+        "run-that-hangs-answers-no-signal",
+        "found in an audit",
+        "Python runs the handler of SIGTERM between two instructions of the main thread, and this one is in a call that does "
+        "not return",
+        "A thread reads the signal from the pipe of the interpreter, and ends the process after a minute",
+        off(
+            "runner/watchdog.py",
+            "                    if not over.wait(GRACE_SECONDS):\n",
+            "                    if False:\n",
+            "cli/test_hanging_tables.py::test_call_that_nothing_interrupts_ends_the_process_after_a_signal",
+        ),
+    ),
 )

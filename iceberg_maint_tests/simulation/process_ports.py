@@ -38,6 +38,8 @@ class ProcessCatalog:
     snapshot that main is at, as a catalog that loads referenced snapshots only."""
 
     name = "lake"
+    asks_each_table = False
+    looks = None
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -345,9 +345,9 @@ class Policy:
         minimum=1,
     )
     table_timeout_seconds: int | None = _key(
-        None,
+        86_400,
         "time after which a run gives up a table: it stops the engine, counts a failure, and goes on with the next "
-        "table",
+        "table; a call that nothing interrupts ends the process a minute later",
         minimum=1,
     )
     share_run_below_bytes: int = _key(

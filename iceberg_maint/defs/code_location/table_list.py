@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
+from iceberg_maint.errors import ConfigurationError, unwritable_home
 from iceberg_maint.ports.catalog import Catalog
 
 _VERSION = 1
@@ -52,15 +52,3 @@ def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableI
         listed = tuple(sorted(t for c in catalogs.values() for t in c.tables()))
         write_table_list(path, listed)
     return listed
-
-
-def list_catalogs(catalogs: Mapping[str, Catalog]) -> tuple[frozenset[TableId], dict[str, str]]:
-    """The tables of every catalog that answers, and the error of every other catalog."""
-    tables: set[TableId] = set()
-    errors: dict[str, str] = {}
-    for name, catalog in sorted(catalogs.items()):
-        try:
-            tables.update(catalog.tables())
-        except IcebergMaintError as why:
-            errors[name] = str(why)
-    return frozenset(tables), errors

@@ -98,6 +98,15 @@ def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
         ) from why
 
 
+def kill_jvm() -> None:
+    """Kills the JVM of this process, if there is one."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+
+
 def _not_started(why: str, fix: str) -> IcebergMaintError:
     return IcebergMaintError("ICM-175", f"Spark does not start: {why.rstrip('.')}.", fix)
 

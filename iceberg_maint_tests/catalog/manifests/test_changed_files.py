@@ -151,8 +151,12 @@ def batches_at_head(catalog: PyIcebergCatalog) -> Iterator[Batch]:
 
 
 def changes_of(catalog: PyIcebergCatalog, batches: list[Batch]) -> Changes:
-    runtime = cast("Runtime", SimpleNamespace(catalog_of=lambda _table: catalog))
-    return Changes(catalog.pin(EVENTS), runtime, batches)
+    runtime = SimpleNamespace(
+        catalog_of=lambda _table: catalog,
+        interruptible=lambda _table, work: work(),
+        live_files=catalog.live_files,
+    )
+    return Changes(catalog.pin(EVENTS), cast("Runtime", runtime), batches)
 
 
 def eu(path: str, **facts: Any) -> File:

@@ -24,7 +24,7 @@ from iceberg_maint.core.policy.data import (
     WindowsPolicy,
 )
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.runner.assess import with_order
+from iceberg_maint.runner.reading import with_order
 from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, data, delete, rewrite_policy, table_of
 from iceberg_maint_tests.support.core.values import plan as plan_of
 

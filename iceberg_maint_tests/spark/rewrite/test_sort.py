@@ -25,7 +25,7 @@ from iceberg_maint.core.policy.data import (
     WindowsPolicy,
 )
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.assess import with_order
+from iceberg_maint.runner.reading import with_order
 from iceberg_maint.spark.rewrite import row_groups
 from iceberg_maint.spark.rewrite.sort import free_name
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of

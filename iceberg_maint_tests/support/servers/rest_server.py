@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,7 +21,8 @@ _SEPARATOR = "\x1f"
 
 class RestServer(ThreadingHTTPServer):
     """Answers from `database`; with `denies` every request is unauthorised. `vends` is the configuration
-    that comes with each table, `restricts` its read restrictions. `missing` tables are listed and not found. Every commit
+    that comes with each table, `restricts` its read restrictions. `missing` tables are listed and not found, `denied` ones are forbidden, and requests for `silent` ones are
+    answered after `end_silence` is set. `latency_seconds` is the time of each answer. Every commit
     is a conflict; with `denies_commits` it is forbidden. With `secret` a request needs a token of `tokens`, which the
     token endpoint gives for this secret. With `has_etags` a table has an ETag, with `tag` every one this. `faults` are the answers to the next
     requests, None for the true one; each is a status, a type and headers. `asked` are the requests so far."""
@@ -31,6 +33,10 @@ class RestServer(ThreadingHTTPServer):
         self.vends: Callable[[], dict[str, str]] = dict
         self.restricts: object = None
         self.missing: frozenset[str] = frozenset()
+        self.denied: frozenset[str] = frozenset()
+        self.silent: frozenset[str] = frozenset()
+        self.end_silence = Event()
+        self.latency_seconds = 0.0
         self.denies_commits = False
         self.secret: str | None = None
         self.tokens: set[str] = set()
@@ -60,6 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
             code, kind, headers = fault
             self._error(code, kind, "by the test", headers)
             return
+        time.sleep(self.server.latency_seconds)
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.server.denies or (self.server.secret and token not in self.server.tokens):
             self._error(401, "NotAuthorizedException", "who are you")
@@ -80,7 +87,11 @@ class _Handler(BaseHTTPRequestHandler):
                 here = tuple(namespace.split(_SEPARATOR))
                 names = [n for ns, n, _, kind in self.server.rows() if ns == here and kind == "TABLE"]
                 self._answer(200, {"identifiers": [{"namespace": here, "name": n} for n in names]})
+            case ["v1", "namespaces", _, "tables", name] if name in self.server.denied:
+                self._error(403, "ForbiddenException", "by the test")
             case ["v1", "namespaces", namespace, "tables", name]:
+                if name in self.server.silent:
+                    self.server.end_silence.wait()
                 self._table(tuple(namespace.split(_SEPARATOR)), name)
             case _:
                 self._error(404, "NotFoundException", self.path)
@@ -153,6 +164,7 @@ def serving(server: RestServer) -> Iterator[str]:
     try:
         yield server.url
     finally:
+        server.end_silence.set()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -1,0 +1,45 @@
+"""`looks_at_once`, `look_seconds` and `pass_seconds` of a catalog: how they are read and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.bounded_calls import CallLimits
+from iceberg_maint.errors import ConfigurationError
+from iceberg_maint_tests.config.test_approved_locations import load
+
+LAKE = "catalogs.lake"
+
+
+def test_limits_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "").catalogs["lake"].looks == CallLimits(8, 600, 3600)
+    text = ", looks_at_once: 64, look_seconds: 1.5, pass_seconds: 604800"
+    assert load(tmp_path, text).catalogs["lake"].looks == CallLimits(64, 1.5, 604_800)
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("looks_at_once: 0", f"{LAKE}.looks_at_once is 0. It must be at least 1 and at most 64."),
+        ("looks_at_once: 65", f"{LAKE}.looks_at_once is 65. It must be at least 1 and at most 64."),
+        ("looks_at_once: 2.5", f"{LAKE}.looks_at_once is a number. It must be a whole number."),
+        ("look_seconds: 0.5", f"{LAKE}.look_seconds is 0.5. It must be at least 1 and at most 604,800."),
+        ("look_seconds: .nan", f"{LAKE}.look_seconds is nan. It must be at least 1 and at most 604,800."),
+        ("look_seconds: null", f"{LAKE}.look_seconds is nothing. It must be a number."),
+        ("pass_seconds: .inf", f"{LAKE}.pass_seconds is inf. It must be at least 1 and at most 604,800."),
+        (
+            "pass_seconds: 604801",
+            f"{LAKE}.pass_seconds is 604801. It must be at least 1 and at most 604,800.",
+        ),
+        (
+            "look_seconds: 60, pass_seconds: 59",
+            f"{LAKE}.pass_seconds is 59. It must be at least look_seconds, which is 60.",
+        ),
+    ],
+)
+def test_limits_that_no_pass_can_keep_are_refused(tmp_path: Path, text: str, fact: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(tmp_path, f", {text}")
+    assert str(refused.value).startswith(f"ICM-100 {fact}")
