@@ -259,7 +259,7 @@ bench-health: setup  ## health of 200,000 files from metadata against Spark's me
 	$(PY) -m bench.health
 
 .PHONY: bench-fleet
-bench-fleet: setup  ## a fleet of 1,000 small tables and one of many files: cold, unchanged, after commits; fails over target
+bench-fleet: setup  ## 10,000 small tables and one of 1,000,000 files: cold, unchanged, after commits, a plan; fails over target
 	$(PY) -m bench.fleet
 
 .PHONY: bench-footprint
@@ -269,6 +269,10 @@ bench-footprint: setup  ## the ledger of 10,000 tables after 90 days on SQLite a
 .PHONY: bench-small-tables
 bench-small-tables: setup  ## 200 small tables in need of work in one run, on the command line and in Dagster; fails over target
 	$(PY) -m bench.small_tables
+
+.PHONY: bench-nights
+bench-nights: setup  ## 1,000 small tables within the budget of the fleet: a night ends at it, the next goes on; fails otherwise
+	$(PY) -m bench.nights
 
 .PHONY: bench-priorities
 bench-priorities: setup  ## the order of maintenance at equal budget against AutoComp's and Amoro's scoring; fails below target

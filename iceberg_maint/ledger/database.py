@@ -31,6 +31,7 @@ _POSTGRES = {
 }
 """libpq's settings if the URL has none. If a server disappears silently, in a failover or behind a
 firewall, a statement would otherwise wait for a quarter of an hour, and a lease lasts 45 seconds."""
+_BEGIN_WRITE = "BEGIN IMMEDIATE"
 _READ_ONLY = {
     "42501",  # insufficient_privilege
     "25006",  # read_only_sql_transaction
@@ -69,6 +70,7 @@ class Database:
         self._open()
         assert self._reading is not None, "opened with the engine"
         with self._turns(), self._reached(), self._reading.begin() as conn:
+            _begin(conn, "BEGIN")
             yield conn
 
     @contextmanager
@@ -80,6 +82,7 @@ class Database:
         """
         engine = self._open()
         with self._turns(), self._reached(), engine.begin() as conn:
+            _begin(conn, _BEGIN_WRITE)
             _lock(conn, keys)
             yield conn
         self._has_written = True
@@ -140,10 +143,12 @@ class Database:
 
     def _prepare(self, engine: Engine) -> None:
         if self._read_only:
-            with engine.execution_options(icm_begin="BEGIN").begin() as conn:
+            with engine.begin() as conn:
+                _begin(conn, "BEGIN")
                 check_version(conn)
             return
         with engine.begin() as conn:
+            _begin(conn, _BEGIN_WRITE)
             _lock(conn, ["schema"])
             migrate(conn)
 
@@ -159,7 +164,7 @@ class Database:
 def _reading(engine: Engine) -> Engine:
     """Returns an engine for transactions that read, on the same connections."""
     if engine.dialect.name == "sqlite":
-        return engine.execution_options(icm_begin="BEGIN")
+        return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
@@ -223,16 +228,22 @@ def _sqlite(url: URL, *, in_memory: bool, read_only: bool) -> Engine:
         # would look as if no commit had been attempted.
         connection.execute("PRAGMA synchronous = FULL")
 
-    @event.listens_for(engine, "begin")
-    def _begin(conn: Connection) -> None:
-        begin = conn.get_execution_options().get("icm_begin", "BEGIN IMMEDIATE")
-        try:
-            # SQLAlchemy's own way to run a statement takes longer than SQLite, and every transaction begins.
-            conn.connection.dbapi_connection.execute(begin)  # type: ignore[union-attr]
-        except sqlite3.Error as why:
-            raise DBAPIError.instance(begin, None, why, sqlite3.Error, hide_parameters=True) from why
-
     return engine
+
+
+def _begin(conn: Connection, statement: str) -> None:
+    """Begins a transaction of SQLite. PostgreSQL's driver begins its own.
+
+    A listener of SQLAlchemy's event `begin` would do the same, and would make every statement call the listeners of
+    all other events, too: a tenth of what the ledger costs a small table.
+    """
+    if conn.dialect.name != "sqlite":
+        return
+    try:
+        # SQLAlchemy's own way to run a statement takes longer than SQLite, and every transaction begins.
+        conn.connection.dbapi_connection.execute(statement)  # type: ignore[union-attr]
+    except sqlite3.Error as why:
+        raise DBAPIError.instance(statement, None, why, sqlite3.Error, hide_parameters=True) from why
 
 
 def _make_private(path: Path) -> None:

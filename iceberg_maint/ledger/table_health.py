@@ -27,6 +27,8 @@ _RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000
 """A run measures a table before and after each step. Equal measurements within this time are one observation."""
 _FIELDS = tuple(f.name for f in fields(PartitionHealth))
+_LISTS = tuple(i for i, f in enumerate(fields(PartitionHealth), 1) if isinstance(f.default, tuple))
+"""The places of tuples in a stored row."""
 _values = attrgetter(*_FIELDS)
 
 
@@ -323,10 +325,9 @@ def _keys(packed: bytes) -> list[PartitionKey]:
 
 
 def _unpack(packed: bytes) -> dict[PartitionKey, PartitionHealth]:
-    lists = [i for i, f in enumerate(fields(PartitionHealth), 1) if isinstance(f.default, tuple)]
     parts: dict[PartitionKey, PartitionHealth] = {}
     for row in _rows(packed):
-        for i in lists:
+        for i in _LISTS:
             row[i] = tuple(row[i])
         parts[row[0]] = PartitionHealth(*row[1:])
     return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
 from iceberg_maint.core.health.metrics import Measured, partition_metrics, table_metrics
@@ -23,7 +24,27 @@ Document = dict[str, Any]
 
 def render(document: Document) -> str:
     """The document as text: two spaces, keys in the contract's order, no NaN."""
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    return _text(document, "\n")
+
+
+def _text(value: object, line: str) -> str:
+    """The text that `json.dumps` gives with an indent, which it writes without its C encoder. `line` begins a line at the
+    depth of the value."""
+    kind = type(value)
+    if kind is str:
+        return encode_basestring(value)  # type: ignore[arg-type]
+    if kind is int:
+        return str(value)
+    if value is None:
+        return "null"
+    if isinstance(value, dict):
+        inner = f"{line}  "
+        members = [f"{encode_basestring(k)}: {_text(v, inner)}" for k, v in value.items()]
+        return f"{{{inner}{f',{inner}'.join(members)}{line}}}" if members else "{}"
+    if isinstance(value, (list, tuple)):
+        inner = f"{line}  "
+        return f"[{inner}{f',{inner}'.join([_text(v, inner) for v in value])}{line}]" if value else "[]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def error_document(error: IcebergMaintError) -> Document:

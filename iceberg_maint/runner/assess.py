@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.combine import combine_decisions
-from iceberg_maint.core.decisions.decide import decide, other_data_operation
+from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_operation
 from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
@@ -109,6 +109,8 @@ def assess(
     decisions = []
     now_ms = runtime.clock.now_ms()
     policy = coexistence_policy(policy, measured.foreign, now_ms)
+    is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
+    findings = findings_of(measured, policy, now_ms, requested) if is_data else {}
     stored = runtime.ledger.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
@@ -157,6 +159,7 @@ def assess(
                 requested=requested,
                 force=force,
                 readers=runtime.row_types,
+                findings=findings,
             )
         )
     return Assessment(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
@@ -188,13 +191,22 @@ def decisions_of(
 ) -> tuple[Decision, ...]:
     """Returns the decisions of the operations in `histories`, from stored health."""
     policy = coexistence_policy(policy, measured.foreign, now_ms)
+    findings = findings_of(measured, policy, now_ms)
     decisions = []
     for operation, history in histories.items():
         other = other_data_operation(operation)
-        beside = histories[other] if other else None
-        version = measured.format_version
         decisions.append(
-            decide(operation, measured, version, policy, history, now_ms, beside=beside, readers=readers)
+            decide(
+                operation,
+                measured,
+                measured.format_version,
+                policy,
+                history,
+                now_ms,
+                beside=histories[other] if other else None,
+                readers=readers,
+                findings=findings,
+            )
         )
     return tuple(decisions)
 

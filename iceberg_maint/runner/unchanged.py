@@ -24,7 +24,8 @@ _CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class UnchangedTable:
-    """The stored health of an unchanged table, with the histories that decisions on its data need."""
+    """The stored health of an unchanged table, with the histories that decisions on its data need, if they were
+    asked for."""
 
     measured: Measured
     histories: Mapping[Operation, TableHistory]
@@ -44,10 +45,10 @@ def unchanged_tables(tables: Collection[TableId], runtime: Runtime) -> tuple[Sto
 
 
 def look(
-    tables: Sequence[TableId], runtime: Runtime, *, observe: bool
+    tables: Sequence[TableId], runtime: Runtime, *, observe: bool, histories: bool = True
 ) -> Iterator[tuple[TableId, UnchangedTable | None]]:
     """Yields every table in order, with its stored health if it is unchanged. With `observe` the look counts as an
-    observation of these tables."""
+    observation of these tables. Without `histories` nothing is decided."""
     unchanged = {s.table: s for s in unchanged_tables(tables, runtime)}
     for start in range(0, len(tables), _CHUNK):
         chunk = tables[start : start + _CHUNK]
@@ -55,14 +56,16 @@ def look(
         if observe and stored:
             runtime.ledger.confirm_health({s.table_uuid: s.pointer for s in stored.values()})
         healths = runtime.ledger.healths(stored) if stored else {}
-        histories = runtime.ledger.histories({s.table_uuid: str(s.table) for s in stored.values()})
+        named = {s.table_uuid: str(s.table) for s in stored.values()} if histories else {}
+        stored_histories = runtime.ledger.histories(named) if named else {}
         for table in chunk:
             measured = healths.get(table)
             # Another process may have stored newer health since.
             if measured is None or measured.metadata_location != stored[table].pointer:
                 yield table, None
                 continue
-            of_table = {o: histories[stored[table].table_uuid, o] for o in DATA_OPERATIONS}
+            uuid = stored[table].table_uuid
+            of_table = {o: stored_histories[uuid, o] for o in DATA_OPERATIONS} if histories else {}
             yield table, UnchangedTable(measured, of_table)
 
 

@@ -12,11 +12,13 @@ import pytest
 from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import metric_docs, partition_metrics, table_metrics
-from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import policy_keys
+from iceberg_maint.ports.telemetry import NoTelemetry, Observation
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
 
@@ -449,6 +451,45 @@ def test_observe_of_unchanged_tables_reads_none_and_says_the_same(lake: Lake) ->
     assert lake.json("observe") == first
     assert lake.json("tables") == listed
     assert pinned == []
+
+
+class _Receiver(NoTelemetry):
+    """Keeps the observations."""
+
+    def __init__(self) -> None:
+        self.observations: list[Observation] = []
+
+    def table_observed(self, observation: Observation) -> None:
+        self.observations.append(observation)
+
+
+def test_observe_with_a_receiver_reports_the_decisions_of_changed_and_of_unchanged_tables(lake: Lake) -> None:
+    first, receiver = lake.json("observe"), _Receiver()
+    lake.runtime = replace(lake.runtime, telemetry=receiver)
+    table = lake.catalog.content[SICK]
+    lake.catalog.put(replace(table, state=replace(table.state, metadata_location="file:///mem/next.json")))
+    assert lake.json("observe") == first
+    assert [
+        (str(o.measured.table), [d.operation for d in o.decisions], [d.verdict for d in o.decisions])
+        for o in receiver.observations
+    ] == [
+        ("lake.db.healthy", [*DATA_OPERATIONS], [Verdict.SKIP] * 3),
+        ("lake.db.sick", [*DATA_OPERATIONS], [Verdict.SKIP, Verdict.RUN, Verdict.SKIP]),
+    ]
+    assert [len(o.histories) for o in receiver.observations] == [3, 3]
+
+
+def test_observe_without_a_receiver_reads_no_history_of_unchanged_tables(lake: Lake) -> None:
+    first = lake.json("observe")
+    asked: list[object] = []
+    histories = lake.runtime.ledger.histories
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return histories(*given)
+
+    lake.runtime.ledger.histories = counted  # type: ignore[method-assign]
+    assert (lake.json("observe"), asked) == (first, [])
 
 
 def test_observe_reads_the_table_whose_pointer_changed(lake: Lake) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.config.policy_layers import Pattern, inherit, pattern_layers
+from iceberg_maint.config.policy_keys import key_types
+from iceberg_maint.config.policy_layers import Layer, Pattern, inherit, pattern_layers
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError
 
@@ -76,3 +77,13 @@ def test_tie_on_different_keys_is_none() -> None:
     )
     policy = inherit(pattern_layers(TABLE, patterns, only_catalog=True)).policy
     assert (policy.paused, policy.max_run_seconds) == (True, 5)
+
+
+def test_inherit_of_equal_layers_gives_one_policy_with_every_source() -> None:
+    layers = [Layer("defaults", {"max_run_seconds": 7}), Layer("tables.'a'", {})]
+    first, second = inherit(layers), inherit(list(reversed(layers)))
+    assert first is second
+    assert (first.policy.max_run_seconds, first.sources["max_run_seconds"]) == (7, "defaults")
+    assert set(first.sources) == set(key_types())
+    other = inherit([Layer("command line", {"max_run_seconds": 7})])
+    assert (other.policy, other.sources["max_run_seconds"]) == (first.policy, "command line")

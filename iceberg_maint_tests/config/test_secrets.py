@@ -95,6 +95,14 @@ def test_password_in_an_unknown_address_is_masked_too() -> None:
             "jdbc:postgresql://h/d?user=u&password=***&ssl=true",
         ),
         ("fs.s3a.access.key = AKIA", "fs.s3a.access.key = ***"),
+        ("PASSWD=pw", "PASSWD=***"),
+        ("db.pwd=pw", "db.pwd=***"),
+        ("credential=pw", "credential=***"),
+        ("account_key=pw", "account_key=***"),
+        ("client.secret=pw", "client.secret=***"),
+        # The long s counts as an s, and the sign of kelvin as a k.
+        ("pa\u017fsword=pw", "pa\u017fsword=***"),
+        ("to\u212aen=pw", "to\u212aen=***"),
     ],
 )
 def test_value_of_a_secret_key_is_masked_in_every_text(text: str, masked: str) -> None:

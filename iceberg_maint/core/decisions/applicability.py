@@ -39,6 +39,8 @@ def findings_for(operation: Operation, crossed: tuple[Finding, ...], policy: Pol
     that a rewrite would apply belong to the rewrite as well. Those that slow readers down belong to the
     rewrite of position delete files.
     """
+    if not crossed:
+        return ()
     if operation is Operation.REWRITE_POSITION_DELETE_FILES:
         return tuple(f for f in crossed if f.metric in position_deletes.FINDINGS)
     if operation is Operation.CONVERT_EQUALITY_DELETES:

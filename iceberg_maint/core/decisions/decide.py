@@ -3,7 +3,7 @@ reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.applicability import (
@@ -32,6 +32,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 
+Findings = Mapping[PartitionKey, tuple[Finding, ...]]
+"""The crossed thresholds of the partitions, by key in its order."""
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 _COPYING = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))
 """Operations whose commits copy entries from manifest to manifest."""
@@ -50,22 +52,21 @@ def decide(
     requested: frozenset[PartitionKey] | None = None,
     force: bool = False,
     readers: RowTypes = SPARK_4,
+    findings: Findings | None = None,
 ) -> Decision:
     """Returns the decision on one operation on data. `history` is that of the operation and `beside` that
     of the other data operation: both take partitions from the windows in one order. `readers` are the ways in
-    which Spark reads the table's rows.
+    which Spark reads the table's rows. `findings` are `findings_of` this health, policy and time, which all operations
+    have in common.
 
     `requested` limits the decision to these partitions and waives their back-off: a person or the
     automation chose them. `force` also makes healthy and quarantined partitions due, and for a conversion
     those with younger equality deletes. Table-wide stops (pause, blackout, …) keep the partitions' own
     findings in the result, so that `why` can show them.
     """
-    measured = replace(measured, format_version=format_version)
-    findings_by_key = {
-        key: partition_findings(measured, key, policy, now_ms)
-        for key in sorted(measured.partitions)
-        if requested is None or key in requested
-    }
+    if measured.format_version != format_version:
+        measured = replace(measured, format_version=format_version)
+    findings_by_key = findings if findings is not None else findings_of(measured, policy, now_ms, requested)
 
     def on_partitions(data_operation: Operation, operation_history: TableHistory) -> list[PartitionDecision]:
         is_requested = requested is not None
@@ -123,8 +124,8 @@ def decide(
         and table_stop(other, measured, format_version, policy, other_history, now_ms) is None
     ):
         other_verdicts = on_partitions(other, other_history)
-    changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()}
-    shared = {key for key, crossed in findings_by_key.items() if either_may_clean(crossed, policy)}
+    changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()} if due else {}
+    shared = {key for key, crossed in findings_by_key.items() if due and either_may_clean(crossed, policy)}
     ordered = in_order(verdicts, other_verdicts, shared, policy.windows.order, changed)
     run = run_budget(policy.windows)
     hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
@@ -140,15 +141,32 @@ def decide(
         verdict, reason = Verdict.SKIP, Reason.ADVISE
     evidence = {"due_partitions": str(len(ordered)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
-    decision = decision_of(operation, measured, verdict, reason, window + not_due, evidence)
     partition_budgets = [budget.partitions for budget in (run, hour) if budget.partitions is not None]
-    return replace(
-        decision,
+    return Decision(
+        table=str(measured.table),
+        operation=operation,
+        verdict=verdict,
+        reason=reason,
+        snapshot_id=measured.snapshot_id,
+        partitions=(*window, *not_due),
+        evidence=evidence,
+        until_ms=_earliest_end(verdict, (*window, *not_due)),
         budget_bytes=budget_bytes,
         budget_reason=budget_reason,
         budget_partitions=min(partition_budgets, default=None),
         beside={p.partition: p for p in (*other_verdicts, *other_window)},
     )
+
+
+def findings_of(
+    measured: Measured, policy: Policy, now_ms: int, requested: Collection[PartitionKey] | None = None
+) -> Findings:
+    """Returns the findings of each partition, or of the requested ones, by key. They are the same for each operation."""
+    return {
+        key: partition_findings(measured, key, policy, now_ms)
+        for key in sorted(measured.partitions)
+        if requested is None or key in requested
+    }
 
 
 def other_data_operation(operation: Operation) -> Operation | None:
@@ -170,7 +188,6 @@ def decision_of(
     partitions: list[PartitionDecision],
     evidence: Mapping[str, str],
 ) -> Decision:
-    waits = [p.until_ms for p in partitions if p.until_ms is not None]
     return Decision(
         table=str(measured.table),
         operation=operation,
@@ -179,8 +196,15 @@ def decision_of(
         snapshot_id=measured.snapshot_id,
         partitions=tuple(partitions),
         evidence=dict(evidence),
-        until_ms=min(waits, default=None) if verdict is Verdict.DEFER else None,
+        until_ms=_earliest_end(verdict, partitions),
     )
+
+
+def _earliest_end(verdict: Verdict, partitions: Sequence[PartitionDecision]) -> int | None:
+    """Returns when the first partition of a deferred table no longer waits."""
+    if verdict is not Verdict.DEFER:
+        return None
+    return min((p.until_ms for p in partitions if p.until_ms is not None), default=None)
 
 
 def table_stop(
@@ -250,6 +274,9 @@ def _partition(
 ) -> PartitionDecision:
     history = table_history.of(key)
     own_findings, health = findings_for(operation, crossed, policy), measured.partitions[key]
+    if not own_findings and not force:
+        size = candidate_bytes(operation, health, ())
+        return PartitionDecision(key, Verdict.SKIP, Reason.HEALTHY, crossed, 0.0, size, operation=operation)
     forced = force and (
         operation is Operation.REWRITE_DATA_FILES
         or bool(own_findings)

@@ -23,6 +23,9 @@ class PartitionHistory:
     reason: str = ""
 
 
+_NO_HISTORY = PartitionHistory()
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """A pause by an operator, of one table or of the whole fleet. `by` is empty for a pause that an earlier
@@ -64,7 +67,7 @@ class TableHistory:
 
     def of(self, partition: PartitionKey) -> PartitionHistory:
         """Returns the partition's history; an empty one if there is none."""
-        return self.partitions.get(partition, PartitionHistory())
+        return self.partitions.get(partition, _NO_HISTORY)
 
 
 def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:

@@ -110,11 +110,13 @@ def excess_files(health: PartitionHealth, policy: RewriteDataFilesPolicy, target
 def _small_files(
     health: PartitionHealth, policy: RewriteDataFilesPolicy, target_bytes: int
 ) -> tuple[Finding, ...]:
+    if health.small_files < policy.min_input_files:
+        return ()
     excess = excess_files(health, policy, target_bytes)
     gains = excess > policy.min_excess_files or (
         excess > 0 and excess >= policy.min_gain_ratio * health.data_files
     )
-    if health.small_files < policy.min_input_files or not gains:
+    if not gains:
         return ()
     return (
         Finding(

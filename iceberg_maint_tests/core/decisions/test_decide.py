@@ -11,7 +11,7 @@ from iceberg_maint.core.decisions.applicability import candidate_bytes
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route, WindowsPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, measured_of, policy_of, rewrite_policy
@@ -349,3 +349,13 @@ def test_decide_reports_what_the_other_operation_decides_within_its_window() -> 
     }
     disabled = replace(policy, rewrite_data_files=rewrite_policy(enabled=False))
     assert decide(both, disabled, operation=CONVERT).beside == {}
+
+
+@pytest.mark.parametrize("operation", DATA_OPERATIONS)
+def test_decide_with_the_findings_of_the_health_decides_the_same(operation: Operation) -> None:
+    measured = measured_of({"p=a": SICK, "p=b": HEALTHY, "p=c": UNDER_OLD})
+    policy = policy_of()
+    found = decisions.findings_of(measured, policy, NOW_MS)
+    assert list(found) == ["p=a", "p=b", "p=c"]
+    given = (operation, measured, measured.format_version, policy, TableHistory(), NOW_MS)
+    assert decisions.decide(*given, findings=found) == decisions.decide(*given)

@@ -1,0 +1,43 @@
+"""The text of JSON documents."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iceberg_maint.report.json_documents import render
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+TEXTS = st.text(st.characters(codec="utf-8"))
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS
+)
+VALUES = st.recursive(
+    SCALARS | st.just(Colour.RED),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(TEXTS, inner),
+)
+
+
+@given(st.dictionaries(TEXTS, VALUES))
+def test_render_of_any_document_is_the_text_of_the_standard_library(document: dict[str, object]) -> None:
+    assert render(document) == json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def test_render_of_nested_values_indents_by_two_spaces() -> None:
+    assert render({"a": [1, {"b": None}], "c": {}, "d": []}) == (
+        '{\n  "a": [\n    1,\n    {\n      "b": null\n    }\n  ],\n  "c": {},\n  "d": []\n}'
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_render_of_a_number_that_json_lacks_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render({"value": value})
