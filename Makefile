@@ -223,6 +223,13 @@ KILL_SEED := 1
 test-daemon-kills: setup  ## kills Dagster's daemon, code server and run workers at drawn moments (KILLS=20, KILL_SEED=1)
 	$(PY) -m iceberg_maint_tests.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
 
+MINUTES := 30
+TABLES  := 2000
+
+.PHONY: test-daemon-fleet
+test-daemon-fleet: setup  ## lets Dagster maintain a fleet that is written to, and asks for lost ticks and runs (TABLES=2000, MINUTES=30)
+	$(PY) -m iceberg_maint_tests.daemon_fleet --tables $(TABLES) --minutes $(MINUTES)
+
 .PHONY: dist
 dist: setup  ## build the sdist and the wheel into dist/
 	$(PY) -m iceberg_maint_tests.wheel.build dist
@@ -360,7 +367,7 @@ bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over
 	$(PY) -m bench.start
 
 .PHONY: bench-dagster
-bench-dagster: setup  ## Dagster over 1,000 tables: code location, start of a run, ticks of the sensors; fails over target
+bench-dagster: setup  ## Dagster over 10,000 tables, in one code location and in four: location, run, ticks, cycle; fails over target
 	$(PY) -m bench.dagster_fleet
 
 .PHONY: bench-dagster-storage

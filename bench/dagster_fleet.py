@@ -1,10 +1,12 @@
-"""Dagster over a fleet of small tables: the code location, the start of a run, and the ticks of the sensors.
+"""Dagster over a fleet of small tables: the code location, the start of a run, the ticks of the sensors, and the cycle.
 
-    python -m bench.dagster_fleet [--tables 1000] [--rounds 3]
+    python -m bench.dagster_fleet [--tables 10000] [--shards 4] [--rounds 1] [--parts location ticks cycle]
 
-Every part is a process of its own. The run materializes one healthy partition, in the worker process that Dagster's
-launchers start. The ticks are those of all sensors, with every table measured and nothing due. The cycle is that of Dagster after writers have
-committed to 100 tables: the tick that finds them, the observe run, and the ticks that decide and request. Exits 1 when
+Every part is a process of its own, once with all tables in one code location and once with the locations of
+`iceberg-maint init --shards`. The run materializes one healthy partition, in the worker process that Dagster's
+launchers start. The ticks are the first and the second of each sensor, with every table measured by the command line,
+none observed by Dagster, and nothing due. The cycle is that of Dagster after writers have committed to 100 tables: the tick
+that finds them, the observe run, and the ticks that decide and request; the locations do it at the same time. Exits 1 when
 a target is missed.
 """
 
@@ -14,20 +16,21 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
-from bench.fleet_tables import make_fleet_catalog, write_config
+from bench.fleet_tables import change, make_fleet_catalog, write_config
 from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
-TABLE = "lake.db.t00000"
 PARTS = ("location", "dagster_alone", "run", "ticks", "cycle")
+LOCATION_CPU_SECONDS, LOCATION_PEAK_MB = 15.0, 500.0
 RUN_CPU_SECONDS, TICK_SECONDS, CYCLE_SECONDS = 6.0, 10.0, 60.0
 CHANGED = 100
 
@@ -35,52 +38,79 @@ CHANGED = 100
 def main() -> int:
     """Prints a table and one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--tables", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tables", type=int, default=10_000)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--worker", choices=PARTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(WORKERS[given.worker]()))
         return 0
-    return _compare(given.tables, given.rounds)
+    return _compare(given.tables, given.shards, given.rounds, given.parts)
 
 
-def limits(tables: int) -> dict[str, float]:
+def limits(tables: int, shards: int) -> dict[str, float]:
     """The targets: those at 10,000 tables, in proportion where the cost is per table, with what a location without
-    tables costs."""
+    tables costs. One location of many tables need not hold those of a location: there are several for that."""
+    split = f"{shards} locations: "
+    share = tables / 10_000
     return {
-        "location_cpu_seconds": 3 + 12 * tables / 10_000,
-        "location_peak_mb": 200 + 300 * tables / 10_000,
+        f"{split}location_cpu_seconds": 3 + (LOCATION_CPU_SECONDS - 3) * share,
+        f"{split}location_peak_mb": 200 + (LOCATION_PEAK_MB - 200) * share,
         "run_cpu_seconds": RUN_CPU_SECONDS,
-        "longest_tick_seconds": TICK_SECONDS,
-        "cycle_cpu_seconds": CYCLE_SECONDS,
+        **{f"{place}longest_tick_seconds": TICK_SECONDS for place in ("", split)},
+        **{f"{place}cycle_seconds": CYCLE_SECONDS for place in ("", split)},
     }
 
 
-def _compare(tables: int, rounds: int) -> int:
+def _compare(tables: int, shards: int, rounds: int, parts: list[str]) -> int:
     from rich.console import Console
     from rich.table import Table
 
     runs: dict[str, list[float]] = {}
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory(prefix="bench-dagster-") as scratch:
-            environ = _home(Path(scratch), tables)
-            for part in PARTS:
-                for name, value in _worker(part, environ).items():
-                    runs.setdefault(name, []).append(value)
+    with tempfile.TemporaryDirectory(prefix="bench-dagster-") as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        _home(made, tables)
+        for count in [count for _ in range(rounds) for count in dict.fromkeys((1, shards))]:
+            prefix = "" if count == 1 else f"{count} locations: "
+            for part in [p for p in parts if count == 1 or p not in ("dagster_alone", "run")]:
+                for name, value in _measure(part, Path(scratch) / "home", made, count).items():
+                    runs.setdefault(f"{prefix}{name}", []).append(value)
     figures = {name: round(statistics.median(values), 2) for name, values in runs.items()}
-    targets = limits(tables)
+    targets = {name: limit for name, limit in limits(tables, shards).items() if name in figures}
     missed = [name for name, limit in targets.items() if figures[name] > limit]
-    table = Table(f"{tables:,} tables (median of {rounds})", "measured", "limit")
+    load = [round(n, 1) for n in os.getloadavg()]
+    table = Table(f"{tables:,} tables (median of {rounds}), load {load[2]:g}", "measured", "limit")
     for name, value in figures.items():
         limit = f"{targets[name]:g}" if name in targets else ""
         table.add_row(name.replace("_", " "), f"{value:g}{' MISSED' if name in missed else ''}", limit)
-    Console().print(table)
-    print(json.dumps({**figures, "limits": targets, "missed": missed}))
+    Console(width=120).print(table)
+    print(json.dumps({**figures, "limits": targets, "missed": missed, "load": load}))
     return int(bool(missed))
 
 
-def _home(home: Path, tables: int) -> dict[str, str]:
+def _measure(part: str, home: Path, made: Path, shards: int) -> dict[str, float]:
+    """The figures of a part on a fresh copy of the fleet: the highest of the locations, of a cycle the sum of their CPU."""
+    shutil.rmtree(home, ignore_errors=True)
+    shutil.copytree(made, home)
+    write_config(home)
+    # The locations load one after the other; their cycles begin at once.
+    workers = [_start(part, _environ(home, index, shards)) for index in range(shards)]
+    if part == "cycle":
+        change(home, CHANGED)
+        for worker in workers:
+            cast("IO[str]", worker.stdin).write("\n")
+            cast("IO[str]", worker.stdin).flush()
+    results: list[dict[str, float]] = [json.loads(_last(worker)) for worker in workers]
+    return {
+        name: (sum if part == "cycle" and not name.endswith("_seconds") else max)(r[name] for r in results)
+        for name in results[0]
+    }
+
+
+def _home(home: Path, tables: int) -> None:
     """Makes the fleet with its configuration, its table list and a DAGSTER_HOME, and measures every table."""
     make_fleet_catalog(home, tables)
     config = write_config(home)
@@ -89,31 +119,52 @@ def _home(home: Path, tables: int) -> dict[str, str]:
     (home / "dagster" / "dagster.yaml").write_text(template.read_text("utf-8"), "utf-8")
     table_list = [["lake", "db", f"t{n:05d}"] for n in range(tables)]
     (home / "tables.json").write_text(json.dumps({"version": 1, "tables": table_list}), "utf-8")
-    environ = {
-        **os.environ,
-        "ICEBERG_MAINT_CONFIG": str(config),
-        "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
-        "DAGSTER_HOME": str(home / "dagster"),
-    }
     command = [sys.executable, "-m", "iceberg_maint", "observe", "--json"]
     quiet = subprocess.DEVNULL
+    environ = {**os.environ, "ICEBERG_MAINT_CONFIG": str(config)}
     subprocess.run(command, cwd=PROJECT, env=environ, stdout=quiet, stderr=quiet, check=True)
-    return environ
 
 
-def _worker(part: str, environ: dict[str, str]) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.dagster_fleet", "--worker", part]
-    run = subprocess.run(
-        command,
+def _environ(home: Path, index: int, shards: int) -> dict[str, str]:
+    return {
+        **os.environ,
+        "ICEBERG_MAINT_CONFIG": str(home / "iceberg_maint.yaml"),
+        "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
+        "ICEBERG_MAINT_SHARD": f"{index}/{shards}",
+        "DAGSTER_HOME": str(home / "dagster"),
+    }
+
+
+def _start(part: str, environ: dict[str, str]) -> subprocess.Popen[str]:
+    """The process of a part, after its end; that of a cycle when it is ready to begin."""
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "bench.dagster_fleet", "--worker", part],
         cwd=PROJECT,
         env=environ,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        check=True,
     )
-    figures: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
-    return figures
+    if part == "cycle":
+        _expect(worker, "ready")
+    else:
+        worker.wait()
+    return worker
+
+
+def _expect(worker: subprocess.Popen[str], line: str) -> None:
+    for text in cast("IO[str]", worker.stdout):
+        if text.strip() == line:
+            return
+    raise SystemExit(f"a worker ended with {worker.wait()}")
+
+
+def _last(worker: subprocess.Popen[str]) -> str:
+    lines = cast("IO[str]", worker.stdout).read().splitlines()
+    if worker.wait() or not lines:
+        raise SystemExit(f"a worker ended with {worker.returncode}")
+    return lines[-1]
 
 
 def _location() -> dict[str, float]:
@@ -177,7 +228,7 @@ def _run() -> dict[str, float]:
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring import load
 
-    table, names = TableId.parse(TABLE), IcebergTranslator()
+    table, names = TableId.parse("lake.db.t00000"), IcebergTranslator()
     partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health(table).partitions))
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions(names.get_partitions_name(table), [str(partition)])
@@ -202,65 +253,80 @@ def _run() -> dict[str, float]:
 
 
 def _ticks() -> dict[str, float]:
-    """Two ticks of each sensor; the figures are those of the second, which has a cursor."""
+    """Two ticks of each sensor. Before the first ones Dagster has observed no table; the second ones have a cursor."""
     import dagster as dg
 
     from iceberg_maint.definitions import defs
 
     repository = defs.get_repository_def()
     seconds: dict[str, float] = {}
-    cpu = 0.0
+    cpu = [0.0, 0.0]
     with dg.DagsterInstance.get() as instance:
         for sensor in repository.sensor_defs:
             cursor: str | None = None
-            for _ in range(2):
+            for number in range(2):
                 began, cpu_before = time.monotonic(), cpu_seconds()
                 context = dg.build_sensor_context(
                     instance, cursor, repository_def=repository, sensor_name=sensor.name
                 )
                 result = sensor.evaluate_tick(context)
-                seconds[sensor.name], used = time.monotonic() - began, cpu_seconds() - cpu_before
+                took = time.monotonic() - began
+                seconds[sensor.name] = max(took, seconds.get(sensor.name, 0))
+                cpu[number] += cpu_seconds() - cpu_before
                 cursor = result.cursor
-            cpu += used
     return {
         "longest_tick_seconds": max(seconds.values()),
-        "all_ticks_cpu_seconds": cpu,
+        "first_ticks_cpu_seconds": cpu[0],
+        "second_ticks_cpu_seconds": cpu[1],
         "sensors": len(seconds),
         **{f"tick_{name}_seconds": seconds[name] for name in ("table_changes", "maintenance_0")},
     }
 
 
 def _cycle() -> dict[str, float]:
-    """Writers commit to some tables. The tick finds them, the run observes them, and the ticks of the automation decide
-    and request. Dagster has observed these tables before; of the others only the last observation is stored."""
+    """Writers have committed to some tables. The tick finds them, the run observes them, and the ticks of the automation
+    decide and request. Dagster has observed these tables before; of the others only the last observation is stored."""
     import dagster as dg
 
-    from bench.fleet_tables import change
     from iceberg_maint.definitions import defs
-    from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
+    from iceberg_maint.defs.last_observation import LastObservation, store_last_observations
+    from iceberg_maint.defs.observe import OBSERVE_JOB
+    from iceberg_maint.defs.shard import SHARD_VARIABLE, in_shard, parse_shard
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring import load
 
     config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
+    index, count = parse_shard(os.environ.get(SHARD_VARIABLE, "0/1"))
     repository, ledger, names = defs.get_repository_def(), load(config).ledger, IcebergTranslator()
+    tables = [t for t in ledger.known_tables() if in_shard(t.table, index, count)]
+    changed = [str(t.table) for t in tables if int(t.table.name[1:]) < CHANGED]
     with dg.DagsterInstance.get() as instance:
-        for table in ledger.known_tables():
-            observed = LastObservation(pointer=table.pointer, observed_ms=ledger.now_ms())
-            store_last_observation(instance, names.get_asset_key(table.table), observed)
+        now_ms = ledger.now_ms()
+        for start in range(0, len(tables), 1000):
+            observed = {
+                names.get_asset_key(t.table): LastObservation(pointer=t.pointer, observed_ms=now_ms)
+                for t in tables[start : start + 1000]
+            }
+            store_last_observations(instance, observed)
 
         def tick(name: str) -> Any:
+            began = time.monotonic()
             sensor = repository.get_sensor_def(name)
             context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=name)
-            return sensor.evaluate_tick(context).run_requests or ()
+            requests = sensor.evaluate_tick(context).run_requests or ()
+            longest[0] = max(longest[0], time.monotonic() - began)
+            return requests
 
-        job = repository.get_job("observe_iceberg")
-        first = [f"lake.db.t{n:05d}" for n in range(CHANGED)]
-        observe = {"ops": {"observe_tables": {"config": {"tables": first, "changed_only": False}}}}
+        longest = [0.0]
+        job = repository.get_job(OBSERVE_JOB)
+        observe = {"ops": {"observe_tables": {"config": {"tables": changed, "changed_only": False}}}}
         assert job.execute_in_process(observe, instance=instance).success
         sensors = [s.name for s in repository.sensor_defs if s.name.startswith("maintenance_")]
         for name in sensors:
             tick(name)
-        change(config.parent, CHANGED)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        longest[0] = 0.0
         began, cpu_before = time.monotonic(), cpu_seconds()
         [request] = tick("table_changes")
         found, cpu_found = time.monotonic(), cpu_seconds()
@@ -269,13 +335,14 @@ def _cycle() -> dict[str, float]:
         requested = sum(len(tick(name)) for name in sensors)
         ended, cpu_ended = time.monotonic(), cpu_seconds()
     return {
-        "cycle_cpu_seconds": cpu_ended - cpu_before,
         "cycle_seconds": ended - began,
-        "cycle_find_cpu_seconds": cpu_found - cpu_before,
-        "cycle_observe_cpu_seconds": cpu_seen - cpu_found,
-        "cycle_decide_cpu_seconds": cpu_ended - cpu_seen,
         "cycle_find_seconds": found - began,
         "cycle_observe_seconds": seen - found,
+        "cycle_longest_tick_seconds": longest[0],
+        "cycle_cpu": cpu_ended - cpu_before,
+        "cycle_find_cpu": cpu_found - cpu_before,
+        "cycle_observe_cpu": cpu_seen - cpu_found,
+        "cycle_decide_cpu": cpu_ended - cpu_seen,
         "cycle_runs_requested": requested,
     }
 

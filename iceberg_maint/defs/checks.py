@@ -14,6 +14,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import (
     AssetCheckEvaluationTargetMaterializationData,
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster_shared.serdes import serialize_value
 
 from iceberg_maint.core.decisions.applicability import partition_findings
 from iceberg_maint.core.health.metrics import Measured
@@ -21,6 +22,7 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Finding, Severity
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.check_texts import DESCRIPTIONS, finding_sentence
+from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.last_observation import finished_runs
 from iceberg_maint.defs.limits import limits
 from iceberg_maint.defs.names import PARTITION_CHECKS, TABLE_CHECKS
@@ -31,6 +33,8 @@ MAX_FAILING = 500
 
 Dagster stores about 30 evaluations per second. Automation requests at most this many partitions per tick.
 """
+
+_ENDED = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
 
 
 def check_specs(
@@ -128,13 +132,40 @@ def outdated(
     return list(partitions)
 
 
+def changed_evaluations(
+    instance: dg.DagsterInstance, evaluations: Collection[dg.AssetCheckEvaluation]
+) -> list[dg.AssetCheckEvaluation]:
+    """The evaluations of checks without partitions that differ from the last ones, or that Dagster would not show: it hides
+    those that are older than the last materialization of their asset. The others would store the same again."""
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [e.asset_check_key for e in evaluations]
+    )
+    assets = instance.get_asset_records(sorted({e.asset_key for e in evaluations})) if latest else []
+    materialized = {
+        r.asset_entry.asset_key: last for r in assets if (last := r.asset_entry.last_materialization_record)
+    }
+
+    def is_shown(evaluation: dg.AssetCheckEvaluation) -> bool:
+        record = latest.get(evaluation.asset_check_key)
+        if record is None or record.status not in _ENDED:
+            return False
+        last = materialized.get(evaluation.asset_key)
+        current = last is None or last.run_id == record.run_id or last.timestamp < record.create_timestamp
+        return current and serialize_value(record.evaluation) == serialize_value(evaluation)
+
+    return [e for e in evaluations if not is_shown(e)]
+
+
 def log_evaluations(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],
 ) -> None:
     """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
-    for evaluation in evaluations:
-        context.log_event(cast("Any", evaluation))
+    with kept_connections(context.instance):
+        known = list(evaluations)
+        with one_transaction(context.instance):
+            for evaluation in known:
+                context.log_event(cast("Any", evaluation))
 
 
 def _findings(

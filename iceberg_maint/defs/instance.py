@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -131,9 +131,19 @@ def without_captured_output(instance: dg.DagsterInstance) -> Iterator[dg.Dagster
         yield other
 
 
-def observing(instance: dg.DagsterInstance) -> bool:
-    """Whether an observe run is queued or running."""
+def observing(instance: dg.DagsterInstance, tables: Collection[TableId]) -> bool:
+    """Whether an observe run of some of these tables is queued or running. A run that names no table may have them all.
+    The runs of other code locations have other tables."""
     pending = dg.RunsFilter(
         job_name=OBSERVE_JOB, statuses=[*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED]
     )
-    return bool(instance.get_run_records(pending, limit=1))
+    names = {str(table) for table in tables}
+    return any(not (named := _named_tables(run)) or named & names for run in instance.get_runs(pending))
+
+
+def _named_tables(run: dg.DagsterRun) -> set[str]:
+    """The tables that the configuration of an observe run names."""
+    config: object = run.run_config
+    for name in ("ops", "observe_tables", "config", "tables"):
+        config = config.get(name) if isinstance(config, Mapping) else None
+    return set(config) if isinstance(config, list | tuple) else set()

@@ -65,12 +65,20 @@ def read_last_observation(instance: dg.DagsterInstance, key: dg.AssetKey) -> Las
     return read_last_observations(instance, [key]).get(key)
 
 
+def store_last_observations(
+    instance: dg.DagsterInstance, observations: Mapping[dg.AssetKey, LastObservation]
+) -> None:
+    """Stores observations that Dagster has received."""
+    if observations:
+        values = {_PREFIX + k.to_user_string(): json.dumps(asdict(o)) for k, o in observations.items()}
+        instance.daemon_cursor_storage.set_cursor_values(values)
+
+
 def store_last_observation(
     instance: dg.DagsterInstance, key: dg.AssetKey, observation: LastObservation
 ) -> None:
     """Stores an observation that Dagster has received."""
-    name = _PREFIX + key.to_user_string()
-    instance.daemon_cursor_storage.set_cursor_values({name: json.dumps(asdict(observation))})
+    store_last_observations(instance, {key: observation})
 
 
 def store_run(instance: dg.DagsterInstance, key: dg.AssetKey, run_id: str) -> None:

@@ -3,7 +3,7 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of its functions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,11 +14,20 @@ from dagster_shared.record import copy
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF
-from iceberg_maint.defs.due_work import IN_SHARED_RUN, TickWork, read_due_work, read_failed_checks, tick
+from iceberg_maint.defs.due_work import (
+    IN_SHARED_RUN,
+    DueWork,
+    TickWork,
+    read_due_work,
+    read_failed_checks,
+    tick,
+)
+from iceberg_maint.defs.kept_connections import kept_connections
 from iceberg_maint.defs.names import ENGINE_TAG, TABLE_TAG
 from iceberg_maint.defs.sensors import TABLES_OF_FULL_INTERVAL, chunks, tick_interval
 from iceberg_maint.defs.shared_runs import share_runs, tables_of_shared_runs
 from iceberg_maint.defs.tick_observation import TickObservation
+from iceberg_maint.defs.tick_time import WORK_SECONDS, TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.runner.fleet_pass import divide_budget
 from iceberg_maint.runner.runtime import Runtime
@@ -29,6 +38,12 @@ AUTOMATION_INTERVAL_SECONDS = 30
 """Seconds between two evaluations of automation at most. Each evaluation queries the ledger once per table."""
 CHANGED_PER_TICK = 50
 """Assets without due work that a tick of the automation evaluates at most, because their reason has changed."""
+_TABLES_AT_FIRST = 5
+"""Tables whose due work a tick reads whatever that takes."""
+_LEAST_SECONDS = 0.005
+"""The evaluation of the two assets of a table with few partitions takes so long at least."""
+_PARTITIONS_PER_UNIT = 100
+"""Due partitions that take about as long as a table."""
 
 
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
@@ -36,7 +51,8 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
     observes few small changed tables.
 
     A tick reads the due work of all tables at once. Dagster then evaluates the conditions of the assets with due
-    work, and of those whose reason has changed: the evaluation of a condition costs far more than the decision.
+    work, and of those whose reason has changed: the evaluation of a condition costs far more than the decision. What does
+    not fit into the time of a tick is done in the next ones. A new process begins again with the first table.
     """
 
     def __init__(
@@ -62,55 +78,87 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         self._names = {key: str(a.table) for a in self._assets for key in (a.data, a.housekeeping)}
         self._runtime, self._observation = runtime, observation
         self._evaluated: dict[dg.AssetKey, str] = {}
+        self._evaluated_at: dict[dg.AssetKey, int] = {}
+        self._seconds_per_unit, self._ticks, self._next = _LEAST_SECONDS, 0, 0
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
         run of it adds its tag when it starts."""
+        time = TickTime(self._runtime.clock)
         if self._observation is not None:
-            self._observation.observe(context)
+            self._observation.observe(context, time)
         divide_budget(self._runtime)
-        in_shared_run = tables_of_shared_runs(context.instance)
-        idle = [a.table for a in self._assets if in_shared_run.isdisjoint((a.data, a.housekeeping))]
-        work = TickWork(
-            dict.fromkeys((a.table for a in self._assets), IN_SHARED_RUN)
-            | read_due_work(self._runtime, idle),
-            read_failed_checks(context.instance, [c for a in self._assets for c in a.checks.values()]),
-        )
-        sentences = self._to_evaluate(work)
-        narrowed = dg.AutomationConditionSensorDefinition(
-            self.name,
-            target=dg.AssetSelection.assets(*sentences),
-            use_user_code_server=True,
-            run_tags=self.run_tags,
-        )
-        with tick(work):
-            data = narrowed.evaluate_tick(context)
+        with kept_connections(context.instance):
+            work = self._read_work(context.instance, time)
+            sentences = self._to_evaluate(work)
+            narrowed = dg.AutomationConditionSensorDefinition(
+                self.name,
+                target=dg.AssetSelection.assets(*sentences),
+                use_user_code_server=True,
+                run_tags=self.run_tags,
+            )
+            began = self._runtime.clock.monotonic_seconds()
+            with tick(work):
+                data = narrowed.evaluate_tick(context)
+        self._learn(work, sentences, self._runtime.clock.monotonic_seconds() - began)
         self._evaluated.update(sentences)
         small = {
             a.data: str(a.table)
             for a in self._assets
-            if work.by_table[a.table].shares_run and work.by_table[a.table].partitions
+            if (own := work.by_table.get(a.table)) and own.shares_run and own.partitions
         }
         requests = share_runs(data.run_requests or (), small, self.run_tags or {})
         return copy(data, run_requests=[self._tagged(request) for request in requests])
 
+    def _read_work(self, instance: dg.DagsterInstance, time: TickTime) -> TickWork:
+        """The due work of the tables, from the one on with which the last tick ended, until the time of the tick is over."""
+        in_shared_run = tables_of_shared_runs(instance)
+        ordered = self._assets[self._next :] + self._assets[: self._next]
+        by_table: dict[TableId, DueWork] = {}
+        checks: list[dg.AssetCheckKey] = []
+        for part in time.parts(ordered, _TABLES_AT_FIRST):
+            idle = [a.table for a in part if in_shared_run.isdisjoint((a.data, a.housekeeping))]
+            by_table |= dict.fromkeys((a.table for a in part), IN_SHARED_RUN)
+            by_table |= read_due_work(self._runtime, idle)
+            checks += [c for a in part for c in a.checks.values()]
+        self._next = (self._next + len(by_table)) % len(self._assets) if self._assets else 0
+        return TickWork(by_table, read_failed_checks(instance, checks))
+
     def _to_evaluate(self, work: TickWork) -> dict[dg.AssetKey, str]:
-        """Returns the assets to evaluate, each with the sentence that its evaluation shows: all that have due work,
-        and some of the others whose sentence is another one than at their last evaluation."""
+        """Returns the assets to evaluate, each with the sentence that its evaluation shows: those that have due work, as
+        long as the tick's time allows by the time that earlier ones took, and some of the others whose sentence is another
+        one than at their last evaluation. What does not fit comes first in a later tick."""
         due: dict[dg.AssetKey, str] = {}
         changed: dict[dg.AssetKey, str] = {}
-        for assets in self._assets:
-            own = work.by_table[assets.table]
+        seconds = 0.0
+        for assets in sorted(self._assets, key=lambda a: self._evaluated_at.get(a.data, 0)):
+            if (own := work.by_table.get(assets.table)) is None:
+                continue
             requested = [o for o in own.allowed if assets.checks[o] in work.failed]
+            cost = self._seconds_per_unit * _units(own)
+            fits = seconds == 0 or seconds + cost <= WORK_SECONDS
+            if fits and (own.partitions or requested):
+                seconds += cost
             for key, is_due, sentence in (
                 (assets.data, bool(own.partitions), own.sentence),
                 (assets.housekeeping, bool(requested), " ".join(requested)),
             ):
-                if is_due:
+                if is_due and fits:
                     due[key] = sentence
-                elif self._evaluated.get(key) != sentence:
+                elif not is_due and self._evaluated.get(key) != sentence:
                     changed[key] = sentence
         return due | dict(islice(changed.items(), CHANGED_PER_TICK))
+
+    def _learn(self, work: TickWork, evaluated: Collection[dg.AssetKey], seconds: float) -> None:
+        """Learns how long an evaluation takes on this machine, and keeps the order of the evaluations."""
+        self._ticks += 1
+        units = 0.0
+        for assets in self._assets:
+            if assets.data in evaluated or assets.housekeeping in evaluated:
+                self._evaluated_at[assets.data] = self._ticks
+                units += _units(work.by_table[assets.table])
+        if units:
+            self._seconds_per_unit = max(_LEAST_SECONDS, seconds / units)
 
     def _tagged(self, request: dg.RunRequest) -> dg.RunRequest:
         names = {self._names.get(key) for key in request.asset_selection or ()}
@@ -118,6 +166,11 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         return (
             request if name is None else request.with_replaced_attrs(tags={**request.tags, TABLE_TAG: name})
         )
+
+
+def _units(work: DueWork) -> float:
+    """What the evaluation of a table costs, in tables with one due partition."""
+    return 1 + len(work.partitions) / _PARTITIONS_PER_UNIT
 
 
 @dataclass(frozen=True, slots=True)

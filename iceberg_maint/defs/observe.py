@@ -18,7 +18,13 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.defs.card import CARD, assessed_view, described, last_proof
-from iceberg_maint.defs.checks import MAX_FAILING, log_evaluations, outdated, partition_evaluations
+from iceberg_maint.defs.checks import (
+    MAX_FAILING,
+    changed_evaluations,
+    log_evaluations,
+    outdated,
+    partition_evaluations,
+)
 from iceberg_maint.defs.due_observations import read_signs
 from iceberg_maint.defs.examined import (
     MAX_EXAMINED,
@@ -28,6 +34,7 @@ from iceberg_maint.defs.examined import (
 )
 from iceberg_maint.defs.housekeeping_checks import housekeeping_evaluations
 from iceberg_maint.defs.instance import busy_assets, initialize_pools, queued_runs
+from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.last_observation import (
     LastObservation,
     finished_runs,
@@ -87,7 +94,8 @@ def build_observe_job(
         chosen = [t for t in tables if not names or str(t) in names]
         for name in sorted(names - {str(t) for t in chosen}):
             context.log.warning(f"{name} is no table of this code location; it is left out.")
-        initialize_pools(context.instance, chosen, translator)
+        with kept_connections(context.instance):
+            initialize_pools(context.instance, chosen, translator)
         Observation(context, tables, runtime, translator).observe(chosen, changed_only=config.changed_only)
 
     @dg.job(
@@ -179,16 +187,15 @@ class Observation:
         """Measures one table, reports it to Dagster, and stores the observation. `run` is the run on the table
         that ends with this observation. Raises what reading the table raises."""
         key = self._translator.get_asset_key(table)
-        last = read_last_observation(self._instance, key) or LastObservation()
-        ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
+        with kept_connections(self._instance):
+            last = read_last_observation(self._instance, key) or LastObservation()
+            ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
         before = self._runtime.ledger.health(table)
         pauses = self._runtime.ledger.pauses()
         assessment = assess(table, self._runtime, CYCLE)
         report_observed(assessment, self._runtime)
         data = assessment.only(DATA_OPERATIONS)
         held_by = hold(data.decision)
-        self._sync_partitions(data.measured)
-        self._log_partitions(data, before, last.sequence_number)
         advice = self._advice(data)
         sizes_before = run.sizes_before if run is not None and run.sizes_before else last.sizes_before
         proof = last.proof if run is None or not run.proof else run.proof
@@ -205,21 +212,48 @@ class Observation:
             table,
             lambda: table_card(replace(view, proof=last_proof(self._runtime, str(table)) or proof)),
         )
-        card: Metadata = {CARD: text}
-        # A run reports what it did; what else is healthy is for the observe job.
-        examined, unexamined = self._examine(assessment, card, limit=MAX_EXAMINED if run is None else 0)
-        self._log_checks(data, held_by, examined, again=held_by != last.hold)
-        last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
-        expiry = last_expiry(self._runtime, assessment.state.uuid)
-        cursors = self._runtime.ledger.cursors(assessment.state.uuid)
-        log_evaluations(
-            self._context, housekeeping_evaluations(assessment, self._translator, last_pass, expiry)
-        )
+        with kept_connections(self._instance):
+            self._sync_partitions(data.measured)
+            with one_transaction(self._instance):
+                self._log_partitions(data, before, last.sequence_number)
+                # A run reports what it did; what else is healthy is for the observe job.
+                limit = MAX_EXAMINED if run is None else 0
+                unexamined = self._log_health(
+                    assessment, {CARD: text}, advice, held_by, limit, again=held_by != last.hold
+                )
+            observation = LastObservation(
+                pointer=data.measured.metadata_location,
+                observed_ms=self._runtime.ledger.now_ms(),
+                sequence_number=data.measured.sequence_number,
+                pause=pauses_text(pauses, table, assessment.state.uuid),
+                hold=held_by,
+                queued=self._queued.get(key, ""),
+                unexamined=unexamined,
+                sizes_before=sizes_before,
+                proof=proof,
+            )
+            self._store(key, observation, last.run_id if last.run_id in ended else None, data)
+
+    def _log_health(
+        self, assessment: Assessment, card: Metadata, advice: str, held_by: str, limit: int, *, again: bool
+    ) -> bool:
+        """Reports the table with its checks, and up to `limit` healthy partitions as examined. Returns whether others are
+        left."""
+        data, uuid = assessment.only(DATA_OPERATIONS), assessment.state.uuid
+        examined, unexamined = self._examine(assessment, card, limit)
+        self._log_checks(data, held_by, examined, again=again)
+        last_pass, expiry = last_orphan_pass(self._runtime, uuid), last_expiry(self._runtime, uuid)
+        evaluations = [
+            *table_evaluations(assessment.state.table, self._translator, data.history),
+            *housekeeping_evaluations(assessment, self._translator, last_pass, expiry),
+        ]
+        log_evaluations(self._context, changed_evaluations(self._instance, evaluations))
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
+        cursors = self._runtime.ledger.cursors(uuid)
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
-                key,
+                self._translator.get_asset_key(assessment.state.table),
                 description=f"{title}: held by {held_by}" if held_by else title,
                 metadata=card
                 | table_metadata(
@@ -227,18 +261,7 @@ class Observation:
                 ),
             )
         )
-        observation = LastObservation(
-            pointer=data.measured.metadata_location,
-            observed_ms=self._runtime.ledger.now_ms(),
-            sequence_number=data.measured.sequence_number,
-            pause=pauses_text(pauses, table, assessment.state.uuid),
-            hold=held_by,
-            queued=self._queued.get(key, ""),
-            unexamined=unexamined,
-            sizes_before=sizes_before,
-            proof=proof,
-        )
-        self._store(key, observation, last.run_id if last.run_id in ended else None, data)
+        return unexamined
 
     def _store(
         self, key: dg.AssetKey, observation: LastObservation, ended_run: str | None, data: Assessment
@@ -354,9 +377,6 @@ class Observation:
             held_by,
         )
         log_evaluations(self._context, evaluations)
-        log_evaluations(
-            self._context, table_evaluations(assessment.measured.table, self._translator, assessment.history)
-        )
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog has no such table. Its partitions stay until the table list drops it."""

@@ -14,11 +14,13 @@ from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.table_list import list_catalogs, read_table_list, write_table_list
 from iceberg_maint.defs.due_observations import TableSigns
 from iceberg_maint.defs.instance import check_instance, observing
-from iceberg_maint.defs.last_observation import LastObservation, store_last_observation
+from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
+from iceberg_maint.defs.last_observation import LastObservation, store_last_observations
 from iceberg_maint.defs.metadata import unmeasured_metadata
 from iceberg_maint.defs.names import TABLE_TAG
 from iceberg_maint.defs.table_checks import NOT_MEASURED, unmeasured_evaluation
 from iceberg_maint.defs.tick_observation import REPEAT_AFTER_SECONDS, TickObservation, observe_config
+from iceberg_maint.defs.tick_time import TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.formatting import shortened
@@ -27,6 +29,8 @@ from iceberg_maint.runner.runtime import Runtime
 
 TABLES_PER_RUN = 400
 """Tables per observe run at most."""
+_FIRST_CONTACTS_AT_ONCE = 25
+"""Tables that the first transaction of a tick shows as not measured yet. Writers of SQLite wait for it."""
 
 CHANGES_INTERVAL_SECONDS = 60
 """Seconds between two comparisons of the tables with their catalogs at most."""
@@ -37,6 +41,8 @@ TABLES_OF_FULL_INTERVAL = 100
 has fewer tables, so no location compares more tables per second than one of this size does."""
 
 
+_BEGINNING = "the lists of the catalogs"
+"""A cursor. Dagster takes an empty one for none, and keeps the one before."""
 _UNDER_WAY = "an observe run is queued or running"
 
 Reload = Callable[[str | None, str], str]
@@ -70,7 +76,7 @@ def build_observe_schedule(
         context: dg.ScheduleEvaluationContext,
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         check_instance(context.instance)
-        if observing(context.instance):
+        if observing(context.instance, tables):
             yield dg.SkipReason(_UNDER_WAY)
             return
         at = context.scheduled_execution_time.isoformat()
@@ -97,8 +103,11 @@ def build_changes_sensor(
     runs, and the configuration file for changes. Reports the tables that were left out of this code location.
 
     It compares with the last observation that Dagster received, not with the last measurement: the command
-    line and runs measure too. The cursor only informs a person about the last tick.
+    line and runs measure too. A tick works for `WORK_SECONDS`, and requests a run of `TABLES_PER_RUN`. The cursor is the
+    table with which the next tick goes on, or `_BEGINNING`.
     """
+
+    numbers = {str(table): number for number, table in enumerate(tables)}
 
     @dg.sensor(
         name="table_changes",
@@ -115,45 +124,57 @@ def build_changes_sensor(
         origin = context.code_location_origin
         messages = [f"table {t} is left out: {why}" for t, why in left_out.items()]
         name = origin.location_name if origin else None
+        time = TickTime(runtime.clock)
+        first = numbers.get(context.cursor or "", 0)
         if configuration is not None:
             messages += configuration.follow(lambda: reload(name, "the configuration changed"))
-        messages += follow_table_list(
-            (*tables, *left_out), runtime, table_list, belongs, lambda: reload(name, "the table list changed")
-        )
+        if first == 0:
+            messages += follow_table_list(
+                (*tables, *left_out),
+                runtime,
+                table_list,
+                belongs,
+                lambda: reload(name, "the table list changed"),
+            )
         messages = [runtime.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
-        changed = observation.observe(context)
-        events = _first_contact(context.instance, changed, translator)
-        if observing(context.instance):
-            return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), asset_events=events)
+        with kept_connections(context.instance):
+            changed, following = observation.observe(context, time, first, TABLES_PER_RUN)
+            _first_contact(context.instance, changed, translator, time)
+            under_way = observing(context.instance, tables)
+        if under_way:
+            return dg.SensorResult(skip_reason="; ".join([*messages, _UNDER_WAY]), cursor=context.cursor)
+        cursor = str(tables[following]) if following else _BEGINNING
+        goes_on = f"; the next tick goes on with {cursor}" if following else ""
         if not changed:
-            return dg.SkipReason("; ".join([*messages, f"no observe run is needed for {len(tables)} tables"]))
-        chunk = changed[:TABLES_PER_RUN]
+            idle = f"no observe run is needed for {len(tables)} tables{goes_on}"
+            return dg.SensorResult(skip_reason="; ".join([*messages, idle]), cursor=cursor)
         epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
-        body = "\n".join(s.digest_text() for s in chunk)
+        body = "\n".join(s.digest_text() for s in changed)
         key = hashlib.sha256(f"{epoch}\n{body}".encode()).hexdigest()[:24]
         return dg.SensorResult(
-            run_requests=[_observe_request([s.table for s in chunk], key)],
-            cursor=f"{len(chunk)} of {len(changed)} changed tables requested",
-            asset_events=events,
+            run_requests=[_observe_request([s.table for s in changed], key)], cursor=cursor
         )
 
     return table_changes
 
 
 def _first_contact(
-    instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator
-) -> list[dg.AssetObservation | dg.AssetCheckEvaluation]:
-    """Events that show tables as not measured yet, once per table. Without them Dagster shows checks that
-    were never evaluated as passed."""
-    events: list[dg.AssetObservation | dg.AssetCheckEvaluation] = []
-    for s in [s for s in signs if s.last is None][:TABLES_PER_RUN]:
-        key = translator.get_asset_key(s.table)
-        events.append(unmeasured_evaluation(s.table, translator))
-        events.append(dg.AssetObservation(key, description=NOT_MEASURED, metadata=unmeasured_metadata()))
-        store_last_observation(instance, key, LastObservation())
-    return events
+    instance: dg.DagsterInstance, signs: Sequence[TableSigns], translator: IcebergTranslator, time: TickTime
+) -> None:
+    """Shows tables as not measured yet, once per table, until the tick's time is over. Without that Dagster shows checks that
+    were never evaluated as passed. Most tables that are left are observed before the next tick that has time for them."""
+    for some in time.parts([s.table for s in signs if s.last is None], _FIRST_CONTACTS_AT_ONCE):
+        keys = {translator.get_asset_key(table): table for table in some}
+        with one_transaction(instance):
+            for key, table in keys.items():
+                observation = dg.AssetObservation(
+                    key, description=NOT_MEASURED, metadata=unmeasured_metadata()
+                )
+                instance.report_runless_asset_event(unmeasured_evaluation(table, translator))
+                instance.report_runless_asset_event(observation)
+        store_last_observations(instance, dict.fromkeys(keys, LastObservation()))
 
 
 def follow_table_list(

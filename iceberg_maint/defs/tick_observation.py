@@ -17,6 +17,7 @@ from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.defs.due_observations import TableSigns, read_signs
 from iceberg_maint.defs.instance import launches_monitored_workers, observing, without_captured_output
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
+from iceberg_maint.defs.tick_time import TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import shortened
 from iceberg_maint.runner.lease import run_heartbeat
@@ -35,6 +36,8 @@ PARTITIONS_PER_TICK = 50
 minute."""
 FILES_PER_TICK = 10_000
 """Data and delete files of such a table at most, by its stored health."""
+_TABLES_AT_FIRST = 250
+"""Tables that a tick looks at whatever that takes."""
 
 
 def observe_config(tables: Sequence[TableId]) -> dict[str, object]:
@@ -57,24 +60,29 @@ class TickObservation:
         self._lock = threading.Lock()
         self._tried: dict[str, int] = {}
 
-    def observe(self, context: dg.SensorEvaluationContext) -> list[TableSigns]:
-        """Observes the changed tables if they are few and small. Returns the changed tables that need a run of
-        their own.
+    def observe(
+        self,
+        context: dg.SensorEvaluationContext,
+        time: TickTime,
+        first: int = 0,
+        enough: int | None = None,
+    ) -> tuple[list[TableSigns], int]:
+        """Looks at the tables from the number `first` on, until `enough` have changed or the tick's time is over. Observes the
+        changed tables if they are few and small. Returns the changed tables that need a run of their own, and the number
+        of the table with which the next tick goes on.
 
         The observation of one change is tried once in `REPEAT_AFTER_SECONDS`."""
         instance = context.instance
         with self._lock:
-            changed = [
-                s for s in read_signs(self._tables, self._runtime, instance, self._translator) if s.changed()
-            ]
+            changed, following = self._changed(instance, time, first, enough)
             chosen = self._chosen(changed)
             if (
                 not chosen
-                or observing(instance)
+                or observing(instance, self._tables)
                 or launches_monitored_workers(instance)
                 or self._were_tried(chosen)
             ):
-                return changed
+                return changed, following
             names = [s.table for s in chosen]
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
@@ -96,18 +104,34 @@ class TickObservation:
                 )
             observed = read_signs(names, self._runtime, instance, self._translator)
             others = [s for s in changed if s not in chosen and not s.only_waits()]
-            return [s for s in observed if s.changed()] + others
+            return [s for s in observed if s.changed()] + others, following
+
+    def _changed(
+        self, instance: dg.DagsterInstance, time: TickTime, first: int, enough: int | None
+    ) -> tuple[list[TableSigns], int]:
+        """The changed tables from the number `first` on, and the number of the first table that was not looked at; 0 after
+        the last one."""
+        changed: list[TableSigns] = []
+        following = first
+        for part in time.parts(self._tables[first:], _TABLES_AT_FIRST):
+            following += len(part)
+            for signs in read_signs(part, self._runtime, instance, self._translator):
+                if signs.changed():
+                    changed.append(signs)
+                    if len(changed) == enough:
+                        return changed, (self._tables.index(signs.table) + 1) % len(self._tables)
+        return changed, following % len(self._tables) if self._tables else 0
 
     def _chosen(self, changed: Sequence[TableSigns]) -> list[TableSigns]:
         """The tables to observe in this tick: all, if they are few and small. Of more tables only those whose runs
         wait in the queue, some per tick: a run of their own would wait as well."""
-        small = [(s, n) for s in changed if (n := self._partitions_of_small(s)) is not None]
-        if len(small) == len(changed) <= TABLES_PER_TICK:
-            return [s for s, _ in small]
+        if len(changed) <= TABLES_PER_TICK and all(self._partitions_of_small(s) is not None for s in changed):
+            return list(changed)
         chosen: list[TableSigns] = []
         total = 0
-        for signs, partitions in small:
-            if signs.only_waits():
+        for signs in changed:
+            partitions = self._partitions_of_small(signs) if signs.only_waits() else None
+            if partitions is not None:
                 total += partitions + 3
                 if chosen and total > WAITING_PARTITIONS_PER_TICK:
                     break

@@ -321,3 +321,44 @@ def test_instance_on_sqlite_is_refused_more_than_one_run(tmp_path: Any, runs: in
         else:
             with pytest.raises(RefusedError, match="ICM-116"):
                 check_instance(instance)
+
+
+def evaluations(world: World, check: str) -> int:
+    events = world.events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)
+    return sum(e.check_name == check for e in events)
+
+
+def test_check_of_a_whole_table_is_stored_again_only_with_another_result(world: World) -> None:
+    table = world.catalog.create("db.t")
+    table.add("d1", 1)
+    checks = ("quarantine", "no_progress", "manifests", "snapshots", "orphan_files")
+    for _ in range(3):
+        assert world.observe(changed_only=False).success
+    assert [evaluations(world, check) for check in checks] == [1] * 5
+    world.catalog.unreadable.add(T)
+    world.observe(changed_only=False)
+    world.catalog.unreadable.clear()
+    world.observe(changed_only=False)
+    assert [evaluations(world, check) for check in checks] == [1, 3, 1, 1, 1]
+    assert world.evaluations("no_progress")[None].passed
+
+
+def test_check_that_a_materialization_made_old_is_stored_again(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe(changed_only=False)
+    world.instance.report_runless_asset_event(
+        dg.AssetMaterialization(NAMES.get_asset_key(TABLE), partition=key("d1"))
+    )
+    world.observe(changed_only=False)
+    assert [evaluations(world, check) for check in ("quarantine", "manifests")] == [2, 1]
+
+
+def test_check_that_is_planned_without_a_result_is_stored_again(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe(changed_only=False)
+    asset = NAMES.get_housekeeping_key(TABLE)
+    job = world.definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection={asset})
+    run = world.instance.create_run_for_job(job, asset_selection={asset})
+    world.instance.report_run_failed(run)
+    world.observe(changed_only=False)
+    assert [evaluations(world, check) for check in ("quarantine", "manifests")] == [1, 2]

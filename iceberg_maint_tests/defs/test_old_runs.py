@@ -209,6 +209,6 @@ def test_sensor_keeps_its_progress_in_its_cursor_and_requests_nothing(worn: Worl
     sensor = build_retention_sensor(_retention(worn), dg.DefaultSensorStatus.RUNNING)
     data = sensor.evaluate_tick(dg.build_sensor_context(worn.instance))
     assert data.run_requests == []
-    assert data.skip_message == "deleted 21 evaluations, 1 of 4 old runs, 0 backfills; the pass has ended"
+    assert data.skip_message == "deleted 8 evaluations, 1 of 4 old runs, 0 backfills; the pass has ended"
     again = sensor.evaluate_tick(dg.build_sensor_context(worn.instance, cursor=data.cursor))
     assert (again.cursor, again.skip_message) == (data.cursor, "the pass of the day has ended")

@@ -26,6 +26,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.health import HealthPolicy, HealthSource
 from iceberg_maint.defs import maintenance_sensor
+from iceberg_maint.defs.automation import MaintenanceDue
 from iceberg_maint.defs.code_location.config_file import ConfigurationFile
 from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
 from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
@@ -37,7 +38,8 @@ from iceberg_maint.defs.sensors import (
     follow_table_list,
     tick_interval,
 )
-from iceberg_maint.defs.tick_observation import TickObservation
+from iceberg_maint.defs.table_checks import NOT_MEASURED
+from iceberg_maint.defs.tick_observation import TickObservation, observe_config
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
@@ -49,11 +51,16 @@ U = TableId.parse("lake.db.u")
 WHY = "the table list changed"
 
 
-def sensor_tick(world: World, definitions: dg.Definitions | None = None, name: str = "table_changes") -> Any:
+def sensor_tick(
+    world: World,
+    definitions: dg.Definitions | None = None,
+    name: str = "table_changes",
+    cursor: str | None = None,
+) -> Any:
     repository = (definitions or world.definitions).get_repository_def()
     sensor = repository.get_sensor_def(name)
     with dg.build_sensor_context(
-        instance=world.instance, sensor_name=name, repository_def=repository
+        instance=world.instance, sensor_name=name, repository_def=repository, cursor=cursor
     ) as context:
         return sensor.evaluate_tick(context)
 
@@ -166,6 +173,163 @@ def test_table_that_a_tick_cannot_read_is_tried_once_in_ten_minutes(world: World
     assert observed(world) == ["lake.db.t"] * 2
 
 
+def slow(world: World, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float) -> list[int]:
+    """Lets each call of this method of the catalog or the ledger take that long by the clock. Returns the numbers of tables
+    asked."""
+    owner: Any = world.catalog if hasattr(world.catalog, name) else world.ledger
+    call, asked = getattr(owner, name), []
+
+    def called(tables: Any) -> Any:
+        asked.append(len(list(tables)))
+        world.clock.sleep(seconds)
+        return call(tables)
+
+    monkeypatch.setattr(owner, name, called, raising=False)
+    return asked
+
+
+def test_look_at_changes_ends_with_the_time_of_its_tick_and_the_next_tick_goes_on_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"db.{letter}" for letter in "abcde"]
+    for name in names:
+        world.catalog.create(name).add("d1", 1)
+    monkeypatch.setattr("iceberg_maint.defs.tick_observation._TABLES_AT_FIRST", 1)
+    asked = slow(world, monkeypatch, "pointers", seconds=3)
+    ticks, cursor, seconds = [], None, []
+    for _ in range(4):
+        began = world.clock.monotonic_seconds()
+        tick = sensor_tick(world, cursor=cursor)
+        seconds.append(world.clock.monotonic_seconds() - began)
+        ticks.append(requested(tick))
+        cursor = tick.cursor
+    assert ticks == [
+        [["lake.db.a", "lake.db.b"]],
+        [["lake.db.c", "lake.db.d"]],
+        [["lake.db.e"]],
+        [["lake.db.a", "lake.db.b"]],
+    ]
+    assert (seconds, set(asked)) == ([6, 6, 3, 6], {1})
+
+
+def test_tables_are_shown_as_not_measured_as_long_as_the_tick_has_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("db.a", "db.b", "db.c"):
+        world.catalog.create(name).add("d1", 1)
+    monkeypatch.setattr("iceberg_maint.defs.sensors._FIRST_CONTACTS_AT_ONCE", 1)
+    instance_type, shown_tables = type(world.instance), []
+    store = instance_type.report_runless_asset_event
+
+    def slow_store(self: dg.DagsterInstance, event: Any) -> None:
+        world.clock.sleep(2)
+        shown_tables.append(event.asset_key.path[-1])
+        store(self, event)
+
+    monkeypatch.setattr(instance_type, "report_runless_asset_event", slow_store)
+    ticks = []
+    for _ in range(3):
+        assert requested(sensor_tick(world)) == [["lake.db.a", "lake.db.b", "lake.db.c"]]
+        ticks.append(sorted(set(shown_tables)))
+        shown_tables.clear()
+    assert ticks == [["a", "b"], ["c"], []]
+
+
+def test_tick_requests_as_many_tables_as_a_run_may_have_and_goes_on_after_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 2)
+    for name in ("db.a", "db.b", "db.c"):
+        world.catalog.create(name).add("d1", 1)
+    first = sensor_tick(world)
+    second = sensor_tick(world, cursor=first.cursor)
+    assert (requested(first), first.cursor) == ([["lake.db.a", "lake.db.b"]], "lake.db.c")
+    assert (requested(second), second.cursor) == ([["lake.db.c"]], "the lists of the catalogs")
+
+
+def test_tick_that_goes_on_does_not_list_the_catalog_and_a_table_that_is_gone_begins_again(
+    world: World,
+) -> None:
+    for name in ("db.a", "db.b"):
+        world.catalog.create(name).add("d1", 1)
+    definitions = world.definitions
+    world.catalog.create("db.c")
+    assert requested(sensor_tick(world, definitions, cursor="lake.db.b")) == [["lake.db.b"]]
+    assert read_table_list(world.table_list) is None
+    assert requested(sensor_tick(world, definitions, cursor="lake.db.x")) == [["lake.db.a", "lake.db.b"]]
+    assert read_table_list(world.table_list) is not None
+
+
+def test_cursor_stays_while_an_observe_run_is_under_way(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 1)
+    for name in ("db.a", "db.b"):
+        world.catalog.create(name).add("d1", 1)
+    world.instance.create_run_for_job(
+        world.definitions.resolve_job_def(OBSERVE_JOB), status=dg.DagsterRunStatus.STARTED
+    )
+    tick = sensor_tick(world, cursor="lake.db.b")
+    assert (requested(tick), tick.cursor) == ([], "lake.db.b")
+
+
+def test_pause_of_a_fleet_reads_the_health_of_few_tables_in_a_tick(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for letter in "abcdef":
+        world.catalog.create(f"db.{letter}").add("d1", 1)
+    world.observe()
+    world.ledger.pause("*", "catalog moves", "ben")
+    read: list[TableId] = []
+    health = world.ledger.health
+
+    def counted(table: TableId) -> Any:
+        read.append(table)
+        return health(table)
+
+    monkeypatch.setattr(world.ledger, "health", counted, raising=False)
+    assert requested(sensor_tick(world)) == [[f"lake.db.{letter}" for letter in "abcdef"]]
+    assert read == []
+
+
+def test_automation_reads_the_due_work_of_as_many_tables_as_its_tick_has_time_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for letter in "abcde":
+        world.catalog.create(f"db.{letter}").add("d1", 8)
+    world.observe()
+    monkeypatch.setattr(maintenance_sensor, "_TABLES_AT_FIRST", 1)
+    monkeypatch.setattr("iceberg_maint.defs.shared_runs.TABLES_PER_SHARED_RUN", 1)
+    slow(world, monkeypatch, "healths", seconds=3)
+    definitions = world.definitions
+    ticks = [tables_requested(sensor_tick(world, definitions, "maintenance_0")) for _ in range(3)]
+    assert ticks == [["a", "b"], ["c", "d"], ["a", "e"]]
+
+
+def test_automation_evaluates_as_many_tables_as_fit_by_the_time_of_earlier_ticks_and_the_others_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for letter in "abcd":
+        world.catalog.create(f"db.{letter}").add("d1", 8)
+    world.observe()
+    monkeypatch.setattr("iceberg_maint.defs.shared_runs.TABLES_PER_SHARED_RUN", 1)
+    evaluate = MaintenanceDue.evaluate
+
+    def slow_evaluation(self: MaintenanceDue, context: Any) -> Any:
+        world.clock.sleep(2)
+        return evaluate(self, context)
+
+    monkeypatch.setattr(MaintenanceDue, "evaluate", slow_evaluation)
+    definitions = world.definitions
+    ticks = [tables_requested(sensor_tick(world, definitions, "maintenance_0")) for _ in range(3)]
+    assert ticks == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"]]
+
+
+def tables_requested(tick: Any) -> list[str]:
+    """The names of the tables whose assets the runs of a tick select."""
+    return sorted(k.path[-1] for r in tick.run_requests for k in r.asset_selection or ())
+
+
 def test_tick_repeated_asks_under_the_same_run_key_until_its_time_is_over(world: World) -> None:
     world.catalog.create("db.t").add("d1", 1)
     first, again = sensor_tick(world), sensor_tick(world)
@@ -180,6 +344,22 @@ def test_tick_waits_while_an_observe_run_is_under_way(world: World) -> None:
         world.definitions.resolve_job_def(OBSERVE_JOB), status=dg.DagsterRunStatus.STARTED
     )
     assert requested(sensor_tick(world)) == []
+
+
+@pytest.mark.parametrize(
+    ("tables", "asked"), [(["lake.db.u"], [["lake.db.t"]]), (["lake.db.t", "lake.db.u"], []), ([], [])]
+)
+def test_tick_waits_for_observe_runs_of_its_own_tables_only(
+    world: World, tables: list[str], asked: list[list[str]]
+) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    definitions = world.definitions
+    world.instance.create_run_for_job(
+        definitions.resolve_job_def(OBSERVE_JOB),
+        run_config=observe_config([TableId.parse(t) for t in tables]),
+        status=dg.DagsterRunStatus.STARTED,
+    )
+    assert requested(sensor_tick(world, definitions)) == asked
 
 
 def test_tick_under_an_unsafe_instance_is_refused(world: World) -> None:
@@ -299,17 +479,19 @@ def test_table_that_dagster_never_observed_is_requested_and_shown_as_not_measure
     look(world)
     tick = sensor_tick(world)
     assert requested(tick) == [["lake.db.t"]]
-    [evaluation, observation] = tick.asset_events
-    assert (evaluation.check_name, evaluation.passed, evaluation.severity) == (
-        "no_progress",
-        False,
-        dg.AssetCheckSeverity.WARN,
-    )
+    check = NAMES.get_check_key(T, "no_progress")
+    storage = world.instance.event_log_storage
+    evaluation = storage.get_latest_asset_check_execution_by_key([check])[check].evaluation
+    assert evaluation is not None
+    assert (evaluation.passed, evaluation.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert evaluation.description == "The table was not measured yet. The first observation is requested."
-    assert observation.metadata["status"].value == "not measured yet"
-    for event in tick.asset_events:
-        world.instance.report_runless_asset_event(event)
-    assert sensor_tick(world).asset_events == []
+    [shown_now] = world.instance.fetch_observations(NAMES.get_asset_key(T), limit=5).records
+    assert shown_now.asset_observation is not None
+    assert shown_now.asset_observation.metadata["status"].value == "not measured yet"
+    sensor_tick(world)
+    records = world.instance.fetch_observations(NAMES.get_asset_key(T), limit=5).records
+    texts = [r.asset_observation.description for r in records if r.asset_observation]
+    assert texts.count(NOT_MEASURED) == 1
     world.observe()
     assert world.evaluations("no_progress")[None].passed
 
@@ -443,12 +625,14 @@ def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
         for name in ("db.a", "db.b", "db.c"):
             world.catalog.create(name)
         schedule = world.definitions.resolve_schedule_def("observe_schedule")
+        job = world.definitions.resolve_job_def(OBSERVE_JOB)
+        of_another_location = observe_config([TableId.parse("lake.db.z")])
+        instance.create_run_for_job(job, run_config=of_another_location, status=dg.DagsterRunStatus.STARTED)
         at = datetime(2027, 1, 1, tzinfo=UTC)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             tick = schedule.evaluate_tick(context)
         assert requested(tick) == [["lake.db.a", "lake.db.b"], ["lake.db.c"]]
         assert len({r.run_key for r in tick.run_requests}) == 2
-        job = world.definitions.resolve_job_def(OBSERVE_JOB)
         instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
         with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
             assert requested(schedule.evaluate_tick(context)) == []

