@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
@@ -22,6 +22,7 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.remembered_decisions import RememberedDecisions
 from iceberg_maint.runner.table_memory import TableMemory
 
 SessionFactory = Callable[[], Any]
@@ -124,7 +125,7 @@ class Runtime:
     `store_now_ms` reads the clock of a table's store, None if the table has no store. `row_types` are the ways in
     which the engine reads rows. `measures_by_engine`: whether a measurement may start the engine. `catalog_calls` counts the calls of this process to all catalogs. `masked` and
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
-    outside of runs.
+    outside of runs. `decisions` are those that this process has made from stored health.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -145,6 +146,7 @@ class Runtime:
     memory: TableMemory | None = None
     measures_by_engine: bool = True
     cpu_seconds: Callable[[], float | None] = no_cpu_seconds
+    decisions: RememberedDecisions = field(default_factory=RememberedDecisions)
 
     def of_one_run(self) -> Runtime:
         """Returns the runtime of a run on one table, with a memory of that table."""
