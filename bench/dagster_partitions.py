@@ -55,7 +55,12 @@ PAGES: Mapping[str, str] = {
           ... on AssetChecks {
             checks {
               name executionForLatestMaterialization { status }
-              partitionStatuses { missing succeeded failed inProgress skipped executionFailed }
+              partitionStatuses {
+                ... on AssetCheckDefaultPartitionStatuses {
+                  succeededPartitions failedPartitions inProgressPartitions skippedPartitions
+                  executionFailedPartitions
+                }
+              }
             }
           }
         }
@@ -91,8 +96,7 @@ def main() -> int:
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
-        print(json.dumps(_worker(given.worker, given.partitions)))
-        return 0
+        return _worker(given.worker, given.partitions)
     runs: dict[str, list[float]] = {}
     for _ in range(given.rounds):
         with tempfile.TemporaryDirectory(prefix="bench-partitions-") as scratch:
@@ -148,15 +152,19 @@ def _round(home: Path, partitions: int) -> dict[str, float]:
         "DAGSTER_HOME": str(home / "dagster"),
     }
     worker = [sys.executable, "-m", "bench.dagster_partitions", "--worker", str(home)]
-    done = subprocess.run(
-        [*worker, "--partitions", str(partitions)],
-        cwd=PROJECT,
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    log_path = home / "log"
+    with log_path.open("w") as log:
+        done = subprocess.run(
+            [*worker, "--partitions", str(partitions)],
+            cwd=PROJECT,
+            env=environ,
+            stdout=log,
+            stderr=log,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(f"the worker ended with {done.returncode}:\n{log_path.read_text('utf-8')[-3000:]}")
+    figures: dict[str, float] = json.loads((home / "figures.json").read_text("utf-8"))
     return figures
 
 
@@ -194,15 +202,17 @@ def _files_of(partitions: int) -> Iterator[tuple[int, int]]:
             yield from ((part, 1 << 20) for _ in range(SMALL_FILES))
 
 
-def _worker(home: Path, partitions: int) -> dict[str, float]:
+def _worker(home: Path, partitions: int) -> int:
+    """Writes the figures into a file: Dagster prints what it likes."""
     import dagster as dg
 
     figures: dict[str, float] = {}
     with dg.DagsterInstance.get() as instance:
-        figures |= _ticks(instance, home, partitions)
-        figures |= _pages_and_backfill(instance, partitions)
-    figures["peak_mb"] = peak_mb(os.getpid())
-    return figures
+        for part in (_ticks, _pages_and_backfill):
+            part(figures, instance, home, partitions)
+            figures["peak_mb"] = peak_mb(os.getpid())
+            (home / "figures.json").write_text(json.dumps(figures), "utf-8")
+    return 0
 
 
 @contextmanager
@@ -217,13 +227,12 @@ def _timed(figures: dict[str, float], name: str) -> Iterator[None]:
         figures[f"{name}_{unit}"] = max(value, figures.get(f"{name}_{unit}", 0.0))
 
 
-def _ticks(instance: Any, home: Path, partitions: int) -> dict[str, float]:
+def _ticks(figures: dict[str, float], instance: Any, home: Path, partitions: int) -> None:
     import dagster as dg
 
     from iceberg_maint.definitions import defs
     from iceberg_maint.defs.observe import OBSERVE_JOB
 
-    figures: dict[str, float] = {}
     cursors: dict[str, str | None] = {}
     repository = defs.get_repository_def()
     job = repository.get_job(OBSERVE_JOB)
@@ -257,10 +266,9 @@ def _ticks(instance: Any, home: Path, partitions: int) -> dict[str, float]:
     observe("after_a_commit")
     tick("after_a_commit")
     tick("unchanged")
-    return figures
 
 
-def _pages_and_backfill(instance: Any, partitions: int) -> dict[str, float]:
+def _pages_and_backfill(figures: dict[str, float], instance: Any, _home: Path, partitions: int) -> None:
     from dagster._core.workspace.context import WorkspaceProcessContext
     from dagster._core.workspace.load_target import ModuleTarget
     from dagster._daemon.backfill import execute_backfill_iteration
@@ -269,7 +277,6 @@ def _pages_and_backfill(instance: Any, partitions: int) -> dict[str, float]:
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.defs.translator import IcebergTranslator
 
-    figures: dict[str, float] = {}
     key = {"path": IcebergTranslator().get_asset_key(TableId.parse(f"lake.{NAME}")).path}
     schema = create_schema().graphql_schema
     target = ModuleTarget("iceberg_maint.definitions", "defs", str(PROJECT), "iceberg_maint")
@@ -280,8 +287,7 @@ def _pages_and_backfill(instance: Any, partitions: int) -> dict[str, float]:
 
             from graphql import graphql
 
-            with _timed(figures, name):
-                context = process.create_request_context()
+            with _timed(figures, name), process.create_request_context() as context:
                 answer = asyncio.run(graphql(schema, text, context_value=context, variable_values=variables))
             assert not answer.errors, answer.errors
             return answer.data
@@ -320,7 +326,6 @@ def _pages_and_backfill(instance: Any, partitions: int) -> dict[str, float]:
         assert status == "CANCELED", status
         figures["backfill_runs"] = float(len([r for r in runs if _of_backfill(instance, r, backfill)]))
     figures["code_server_peak_mb"] = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return figures
 
 
 def _of_backfill(instance: Any, run_id: str, backfill: str) -> bool:
