@@ -374,6 +374,10 @@ bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over
 bench-dagster: setup  ## Dagster over 10,000 tables, in one code location and in four: location, run, ticks, cycle; fails over target
 	$(PY) -m bench.dagster_fleet
 
+.PHONY: bench-dagster-partitions
+bench-dagster-partitions: setup  ## Dagster over a table of 50,000 partitions: ticks, pages by GraphQL, a backfill of all; fails over target
+	$(PY) -m bench.dagster_partitions
+
 .PHONY: bench-dagster-storage
 bench-dagster-storage: setup  ## Dagster's storage over 90 days on SQLite and PostgreSQL: bytes of runs, observations, ticks; fails if it does not level off
 	$(PY) -m bench.dagster_storage

@@ -33,6 +33,7 @@ from iceberg_maint.report.formatting import counted
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import decisions_of
 from iceberg_maint.runner.clocks import read_clocks
+from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
 
 _TABLES_AT_ONCE = 50
@@ -78,17 +79,30 @@ def read_due_work(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, 
 def _work(
     runtime: Runtime, measured: Measured, histories: Mapping[Operation, TableHistory], clocks: Clocks
 ) -> DueWork:
-    now_ms, policy = runtime.clock.now_ms(), stored_policy(runtime, measured)
-    data = {o: histories[o] for o in DATA_OPERATIONS}
-    decision = combine_decisions(decisions_of(measured, policy, data, now_ms, runtime.row_types))
+    basis = Basis(measured, stored_policy(runtime, measured), histories, runtime.row_types)
+    work = runtime.decisions.decide(
+        "sensor", basis, runtime.clock.now_ms(), lambda now_ms: decided_work(basis, now_ms), _due_partitions
+    )
+    if disagreement(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None:
+        return work
+    return replace(work, allowed=tuple(o for o in work.allowed if o not in REMOVING_OPERATIONS))
+
+
+def _due_partitions(work: DueWork) -> int:
+    return len(work.partitions)
+
+
+def decided_work(basis: Basis, now_ms: int) -> DueWork:
+    """Returns the due work of a table whose clocks agree."""
+    measured, policy = basis.measured, basis.policy
+    data = {o: basis.histories[o] for o in DATA_OPERATIONS}
+    decision = combine_decisions(decisions_of(measured, policy, data, now_ms, basis.readers))
     due = decision.due() if decision.verdict is Verdict.RUN else ()
-    agree = disagreement(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None
     allowed = (
         operation
         for operation in CHECK_OF
         if policy.mode is Mode.ACT
-        and (agree or operation not in REMOVING_OPERATIONS)
-        and not held_back(operation, measured, policy, histories[operation], now_ms)
+        and not held_back(operation, measured, policy, basis.histories[operation], now_ms)
     )
     return DueWork(
         _sentence(decision),

@@ -43,6 +43,7 @@ from iceberg_maint.ledger import (
 from iceberg_maint.ledger import table_history as past
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.schema import db_now_ms, installation
+from iceberg_maint.ledger.stored_partitions import UnpackedPartitions
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import (
     Attempt,
@@ -74,6 +75,7 @@ class SqlLedger:
         self._database = Database(url, read_only=read_only)
         self._installation: str | None = None
         self._last_health = ("", "")
+        self._unpacked = UnpackedPartitions()
 
     def close(self) -> None:
         """Closes the connections. The next call opens new ones."""
@@ -342,12 +344,11 @@ class SqlLedger:
         return is_newest
 
     def health(self, table: TableId) -> Measured | None:
-        with self._database.read() as conn:
-            return table_health.get(conn, table)
+        return self.healths((table,)).get(table)
 
     def healths(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
         with self._database.read() as conn:
-            return table_health.get_all(conn, tables)
+            return table_health.get_all(conn, tables, self._unpacked)
 
     def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
         with self._database.read() as conn:

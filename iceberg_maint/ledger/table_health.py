@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
@@ -21,15 +19,12 @@ from iceberg_maint.ledger import health_days
 from iceberg_maint.ledger.chunks import among, chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
+from iceberg_maint.ledger.stored_partitions import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
 
 RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000
 """A run measures a table before and after each step. Equal measurements within this time are one observation."""
-_FIELDS = tuple(f.name for f in fields(PartitionHealth))
-_LISTS = tuple(i for i, f in enumerate(fields(PartitionHealth), 1) if isinstance(f.default, tuple))
-"""The places of tuples in a stored row."""
-_values = attrgetter(*_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +78,7 @@ def put(conn: Connection, measured: Measured) -> bool:
         return True
     conn.execute(update(health).where(health.c.table_uuid == uuid).values(**values))
     if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
-        _count_missing(conn, uuid, _keys(stored.partitions), measured.partitions, now_ms)
+        _count_missing(conn, uuid, packed_keys(stored.partitions), measured.partitions, now_ms)
     return True
 
 
@@ -106,16 +101,13 @@ def is_stored(conn: Connection, measured: Measured) -> bool:
     )
 
 
-def get(conn: Connection, table: TableId) -> Measured | None:
-    """Returns the stored health of the table with this name."""
-    return get_all(conn, (table,)).get(table)
-
-
-def get_all(conn: Connection, tables: Iterable[TableId]) -> dict[TableId, Measured]:
-    """Returns the stored health of those of the tables that have one."""
+def get_all(
+    conn: Connection, tables: Iterable[TableId], unpacked: UnpackedPartitions
+) -> dict[TableId, Measured]:
+    """Returns the stored health of those of the tables that have one. `unpacked` keeps their partitions."""
     query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
     rows = in_chunks(conn, query, map(str, tables))
-    return {measured.table: measured for measured in map(_measured, rows)}
+    return {measured.table: measured for measured in (_measured(row, unpacked) for row in rows)}
 
 
 def partition_keys(conn: Connection, table_uuid: str) -> frozenset[PartitionKey] | None:
@@ -147,11 +139,11 @@ def _facts(measured: Measured) -> dict[str, Any]:
                 measured.basis,
             )
         ),
-        "partitions": _pack(measured.partitions),
+        "partitions": pack(measured.partitions),
     }
 
 
-def _measured(row: Row[*tuple[Any, ...]]) -> Measured:
+def _measured(row: Row[*tuple[Any, ...]], unpacked: UnpackedPartitions) -> Measured:
     head = loads(_Head, row.head)
     return Measured(
         table=head.table,
@@ -160,7 +152,7 @@ def _measured(row: Row[*tuple[Any, ...]]) -> Measured:
         sequence_number=row.sequence_number,
         metadata_location=row.pointer,
         table_health=head.table_health,
-        partitions=_unpack(row.partitions),
+        partitions=StoredPartitions(row.partitions, unpacked),
         target_file_size_bytes=head.target_file_size_bytes,
         format_version=head.format_version,
         maintenance_properties=head.maintenance_properties,
@@ -213,7 +205,7 @@ def confirm(conn: Connection, pointers: Mapping[str, str]) -> None:
 
 
 def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
-    nothing = _pack({})
+    nothing = pack({})
     query = select(health.c.table_uuid).where(health.c.table_uuid.in_(uuids), health.c.partitions == nothing)
     return set(conn.scalars(query))
 
@@ -264,7 +256,7 @@ def mark_governed(conn: Connection, table: TableId) -> None:
             observed_ms=db_now_ms(),
             form=GOVERNED,
             head="",
-            partitions=_pack({}),
+            partitions=pack({}),
         )
     )
 
@@ -315,26 +307,3 @@ def _drop(conn: Connection, uuid: str) -> None:
     health_days.drop(conn, uuid)
     conn.execute(delete(partition_missing).where(partition_missing.c.table_uuid == uuid))
     conn.execute(delete(health).where(health.c.table_uuid == uuid))
-
-
-def _pack(partitions: Mapping[PartitionKey, PartitionHealth]) -> bytes:
-    rows = [(key, *_values(part)) for key, part in partitions.items()]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
-
-
-def _rows(packed: bytes) -> list[list[Any]]:
-    rows: list[list[Any]] = json.loads(zlib.decompress(packed))
-    return rows
-
-
-def _keys(packed: bytes) -> list[PartitionKey]:
-    return [row[0] for row in _rows(packed)]
-
-
-def _unpack(packed: bytes) -> dict[PartitionKey, PartitionHealth]:
-    parts: dict[PartitionKey, PartitionHealth] = {}
-    for row in _rows(packed):
-        for i in _LISTS:
-            row[i] = tuple(row[i])
-        parts[row[0]] = PartitionHealth(*row[1:])
-    return parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.fleet_budget import (
@@ -27,6 +28,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint.runner.assess import decisions_of
 from iceberg_maint.runner.prediction import predicted
+from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
 
 PASS_SECONDS = 60
@@ -87,18 +89,27 @@ def due_work(
         for table, measured in runtime.ledger.healths(group).items():
             policy = runtime.policy_for(table, measured.maintenance_properties)
             histories = {o: replace(stored[measured.table_uuid, o], fleet_waits={}) for o in DATA_OPERATIONS}
-            decision = combine_decisions(
-                decisions_of(measured, policy, histories, runtime.clock.now_ms(), runtime.row_types)
+            basis = Basis(measured, policy, histories, runtime.row_types)
+            due = runtime.decisions.decide(
+                "pass", basis, runtime.clock.now_ms(), partial(decided_due, basis), len
             )
-            if decision.verdict is Verdict.RUN:
+            if due:
                 past = combine_histories(tuple(histories.values()))
-                due_tables.append(_DueTable(measured, policy, decision.due(), past))
+                due_tables.append(_DueTable(measured, policy, due, past))
         learning = [t.measured.table_uuid for t in due_tables if t.learns]
         past_work = runtime.ledger.past_work(learning, _LEARNED_DAYS, _LEARNED_BATCHES) if learning else {}
         for due_table in due_tables:
             yield from due_table.work(
                 budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms
             )
+
+
+def decided_due(basis: Basis, now_ms: int) -> tuple[PartitionDecision, ...]:
+    """Returns the partitions that would run now."""
+    decision = combine_decisions(
+        decisions_of(basis.measured, basis.policy, basis.histories, now_ms, basis.readers)
+    )
+    return decision.due() if decision.verdict is Verdict.RUN else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
 from iceberg_maint.runner.late import late_table
+from iceberg_maint.runner.remembered_decisions import RememberedDecisions
 from iceberg_maint.runner.table_memory import TableMemory
 from iceberg_maint.runner.watchdog import End
 
@@ -131,7 +132,7 @@ class Runtime:
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
     outside of runs. `threads` make the calls that may hang. `looks_within` is the time in seconds that a caller has for
     calls of catalogs, None for their own limits. `end_process` ends a process that does nothing but maintain tables, if a
-    call in it can be ended in no other way; None in other processes.
+    call in it can be ended in no other way; None in other processes. `decisions` are those that this process has made from stored health.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -155,6 +156,7 @@ class Runtime:
     threads: Threads = field(default_factory=Threads)
     looks_within: float | None = None
     end_process: End | None = None
+    decisions: RememberedDecisions = field(default_factory=RememberedDecisions)
 
     def within(self, seconds: float) -> Runtime:
         """Returns the runtime of a caller that has so many seconds for a call of a catalog, or for a look at its tables."""

@@ -1,10 +1,12 @@
-"""Regressions of the budget of the fleet: work that would never run, and work that is not charged."""
+"""Regressions of the budget of the fleet and of remembered decisions: work that would never run, and work that is not
+charged."""
 
 from __future__ import annotations
 
 from iceberg_maint_tests.regressions.regression import Regression, off
 
 _PAY_BACK = "core/decisions/test_pay_back.py"
+_REMEMBERED = "runner/test_remembered_decisions.py"
 
 SCHEDULING = (
     Regression(
@@ -56,6 +58,45 @@ SCHEDULING = (
             "replace(s, load=_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
             "s for s in spends",
             "runner/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
+        ),
+    ),
+    Regression(
+        "remembered-past-its-time",
+        "found in design",
+        "A remembered decision stands after a back-off, a cold window or blackout hours have ended, and due work does not start, or starts within them",
+        "The time of a decision notes where each of its answers changes; the decision is remembered until then",
+        off(
+            "core/decisions/lasting_time.py",
+            "            self.last_ms = min(self.last_ms, at_ms - 1)",
+            "            pass",
+            f"{_REMEMBERED}::test_remembered_decision_equals_one_decided_anew",
+            f"{_REMEMBERED}::test_decision_in_back_off_is_made_again_when_the_back_off_ends",
+            f"{_REMEMBERED}::test_decision_beside_blackout_hours_is_made_once_a_minute",
+        ),
+    ),
+    Regression(
+        "remembered-before-its-time",
+        "found in design",
+        "A remembered decision is used for a time before the one that it was made for, after a clock was set back",
+        "A decision is remembered for a span of time with a beginning",
+        off(
+            "core/decisions/lasting_time.py",
+            "            self.first_ms = max(self.first_ms, at_ms)",
+            "            pass",
+            f"{_REMEMBERED}::test_remembered_decision_equals_one_decided_anew",
+            f"{_REMEMBERED}::test_decision_beside_blackout_hours_is_made_once_a_minute",
+        ),
+    ),
+    Regression(
+        "remembered-for-another-policy",
+        "found in design",
+        "A table goes on by a policy or a history that has changed since",
+        "A decision is remembered for equal health, policy, histories and types only",
+        off(
+            "runner/remembered_decisions.py",
+            "known.key == key:",
+            "known.key.head == key.head:",
+            f"{_REMEMBERED}::test_decision_of_another_basis_is_made_again",
         ),
     ),
 )

@@ -246,7 +246,8 @@ def reason_to_rest(
         return Reason.PAUSED, {"by": "policy"}
     if pause_note is not None:
         return Reason.PAUSED, {"by": "operator", "note": pause_note}
-    if window := in_blackout(policy.blackout_hours, now_ms // 60_000 % 1440):
+    # Without hours no minute is asked for: a remembered decision lasts until a minute that was asked for ends.
+    if policy.blackout_hours and (window := in_blackout(policy.blackout_hours, now_ms // 60_000 % 1440)):
         return Reason.BLACKOUT, {"window": window}
     return None
 
