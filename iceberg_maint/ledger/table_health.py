@@ -114,7 +114,7 @@ def partition_keys(conn: Connection, table_uuid: str) -> frozenset[PartitionKey]
     """Returns the partitions of the table's stored health. None without health that this version stored."""
     query = select(health.c.partitions).where(health.c.table_uuid == table_uuid, health.c.form == _FORM)
     packed = conn.scalar(query)
-    return None if packed is None else frozenset(_keys(packed))
+    return None if packed is None else frozenset(packed_keys(packed))
 
 
 def _facts(measured: Measured) -> dict[str, Any]:
