@@ -14,7 +14,18 @@ from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_stati
 from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.reader import opened
-from iceberg_maint.columnar.schema import ROW_ID, Column, Struct, arrow_schema, field_id, table_schema
+from iceberg_maint.columnar.schema import (
+    ROW_ID,
+    Column,
+    ColumnType,
+    ListOf,
+    MapOf,
+    Struct,
+    arrow_schema,
+    child_fields,
+    field_id,
+    table_schema,
+)
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.codec import dumps, loads
@@ -55,12 +66,41 @@ def statistics_difference(task: StatisticsTask, storage: Storage) -> str:
         lineage = any(field_id(f) == ROW_ID for f in file.schema_arrow)
         table = table_schema(task.schema, lineage=lineage)
         arrow_schema(table)
+        table = _with_names(table, list(file.schema_arrow))
         comparison = Comparison(table, contents, task.metrics, task.metrics_modes)
         problem = comparison.footer_difference(task.record_count)
         return problem or _groups_difference(file, table, comparison) or comparison.end_difference()
     except pa.ArrowException as why:
         raise_shortage(why)
         return f"the output cannot be read: {why}"
+
+
+def _with_names(table: Struct, fields: Sequence[pa.Field]) -> Struct:
+    """The table with the names that a file has for its columns. Field ids identify columns; Iceberg's writer stores a name with
+    letters that Avro does not have in another form (`with_x20space`)."""
+    by_id = {field_id(f): f for f in fields}
+    columns = []
+    for column in table.columns:
+        if (found := by_id.get(column.field_id)) is not None:
+            column = replace(column, name=found.name, kind=_kind_with_names(column.kind, found.type))
+        columns.append(column)
+    return Struct(tuple(columns))
+
+
+def _kind_with_names(kind: ColumnType, stored: pa.DataType) -> ColumnType:
+    children = child_fields(stored)
+    match kind:
+        case Struct() if pa.types.is_struct(stored):
+            return _with_names(kind, children)
+        case ListOf(element) if pa.types.is_list(stored):
+            below = _kind_with_names(element.kind, children[0].type)
+            return ListOf(replace(element, kind=below))
+        case MapOf(key, value) if pa.types.is_map(stored):
+            keys, values = (
+                _kind_with_names(c.kind, f.type) for c, f in zip((key, value), children, strict=True)
+            )
+            return MapOf(replace(key, kind=keys), replace(value, kind=values))
+    return kind
 
 
 def _groups_difference(file: pq.ParquetFile, table: Struct, comparison: Comparison) -> str:

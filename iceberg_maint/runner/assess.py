@@ -83,7 +83,8 @@ class Assessment:
     def rewrites_first(self) -> bool:
         """Returns whether a run of these operations rewrites small files before it converts equality deletes."""
         histories = {d.operation: history for d, history in zip(self.decisions, self.histories, strict=True)}
-        return rewrites_first({d.operation: d for d in self.decisions}, histories, self.policy)
+        decisions = {d.operation: d for d in self.decisions}
+        return rewrites_first(decisions, histories, self.policy, self.measured.partitions)
 
     def in_run_order(self) -> Assessment:
         """Returns the assessment with its decisions in the order in which a run comes to them."""

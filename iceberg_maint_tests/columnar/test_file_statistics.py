@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -117,6 +118,23 @@ def test_file_of_another_schema_is_named(tmp_path: Path) -> None:
         field(1, "l", "long"), field(7, "d", "double"), field(3, "s", "string"), field(4, "a.b", "int")
     )
     assert difference(replace(task, schema=other)).startswith("column d: the file states ")
+
+
+def test_columns_with_other_names_in_the_file_are_compared_by_their_ids(tmp_path: Path) -> None:
+    inner = {"type": "struct", "fields": [field(4, "in ner", "int")]}
+    kinds = ({"type": "list", "element-id": 6, "element-required": False, "element": inner}, inner)
+    for number, kind in enumerate(kinds):
+        stored = json.loads(json.dumps(kind).replace("in ner", "in_x20ner"))
+        value = {"in_x20ner": 7}
+        rows = [{"with_x20space": n, "s": value if number else [value]} for n in range(9)]
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        task = written(folder, schema_of(field(1, "with_x20space", "long"), field(2, "s", stored)), rows)
+        task = replace(task, schema=schema_of(field(1, "with space", "long"), field(2, "s", kind)))
+        assert difference(task) == ""
+        wrong = changed(task.metrics, "upper_bounds", {1: struct.pack("<q", 7)})
+        sentence = "column with space: the manifest states upper bound 7; a row has 8"
+        assert difference(replace(task, metrics=wrong)) == sentence
 
 
 def test_type_that_arrow_does_not_read_is_not_compared(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.decisions.applicability import findings_for, has_old_deletes, may_convert
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 
@@ -30,13 +31,17 @@ class Step:
 
 
 def rewrites_first(
-    decisions: Mapping[Operation, Decision], histories: Mapping[Operation, TableHistory], policy: Policy
+    decisions: Mapping[Operation, Decision],
+    histories: Mapping[Operation, TableHistory],
+    policy: Policy,
+    partitions: Mapping[PartitionKey, PartitionHealth],
 ) -> bool:
     """Returns whether a rewrite comes before the conversion: if `columnar` writes, the policy leaves the route to the plan,
     and a partition with old equality deletes that both operations may take is due for a rewrite for another reason as well.
 
-    After a rewrite the conversion comes first once. Otherwise rewrites that use up the time, the batches or the budget of
-    every run would keep the conversion from its turn.
+    If deletes were due already at the last rewrite, and no conversion has been done since, the conversion comes first.
+    Otherwise rewrites that use up the time, the batches or the budget of every run would keep the conversion from its
+    turn. `partitions` is the health of the table's partitions.
     """
     converting = decisions.get(Operation.CONVERT_EQUALITY_DELETES)
     rewriting = decisions.get(Operation.REWRITE_DATA_FILES)
@@ -46,11 +51,15 @@ def rewrites_first(
         return False
     if policy.equality_deletes.route is not Route.AUTO or not may_convert(policy.equality_deletes):
         return False
+    to_convert = {p.partition for p in converting.due() if has_old_deletes(p.findings)}
     converted_ms = histories[Operation.CONVERT_EQUALITY_DELETES].last_done_ms
     rewritten_ms = histories[Operation.REWRITE_DATA_FILES].last_done_ms
     if rewritten_ms is not None and (converted_ms is None or converted_ms < rewritten_ms):
-        return False
-    to_convert = {p.partition for p in converting.due() if has_old_deletes(p.findings)}
+        age_ms = 1000 * (policy.rewrite_data_files.equality_delete_max_age_seconds or 0)
+        oldest_ms = [partitions[key].oldest_equality_delete_ms for key in to_convert]
+        # The time of a delete whose snapshot has expired, and of the snapshots before it, is not known.
+        if any(ms is None or ms + age_ms <= rewritten_ms for ms in oldest_ms):
+            return False
     return any(p.partition in to_convert and _has_due_files(p, policy) for p in rewriting.due())
 
 

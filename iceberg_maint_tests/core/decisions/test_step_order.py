@@ -11,9 +11,16 @@ from iceberg_maint.core.decisions.step_order import rewrites_first
 from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 from iceberg_maint_tests.support.core.equality_deletes import CONVERT, REWRITE, cleaning, equality, healthy
-from iceberg_maint_tests.support.core.values import decide, small, table_of
+from iceberg_maint_tests.support.core.values import NOW_MS, decide, measure_files, small, table_of
 
 FILES = [*small(6), healthy("a"), equality("e")]
+
+
+def cleaning_of(policy: Policy) -> Policy:
+    """The policy under which every equality delete is old enough: the tables here have no times."""
+    return replace(
+        policy, rewrite_data_files=replace(policy.rewrite_data_files, equality_delete_max_age_seconds=0)
+    )
 
 
 def first(
@@ -22,14 +29,18 @@ def first(
     *,
     converted_ms: int | None = None,
     rewritten_ms: int | None = None,
+    oldest_ms: int | None = 0,
 ) -> bool:
+    """`oldest_ms` is the commit time of the oldest equality delete of each partition."""
     table, policy = table_of(files), policy or cleaning()
     histories = {
         CONVERT: TableHistory(last_done_ms=converted_ms),
         REWRITE: TableHistory(last_done_ms=rewritten_ms),
     }
-    decisions = {o: decide(table, policy, histories[o], operation=o) for o in (CONVERT, REWRITE)}
-    return rewrites_first(decisions, histories, policy)
+    decisions = {o: decide(table, cleaning_of(policy), histories[o], operation=o) for o in (CONVERT, REWRITE)}
+    parts = measure_files(table, policy.rewrite_data_files).partitions
+    parts = {key: replace(part, oldest_equality_delete_ms=oldest_ms) for key, part in parts.items()}
+    return rewrites_first(decisions, histories, policy, parts)
 
 
 def test_small_files_beside_old_deletes_are_rewritten_first() -> None:
@@ -81,8 +92,24 @@ def test_conversion_has_its_turn_after_a_rewrite(
     assert first(FILES, converted_ms=converted_ms, rewritten_ms=rewritten_ms) is rewrites
 
 
+@pytest.mark.parametrize(
+    ("oldest_ms", "rewrites"),
+    [
+        (NOW_MS - 60_000, True),
+        (NOW_MS - 60_001, True),
+        (NOW_MS - 63_000, False),
+        (NOW_MS - 64_000, False),
+        (None, False),
+    ],
+)
+def test_rewrite_before_deletes_were_due_takes_no_turn(oldest_ms: int | None, rewrites: bool) -> None:
+    """Deletes are due after a minute. The last rewrite was three seconds ago, and there was no conversion."""
+    policy = cleaning(rewrite={"equality_delete_max_age_seconds": 60})
+    assert first(FILES, policy, rewritten_ms=NOW_MS - 3_000, oldest_ms=oldest_ms) is rewrites
+
+
 def test_one_operation_alone_has_no_order() -> None:
     policy, table = cleaning(), table_of(FILES)
     for operation in (CONVERT, REWRITE):
         decision = decide(table, policy, operation=operation)
-        assert not rewrites_first({operation: decision}, {operation: TableHistory()}, policy)
+        assert not rewrites_first({operation: decision}, {operation: TableHistory()}, policy, {})

@@ -72,6 +72,18 @@ def test_statistics_by_metrics_modes_are_compared(shop: Workshop) -> None:
     assert written_rows(shop, table_of_types(shop, 2, **modes)).note == ""
 
 
+def test_columns_whose_names_are_stored_in_another_form_are_compared(shop: Workshop) -> None:
+    name = shop.new_name("statistics")
+    columns = (
+        "`with space` bigint, `x-y` string, `żółć` struct<`in ner`: int>, `1st` array<struct<`x y`: double>>"
+    )
+    shop.sql(f"create table {name} ({columns}) using iceberg")
+    values = "id, string(id), named_struct('in ner', cast(id as int)), array(named_struct('x y', 0.5D))"
+    for start in (0, 6):
+        shop.sql(f"insert into {name} select /*+ coalesce(1) */ {values} from range({start}, {start + 6})")
+    assert written_rows(shop, name).note == ""
+
+
 def test_statistics_of_rows_after_deletes_are_compared(shop: Workshop) -> None:
     written = rewrite(shop, sick_table(shop, 3))
     assert (written.note, written.proof.removed_records) == ("", 3)

@@ -43,7 +43,7 @@ def cleaning(
 ) -> Policy:
     """Every equality delete is old enough."""
     return policy_of(
-        rewrite_policy(equality_delete_max_age_seconds=0, **(rewrite or {})),
+        rewrite_policy(**{"equality_delete_max_age_seconds": 0, **(rewrite or {})}),
         windows,
         equality_deletes=EqualityDeletesPolicy(**equality_keys),  # type: ignore[arg-type]
     )
