@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
@@ -229,6 +230,15 @@ def test_call_that_nothing_interrupts_ends_the_process_after_the_time_of_the_tab
     )
 
 
+def _wait_until_asleep(pid: int) -> None:
+    """Waits until the main thread sleeps in the call that hangs: a signal before it is answered by Python."""
+    asleep = 0
+    while asleep < 5:
+        state = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_call_that_nothing_interrupts_ends_the_process_after_a_signal(
     lake: HangingLake, number: signal.Signals
@@ -236,6 +246,7 @@ def test_call_that_nothing_interrupts_ends_the_process_after_a_signal(
     process = lake.start("-c", _UNINTERRUPTIBLE, str(lake.hang("b")), "0")
     assert process.stdout is not None
     assert process.stdout.readline() == "hangs\n"
+    _wait_until_asleep(process.pid)
     process.send_signal(number)
     code, _, err = ended(process)
     assert (code, err) == (1, f"{number.name} was not answered within 1 seconds.\n")

@@ -253,7 +253,10 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         sources = paths(shop, name)
         mark(shop, name, {path: [0] for path in sources})
         batch = batch_of_text(batch_text(shop.batch(name)))
-        runtime = cast("Runtime", SimpleNamespace(catalog_of=lambda _table: shop.catalog))
+        given = SimpleNamespace(
+            catalog_of=lambda _table: shop.catalog, interruptible=lambda _table, work: work()
+        )
+        runtime = cast("Runtime", given)
         shop.writers.append(shop.writers.load(name), rows_of([99]))
         state = shop.catalog.pin(TableId.parse(name))
         assert still_valid(batch, Changes(state, runtime, [batch]))
