@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -36,19 +37,23 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
 
     if accept_clock:
         session.runtime().ledger.forget_clock_marks()
-    checks = list(_checks(session, with_spark=not no_spark))
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
-    def draw(console: Any) -> None:
+    def draw(check: Check, console: Any) -> None:
         from rich.markup import escape
 
-        for check in checks:
-            status = f"[{colours[check.status]}]{check.status:<7}[/]"
-            text = f"[bold]{escape(check.name)}[/]: {escape(session.masked(check.detail))}"
-            write(console, f"{status}  {text}", " " * 9)
+        status = f"[{colours[check.status]}]{check.status:<7}[/]"
+        text = f"[bold]{escape(check.name)}[/]: {escape(session.masked(check.detail))}"
+        write(console, f"{status}  {text}", " " * 9)
 
-    shown = [{"check": c.name, "status": c.status, "detail": c.detail, "code": c.code} for c in checks]
-    session.emit({"checks": shown}, draw)
+    checks: list[Check] = []
+    for check in _checks(session, with_spark=not no_spark):
+        checks.append(check)
+        if not session.as_json:
+            session.emit({}, partial(draw, check))
+    if session.as_json:
+        shown = [{"check": c.name, "status": c.status, "detail": c.detail, "code": c.code} for c in checks]
+        session.emit({"checks": shown}, lambda _console: None)
     return next((c.exit_code for c in checks if c.status == FAILED), EXIT_DONE)
 
 

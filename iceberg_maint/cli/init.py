@@ -79,7 +79,7 @@ def init(
     text = _text(catalog_type, uri, warehouse, ledger or f"sqlite:///{folder / 'ledger.db'}")
     workspace = home_file(WORKSPACE) if shards == 1 else sharded_workspace(shards)
     files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: workspace}
-    _refuse_existing(files)
+    _refuse_existing(files, shards)
     checked = check_text(text, config, os.environ)
     _write(files)
     written = [str(path) for path in files]
@@ -131,14 +131,19 @@ def _scalar(value: str) -> str:
     return value if reference else json.dumps(value, ensure_ascii=False)
 
 
-def _refuse_existing(files: dict[Path, str]) -> None:
-    existing = [str(path) for path in files if os.path.lexists(path)]
-    if existing:
-        raise ConfigurationError(
-            "ICM-100",
-            f"{', '.join(existing)} exists. init overwrites no file.",
-            "name another folder, or move the file.",
-        )
+def _refuse_existing(files: dict[Path, str], shards: int) -> None:
+    existing = [path for path in files if os.path.lexists(path)]
+    if not existing:
+        return
+    exist, moved = ("exists", "file") if len(existing) == 1 else ("exist", "files")
+    fix = f"name another folder, or move the {moved}"
+    workspace = list(files)[-1]
+    if shards > 1 and workspace in existing:
+        command = f"iceberg-maint shards {shards} {shlex.quote(str(workspace.parent))}"
+        fix = f"{fix}; '{command}' shares the tables of an installed DAGSTER_HOME"
+    raise ConfigurationError(
+        "ICM-100", f"{', '.join(map(str, existing))} {exist}. init overwrites no file.", f"{fix}."
+    )
 
 
 def _make_catalog(catalog: CatalogConfig) -> None:

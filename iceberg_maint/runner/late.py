@@ -32,6 +32,12 @@ def late_catalog(name: str, late: LateError, within: float | None = None) -> Ice
     return IcebergMaintError("ICM-179", f"{what} {_STAYS}", _fix(name, late))
 
 
+def late_warehouse(name: str, late: LateError, within: float | None = None) -> IcebergMaintError:
+    """Returns the error of a catalog whose warehouse did not answer in time."""
+    what = f"the warehouse of catalog '{name}' gave no answer within {_time(name, late, within)}."
+    return IcebergMaintError("ICM-179", what, _fix(name, late))
+
+
 def _setting(name: str, late: LateError) -> str:
     return f"catalogs.{name}.{'pass_seconds' if late.limit is Limit.ALL else 'look_seconds'}"
 

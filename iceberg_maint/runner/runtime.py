@@ -23,7 +23,7 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
-from iceberg_maint.runner.late import late_table
+from iceberg_maint.runner.late import late_catalog, late_table, late_warehouse
 from iceberg_maint.runner.remembered_decisions import RememberedDecisions
 from iceberg_maint.runner.table_memory import TableMemory
 from iceberg_maint.runner.watchdog import End
@@ -170,13 +170,28 @@ class Runtime:
     def in_time(self, table: TableId, work: Callable[[], T]) -> T:
         """Returns what `work` reads of the table. A signal or the deadline of the table interrupts the wait for it. Raises
         what it raises, IcebergMaintError ICM-179 if that takes longer than the `look_seconds` of the catalog."""
-        limits = None if table.catalog not in self.catalogs else self.limits_of(table.catalog)
+        if table.catalog not in self.catalogs:
+            return work()
+        return self._in_time(table.catalog, work, lambda _name, *late: late_table(table, *late))
+
+    def list_in_time(self, catalog: str, work: Callable[[], T]) -> T:
+        """As `in_time`, for what `work` reads of the list of tables of a catalog."""
+        return self._in_time(catalog, work, late_catalog)
+
+    def probe_in_time(self, catalog: str, work: Callable[[], T]) -> T:
+        """As `in_time`, for a probe of the warehouse of a catalog."""
+        return self._in_time(catalog, work, late_warehouse)
+
+    def _in_time(
+        self, catalog: str, work: Callable[[], T], error: Callable[[str, LateError, float | None], Exception]
+    ) -> T:
+        limits = self.limits_of(catalog)
         if limits is None:
             return work()
         try:
             return self.threads.call(work, limits.call_seconds)
         except LateError as late:
-            raise late_table(table, late, self.looks_within) from None
+            raise error(catalog, late, self.looks_within) from None
 
     def interruptible(self, table: TableId, work: Callable[[], T]) -> T:
         """As `in_time`, without a time: for reads of many files."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.checks.catalogs import _probe
 from iceberg_maint.config import load_config
@@ -247,6 +249,22 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
     lake.configure(text)
     monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", denied)
     assert checks(lake, "--no-spark", exit_code=exit_code)["warehouse of lake"][0] == status
+
+
+def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", lambda _warehouse: str(never.wait()))
+    monkeypatch.setattr(lake.catalog, "looks", CallLimits(call_seconds=5))
+    found = checks(lake, "--no-spark", exit_code=1)
+    never.set()
+    assert found["warehouse of lake"] == (
+        "failed",
+        (
+            "ICM-179 the warehouse of catalog 'lake' gave no answer within 5 seconds (catalogs.lake.look_seconds). Fix: look "
+            "for what does not answer: the catalog, the store, a network file system; or raise catalogs.lake.look_seconds."
+        ),
+    )
+    assert [name for name, (status, _) in found.items() if status == "failed"] == ["warehouse of lake"]
 
 
 def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

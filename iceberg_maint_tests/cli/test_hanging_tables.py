@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -73,10 +74,10 @@ class HangingLake:
             TableFiles(folder / name, schema, [PartitionSpec()]).register(self.database, f"db.{name}")
         self.configure()
 
-    def configure(self, more: str = "", catalogs: Sequence[str] = ()) -> None:
+    def configure(self, more: str = "", catalogs: Sequence[str] = (), look_seconds: int = 15) -> None:
         lake = (
             f"lake: {{type: jdbc, uri: 'sqlite:///{self.database}', warehouse: 'file://{self.folder}', "
-            "look_seconds: 15}"
+            f"look_seconds: {look_seconds}}}"
         )
         lines = ["catalogs:", *(f"  {c}" for c in (lake, *catalogs)), more]
         (self.folder / "maint.yaml").write_text("\n".join(lines))
@@ -169,6 +170,48 @@ def test_catalog_that_never_answers_holds_no_other_and_forgets_no_table(lake: Ha
         "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.look_seconds)."
         in err
     )
+
+
+def test_metadata_file_that_hangs_fails_the_checks_of_doctor_that_read_it_and_the_rest_is_checked(
+    lake: HangingLake,
+) -> None:
+    late = (
+        "ICM-179 lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds "
+        "(catalogs.lake.look_seconds)."
+    )
+    lake.hang("b")
+    code, out, _ = lake.program("doctor", "--no-spark", "--json")
+    checks = {c["check"]: c for c in json.loads(out)["checks"]}
+    assert {name: c["code"] for name, c in checks.items() if late in c["detail"]} == {
+        "policies": "ICM-179",
+        "owner of lake.db.b": "ICM-179",
+    }
+    assert (checks["policies"]["status"], checks["clock"]["status"], code) == ("failed", "ok", 1)
+
+
+def test_doctor_shows_each_check_as_it_ends(lake: HangingLake) -> None:
+    lake.configure(look_seconds=600)
+    lake.hang("a")
+    process = lake.start("-m", "iceberg_maint", "doctor", "--no-spark")
+    assert process.stdout is not None
+    end = threading.Timer(NEVER_SECONDS, process.kill)
+    end.start()
+    shown = any("catalog lake: jdbc" in line for line in iter(process.stdout.readline, ""))
+    end.cancel()
+    process.kill()
+    ended(process)
+    assert shown
+
+
+def test_catalog_that_never_answers_is_one_failed_check_of_doctor(lake: HangingLake) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', look_seconds: 1}}"])
+        code, out, _ = lake.program("doctor", "--no-spark", "--json")
+    failed = [c for c in json.loads(out)["checks"] if c["status"] == "failed"]
+    assert [(c["check"], c["code"]) for c in failed] == [("catalog dead", "ICM-179")]
+    assert "catalog 'dead' did not list its tables within 1 seconds" in failed[0]["detail"]
+    assert code == 1
 
 
 def test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays(lake: HangingLake) -> None:

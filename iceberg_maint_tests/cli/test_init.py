@@ -153,6 +153,20 @@ def test_init_over_an_existing_file_is_refused_and_changes_nothing(tmp_path: Pat
     assert content(tmp_path) == {name: b"mine"}
 
 
+def test_init_with_shards_over_an_installed_home_names_the_command_that_shards_it(tmp_path: Path) -> None:
+    assert init(tmp_path).exit_code == 0
+    before = content(tmp_path)
+    result = init(tmp_path, "--shards", "4")
+    home = tmp_path / "dagster_home"
+    assert result.exit_code == 2
+    assert (
+        f"ICM-100 {tmp_path}/iceberg_maint.yaml, {home}/dagster.yaml, {home}/workspace.yaml exist. init overwrites no file. "
+        f"Fix: name another folder, or move the files; 'iceberg-maint shards 4 {home}' shares the tables of an installed "
+        "DAGSTER_HOME."
+    ) in result.stderr
+    assert content(tmp_path) == before
+
+
 def test_init_beside_an_existing_catalog_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_bytes(b"mine")
     result = init(tmp_path, "--json")

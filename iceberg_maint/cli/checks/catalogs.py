@@ -30,7 +30,7 @@ def check_catalog(
     listed: list[TableId] = []
 
     def reach() -> str:
-        listed.extend(runtime.catalogs[name].tables())
+        listed.extend(runtime.list_in_time(name, runtime.catalogs[name].tables))
         tables[name] = listed
         where = "" if connection.uri is None else f" at {place(connection.uri)}"
         return f"{connection.type}{where}: {len(listed)} tables"
@@ -53,7 +53,9 @@ def check_catalog(
             yield from _rights(config, runtime, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
-        probed = try_check(f"warehouse of {name}", lambda: _probe(warehouse))
+        probed = try_check(
+            f"warehouse of {name}", lambda: runtime.probe_in_time(name, lambda: _probe(warehouse))
+        )
         if probed.code == "ICM-125" and only_advises(config, listed):
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
@@ -64,7 +66,12 @@ def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
     """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
     from iceberg_maint.wiring import stored_names
 
-    if names := stored_names(runtime.catalogs, name):
+    try:
+        names = runtime.list_in_time(name, lambda: stored_names(runtime.catalogs, name))
+    except IcebergMaintError as error:
+        yield Check(f"catalog {name}", FAILED, str(error), error.code, error.exit_code)
+        return
+    if names:
         yield Check(
             f"catalog {name}",
             WARNING,
@@ -79,9 +86,9 @@ def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator
 
     check, present = f"rights on {listed[0]}", []
     try:
-        for right, error in missing_rights(
-            runtime.catalogs, listed[0], changes=not only_advises(config, listed)
-        ):
+        probes = missing_rights(runtime.catalogs, listed[0], changes=not only_advises(config, listed))
+        while probed := runtime.in_time(listed[0], lambda: next(probes, None)):
+            right, error = probed
             if error is None:
                 present.append(right.value)
             else:
@@ -107,13 +114,14 @@ def check_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Itera
 
 
 def _read(runtime: Runtime, table: TableId) -> str:
-    state = runtime.catalogs[table.catalog].pin(table)
+    state = runtime.pin(table)
     policy = runtime.policy_of(state)
     if choose_source(policy.health, state) is HealthSource.SPARK:
         return (
             f"format version {state.format_version}; Spark measures its health (health.source, health.memory)"
         )
-    measured = runtime.catalogs[table.catalog].measure(state, policy.rewrite_data_files)
+    catalog = runtime.catalogs[table.catalog]
+    measured = runtime.in_time(table, lambda: catalog.measure(state, policy.rewrite_data_files))
     return f"format version {state.format_version}, {measured.total().data_files} data files"
 
 

@@ -59,7 +59,7 @@ def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
     from iceberg_maint.wiring import spark_reads
 
-    state = runtime.catalogs[table.catalog].pin(table)
+    state = runtime.pin(table)
     return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
 
 

@@ -33,7 +33,7 @@ def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> s
         config.policy_for(table)
     for table in tables[:PROPERTIES_READ]:
         try:
-            state = runtime.catalogs[table.catalog].pin(table)
+            state = runtime.pin(table)
         except UnknownTableError:  # dropped since it was listed
             continue
         config.policy_for(table, state.properties)
@@ -44,10 +44,14 @@ def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> s
 def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     """Warnings of tables whose metadata folder has a sign of a second owner, among the first tables."""
     warned = 0
+    late: set[str] = set()
     for table in tables[:PROPERTIES_READ]:
-        warning = _owner(runtime, table)
+        # A store that does not answer would take the whole time for each of its tables.
+        warning = None if table.catalog in late else _owner(runtime, table)
         if warning is not None:
             warned += 1
+            if warning.code == "ICM-179":
+                late.add(table.catalog)
             yield warning
     if not warned:
         count = min(len(tables), PROPERTIES_READ)
@@ -59,9 +63,10 @@ def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
 def _owner(runtime: Runtime, table: TableId) -> Check | None:
     """The warning of one table; None without a sign of a second owner."""
     try:
-        state = runtime.catalogs[table.catalog].pin(table)
+        state = runtime.pin(table)
         policy = runtime.policy_of(state).remove_orphan_files
-        message = sign(runtime.orphan_files(table).second_owner(state, policy))
+        owner = runtime.in_time(table, lambda: runtime.orphan_files(table).second_owner(state, policy))
+        message = sign(owner)
     except UnknownTableError:  # dropped since it was listed
         return None
     except IcebergMaintError as error:
@@ -101,12 +106,14 @@ def check_clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str
     Raises RefusedError ICM-115 if they disagree."""
     from iceberg_maint.runner.clocks import clock_refusal, read_clocks
 
-    state = runtime.catalogs[tables[0].catalog].pin(tables[0]) if tables else None
+    state = runtime.pin(tables[0]) if tables else None
     probed = None if only_advises(config, tables) else state
     clocks = read_clocks(
         runtime.clock,
         runtime.ledger,
-        store_ms=None if probed is None else runtime.store_now_ms(probed),
+        store_ms=None
+        if probed is None
+        else runtime.in_time(probed.table, lambda: runtime.store_now_ms(probed)),
         updated_ms=None if state is None else state.last_updated_ms,
     )
     if doubt := disagreement(clocks):
