@@ -1,4 +1,4 @@
-"""Remembered decisions: the same as decided anew, whatever the health, the policy, the histories and the clock."""
+"""Remembered decisions: the same as decisions made again, whatever the health, the policy, the histories and the clock."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_remembered_decision_equals_one_decided_anew(
 
 
 def _calls(memory: RememberedDecisions, basis: Basis, *clocks: int) -> list[int]:
-    """The times for which the memory decided anew."""
+    """The times for which the memory decided again."""
     calls: list[int] = []
 
     def decide(now_ms: int, at_ms: int) -> DueWork:
