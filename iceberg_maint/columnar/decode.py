@@ -217,6 +217,7 @@ class Decoder:
                     metadata = self._footers.metadata(contents, integers) or metadata
                 if names or metadata is not parquet.metadata:
                     parquet = opened(contents, metadata=metadata, dictionaries=names, read_bytes=read_bytes)
+        parquet.share_paths(self._schemas.paths)
         if parquet.metadata.num_rows != file.record_count:
             raise WrongInputError(
                 f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import NotedFile
@@ -19,11 +20,8 @@ _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
 _LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
 """Codecs with a level, and the level that Parquet's Java writer has by default. Arrow's defaults are others."""
 _NO_DECIMALS: Mapping[str, pa.DataType] = {}
-_SAMPLE_ROWS = 20_000
-_DISTINCT_SHARE = 0.5
-"""A column whose sample has a smaller share of distinct values gets a dictionary."""
-_DECIDING_SHARE = 0.55
-"""The share of the sample that is counted first."""
+_LENGTH_BYTES = 4
+"""The bytes of a length that stand before each text in a plain page and in a dictionary."""
 
 
 @contextmanager
@@ -34,9 +32,11 @@ def open_writer(
     encoding: Encoding,
     dictionaries: Collection[str],
     decimals: Mapping[str, pa.DataType] = _NO_DECIMALS,
+    batch_rows: int | None = None,
 ) -> Iterator[pq.ParquetWriter]:
     """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
-    `decimals` are the types of the columns that are integers here and decimals in the file, by name."""
+    `decimals` are the types of the columns that are integers here and decimals in the file, by name. `batch_rows` are
+    encoded together, 1,024 if it is None: the size of a page is looked at after each of them."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
     noted = NotedFile(sink, decimals) if decimals else None
     writer = pq.ParquetWriter(
@@ -53,6 +53,7 @@ def open_writer(
         store_decimal_as_integer=True,
         store_schema=False,
         write_page_index=True,
+        write_batch_size=batch_rows,
     )
     writer.add_key_value_metadata({"iceberg.schema": schema_text})
     with writer:
@@ -63,39 +64,47 @@ def open_writer(
         noted.finish()
 
 
-def sampled_dictionaries(rows: pa.Table, table: Struct, of_source: dict[int, bool]) -> set[str]:
+def sampled_dictionaries(
+    rows: pa.Table, table: Struct, of_source: Mapping[int, bool], encoding: Encoding
+) -> set[str]:
     """Returns the Parquet paths of the columns that get a dictionary. `of_source` has, by field id, whether all input
-    files have one, where they agree. The others are chosen by a sample of the rows."""
-    head = rows.slice(0, _SAMPLE_ROWS)
-    chosen = set()
-    for leaf in leaves_of(table):
-        if leaf.primitive.base == "boolean":
-            continue
-        wanted = of_source.get(leaf.column.field_id)
-        if wanted is None:
-            wanted = _repeats(values_of(head, leaf))
-        if wanted:
-            chosen.add(leaf.path)
-    return chosen
+    files have one, where they agree. The other columns, and those of which no input file has one, are chosen by the first
+    page, as Parquet's Java writer does (`DictionaryValuesWriter.isCompressionSatisfying`): pages of small files say
+    little of larger ones."""
+    head = rows.slice(0, encoding.page_row_limit)
+    return {
+        leaf.path
+        for leaf in leaves_of(table)
+        if leaf.primitive.base != "boolean"
+        and (of_source.get(leaf.column.field_id) or _is_smaller(values_of(head, leaf), encoding.page_bytes))
+    }
 
 
-def _repeats(chunks: Sequence[pa.Array]) -> bool:
-    if any(pa.types.is_dictionary(c.type) for c in chunks):
-        column = pa.chunked_array(chunks).unify_dictionaries()
-        rows = len(column) - column.null_count
-        if rows and len(column.chunk(0).dictionary) < _DISTINCT_SHARE * rows:
-            return True
-        chunks = [c.dictionary_decode() for c in chunks]
-    values = pa.chunked_array(chunks).drop_null() if chunks else None
-    if values is None or not len(values):
+def _is_smaller(chunks: Sequence[pa.Array], page_bytes: int) -> bool:
+    """Whether dictionary and indexes of a page take fewer bytes than its values. True for a page without values."""
+    values = _plain(chunks).drop_null()
+    size = _size(values)
+    if size > page_bytes:
+        values = values.slice(0, max(1, len(values) * page_bytes // size))
+        size = _size(values)
+    if not len(values):
         return True
-    # Of most columns, the first rows decide: whatever the others are, there are enough distinct values, or too few.
-    most = _DISTINCT_SHARE * len(values)
-    first = values.slice(0, int(_DECIDING_SHARE * len(values)))
-    distinct = len(first.unique())
-    if distinct >= most:
-        return False
-    return distinct + len(values) - len(first) < most or len(values.unique()) < most
+    distinct = values.unique()
+    index_bits = max(1, (len(distinct) - 1).bit_length())
+    return _size(distinct) + len(values) * index_bits // 8 < size
+
+
+def _plain(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
+    if not chunks:
+        return pa.chunked_array([], pa.int32())
+    return pa.chunked_array([c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks])
+
+
+def _size(values: pa.ChunkedArray | pa.Array) -> int:
+    """The bytes of values without nulls in a plain page."""
+    if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
+        return int(pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)
+    return len(values) * int(values.type.bit_width) // 8
 
 
 def write_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,10 @@ class FileRange:
             self._tail_start = max(0, self._size - TAIL_BYTES)
             self._tail = memoryview(bytes(memoryview(self.contents)[self._tail_start :]))
             self.contents = None
+
+    def chunks(self) -> Iterator[Any]:
+        """Yields the bytes in parts, from storage if they are not held."""
+        return iter([self.contents]) if self.contents is not None else self._storage.chunks(self._location)
 
     def __len__(self) -> int:
         return self._size

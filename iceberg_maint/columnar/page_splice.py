@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import FLOATS
 from iceberg_maint.columnar.metrics import MetricsBuilder
@@ -119,6 +120,7 @@ class _Splice:
             proof=RewriteProof(self.task.proof, rows, 0, rows, len(self._table.columns)),
             cpu_seconds={"splice": time.thread_time() - start},
             spliced=tuple(sorted(spliced)),
+            digest=digest_of(output.chunks()),
         )
 
     def _read_sources(self, form: ParquetBytes) -> bool:

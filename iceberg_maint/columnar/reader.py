@@ -18,21 +18,28 @@ _SCHEMA_FIELD = 2
 
 class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
     """A ParquetFile that looks for the columns below a name when columns are read by name. PyArrow does so when it opens
-    a file, which takes a third of the time. If PyArrow's private names change, it does so again."""
+    a file, which takes a third of the time. Readers of files with the same columns can share what one of them has. If
+    PyArrow's private names change, it does so again."""
 
-    _paths: Any = None
+    _paths: list[Any]
 
     def _build_nested_paths(self) -> None:
-        return None
+        self._paths = []
 
     @property
     def _nested_paths_by_prefix(self) -> Any:
-        if self._paths is None:
-            self._paths = super()._build_nested_paths()
-        return self._paths
+        if not self._paths:
+            self._paths.append(super()._build_nested_paths())
+        return self._paths[0]
 
     @_nested_paths_by_prefix.setter
     def _nested_paths_by_prefix(self, paths: Any) -> None:
+        if paths is not None:
+            self._paths = [paths]
+
+    def share_paths(self, paths: list[Any]) -> None:
+        """Shares the columns below each name with readers of files that have the same columns. `paths` is empty before
+        the first of them looks."""
         self._paths = paths
 
 
@@ -42,7 +49,7 @@ def opened(
     metadata: Any = None,
     dictionaries: Sequence[str] = (),
     read_bytes: int = 0,
-) -> pq.ParquetFile:
+) -> ParquetReader:
     """Returns a reader of a file with these bytes. `metadata` are read before. The columns `dictionaries` keep theirs.
     Column chunks are read in parts of `read_bytes`, whole if it is 0."""
     return ParquetReader(
@@ -74,9 +81,11 @@ def stored_schema(metadata: Any) -> bytes | None:
 
 class Schemas:
     """Arrow's schemas of files. Files of one writer start their footers with the same schema, so the last one is kept:
-    Arrow takes as long to compare two schemas as to open a file."""
+    Arrow takes as long to compare two schemas as to open a file. `paths` is what readers of files with the last schema
+    share."""
 
     def __init__(self) -> None:
+        self.paths: list[Any] = []
         self._start = b""
         self._stored: bytes | None = None
         self._last: pa.Schema | None = None
@@ -85,6 +94,7 @@ class Schemas:
         """Returns the schema of an open file with these bytes."""
         stored = stored_schema(parquet.metadata)
         if self._last is None or stored != self._stored or not footer_of(contents).startswith(self._start):
+            self.paths = []
             try:
                 self._start = schema_bytes(contents)
             except ThriftError:

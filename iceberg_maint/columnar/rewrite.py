@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.decimals import integer_decimals
 from iceberg_maint.columnar.decode import DecodedFile, Decoder
 from iceberg_maint.columnar.dictionaries import compacted
+from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import leaves_of
@@ -199,6 +200,7 @@ class _Run:
             for number, group in enumerate(again):
                 difference = difference or comparison.group_difference(number, group, values=full)
             difference = difference or comparison.end_difference()
+            digest = digest_of(contents.chunks())
         return RewriteResult(
             path=self.task.output_path,
             size_bytes=len(contents),
@@ -215,6 +217,7 @@ class _Run:
             ),
             streamed=streamed,
             cpu_seconds=self._clock.seconds,
+            digest=digest,
         )
 
     def _count(self, rows: int, deleted: int) -> str:
@@ -229,7 +232,7 @@ class _Run:
             return 0
         encoding = self.task.encoding
         schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
-        chosen = sampled_dictionaries(first, self._table, of_source)
+        chosen = sampled_dictionaries(first, self._table, of_source, encoding)
         rows = 0
         with self.storage.create(self.task.output_path) as stream:
             self.created = True

@@ -24,7 +24,7 @@ from iceberg_maint.columnar.proof import Comparison
 from iceberg_maint.columnar.schema import Column, Struct
 from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import FULL_PROOF, InputFile, OutputMetrics, RewriteTask
+from iceberg_maint.columnar.task import FULL_PROOF, Encoding, InputFile, OutputMetrics, RewriteTask
 
 V = TypeVar("V")
 
@@ -73,10 +73,16 @@ class _ColumnEncoder:
     def encoded(self, rows: pa.Table) -> ParquetBytes:
         task = self._task
         if self._dictionaries is None:
-            self._dictionaries = sampled_dictionaries(rows, self.table, self._of_source)
+            self._dictionaries = sampled_dictionaries(rows, self.table, self._of_source, task.encoding)
         sink = pa.BufferOutputStream()
         with open_writer(
-            sink, rows.schema, task.schema, task.encoding, self._dictionaries, self._decimals
+            sink,
+            rows.schema,
+            task.schema,
+            task.encoding,
+            self._dictionaries,
+            self._decimals,
+            _batch_rows(rows.column(0), task.encoding),
         ) as writer:
             write_group(writer, rows)
         self.metrics.add(rows)
@@ -92,6 +98,15 @@ class _ColumnEncoder:
         for key, statistics in comparison.totals.items():
             self.totals.setdefault(key, []).extend(statistics)
         return ParquetBytes.of(contents)
+
+
+def _batch_rows(column: pa.ChunkedArray, encoding: Encoding) -> int | None:
+    """The rows that are encoded together. Arrow looks up the bounds of a dictionary once for each batch. If the dictionary
+    does not overflow, a page has indexes only, so a batch is never larger than a page may be."""
+    if not pa.types.is_dictionary(column.type) or not column.num_chunks:
+        return None
+    fits = column.chunk(0).dictionary.nbytes <= encoding.dictionary_bytes
+    return encoding.page_row_limit if fits else None
 
 
 def metrics_of_parts(

@@ -160,8 +160,9 @@ class RewriteProof:
 class RewriteResult:
     """The output of a task. If no row is left, no file is written: `record_count` is 0 and `path` is "".
 
-    `streamed`: the task ran in streaming mode. `spliced`: the field ids of the columns whose pages were copied. `cpu_seconds` has the CPU time by phase: read, decode, encode, metrics,
-    proof.
+    `digest` is the SHA-256 of the bytes that were proved, as hexadecimal digits. `streamed`: the task ran in streaming mode.
+    `spliced`: the field ids of the columns whose pages were copied. `cpu_seconds` has the CPU time by phase: read, decode,
+    encode, metrics, proof.
     """
 
     path: str
@@ -173,6 +174,7 @@ class RewriteResult:
     streamed: bool = False
     cpu_seconds: Mapping[str, float] = field(default_factory=dict)
     spliced: tuple[int, ...] = ()
+    digest: str = ""
 
     def to_json(self) -> str:
         """The result as JSON."""

@@ -20,6 +20,7 @@ from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import SpliceWriter
+from iceberg_maint.columnar.splice_encoder import _batch_rows
 from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
@@ -95,6 +96,16 @@ def test_spliced_output_has_the_rows_and_the_metrics_of_an_encoded_one(task: Rew
     assert found.proof == expected.proof
     assert found.record_count == 3 * ROWS
     assert found.size_bytes == Path(found.path).stat().st_size
+    for result in (found, expected):
+        assert result.digest == sha256(Path(result.path).read_bytes()).hexdigest()
+
+
+def test_only_columns_whose_dictionary_does_not_overflow_are_encoded_a_page_at_a_time() -> None:
+    column = pa.chunked_array([pa.array(["ab", "cd", "ab"]).dictionary_encode()])
+    size = column.chunk(0).dictionary.nbytes
+    assert _batch_rows(column, Encoding(dictionary_bytes=size, page_row_limit=7)) == 7
+    assert _batch_rows(column, Encoding(dictionary_bytes=size - 1, page_row_limit=7)) is None
+    assert _batch_rows(column.cast(pa.string()), Encoding()) is None
 
 
 def test_spliced_output_has_row_groups_of_the_stated_size(task: RewriteTask) -> None:

@@ -420,7 +420,7 @@ def test_output_follows_the_encoding(tmp_path: Path) -> None:
     assert json.loads(footer.metadata[b"iceberg.schema"]) == json.loads(schema)
 
 
-def test_dictionary_is_chosen_as_in_the_source_or_by_a_sample(tmp_path: Path) -> None:
+def test_dictionary_is_chosen_as_in_the_source_or_by_the_first_page(tmp_path: Path) -> None:
     schema = schema_of(field(1, "few", "long"), field(2, "many", "long"))
 
     def dictionaries(path: str) -> list[bool]:
@@ -431,7 +431,7 @@ def test_dictionary_is_chosen_as_in_the_source_or_by_a_sample(tmp_path: Path) ->
     assert dictionaries(rewritten(task_of(tmp_path, schema, [small]))[0].path) == [True, False]
     rows = [{"few": n % 5, "many": n} for n in range(20_000)]
     large = write_file(tmp_path, "l.parquet", schema, rows, use_dictionary=["many"])
-    assert dictionaries(rewritten(task_of(tmp_path / "2", schema, [large]))[0].path) == [False, True]
+    assert dictionaries(rewritten(task_of(tmp_path / "2", schema, [large]))[0].path) == [True, True]
 
 
 def test_output_that_exists_is_not_overwritten(tmp_path: Path) -> None:

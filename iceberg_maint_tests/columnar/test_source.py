@@ -15,7 +15,7 @@ from iceberg_maint.columnar.encode import sampled_dictionaries
 from iceberg_maint.columnar.schema import Struct, table_schema
 from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import DeleteKind, DeleteReference, RewriteTask
+from iceberg_maint.columnar.task import DeleteKind, DeleteReference, Encoding, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_file
 
 TEXT = schema_of(field(1, "few", "string"), field(2, "many", "string"))
@@ -66,10 +66,18 @@ def test_files_that_are_decoded_one_by_one_keep_no_dictionary(tmp_path: Path) ->
     assert strings(replace(task, inputs=(replace(first, deletes=(delete,)), *others))) == set()
 
 
-def chosen(values: list[int | None], *, dictionary: bool) -> bool:
+def chosen(
+    values: list[int | None],
+    *,
+    dictionary: bool,
+    of_source: dict[int, bool] | None = None,
+    encoding: Encoding | None = None,
+) -> bool:
     column = pa.array([None if v is None else str(v) for v in values], pa.string())
     rows = pa.table({"few": column.dictionary_encode() if dictionary else column, "many": column})
-    return "few" in sampled_dictionaries(rows, Struct(TABLE.columns[:1]), {})
+    return "few" in sampled_dictionaries(
+        rows, Struct(TABLE.columns[:1]), of_source or {}, encoding or Encoding()
+    )
 
 
 @pytest.mark.parametrize("dictionary", [True, False])
@@ -78,17 +86,34 @@ def chosen(values: list[int | None], *, dictionary: bool) -> bool:
     [
         ([], True),
         ([None, None], True),
-        ([n % 49 for n in range(100)], True),
-        ([n % 50 for n in range(100)], False),
+        # A value takes 7 bytes, an index 7 bits: 609 + 87 bytes against 700, 616 + 87 against 700.
+        ([100 + n % 87 for n in range(100)], True),
+        ([100 + n % 88 for n in range(100)], False),
         # The first rows do not decide.
-        ([min(n, 48) for n in range(100)], True),
-        ([min(n, 49) for n in range(100)], False),
-        ([max(0, n - 51) for n in range(100)], True),
-        ([max(0, n - 50) for n in range(100)], False),
-        ([0, 0, 0, None, None, 1, 2, 3], False),
+        ([100 + min(n, 86) for n in range(100)], True),
+        ([100 + min(n, 87) for n in range(100)], False),
+        ([100 + max(0, n - 13) for n in range(100)], True),
+        ([100 + max(0, n - 12) for n in range(100)], False),
+        # 20 + 1 bytes against 30, 30 + 2 against 30.
+        ([0, 0, 0, None, None, 1, 2, 3], True),
+        ([0, 4, 5, None, None, 1, 2, 3], False),
     ],
 )
-def test_column_with_fewer_distinct_values_than_half_of_its_rows_gets_a_dictionary(
+def test_column_whose_first_page_is_smaller_with_a_dictionary_gets_one(
     values: list[int | None], expected: bool, dictionary: bool
 ) -> None:
     assert chosen(values, dictionary=dictionary) is expected
+
+
+def test_inputs_without_dictionaries_do_not_decide_and_inputs_with_dictionaries_do() -> None:
+    few, many = [100 + n % 9 for n in range(100)], [100 + n for n in range(100)]
+    assert chosen(few, dictionary=False, of_source={1: False})
+    assert not chosen(many, dictionary=False)
+    assert chosen(many, dictionary=False, of_source={1: True})
+
+
+def test_rows_after_the_first_page_do_not_decide() -> None:
+    values = [100 + max(0, n - 50) for n in range(400)]
+    assert not chosen(values, dictionary=False)
+    assert chosen(values, dictionary=False, encoding=Encoding(page_row_limit=50))
+    assert chosen(values, dictionary=False, encoding=Encoding(page_bytes=50 * 7))

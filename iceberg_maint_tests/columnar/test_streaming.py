@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def test_streaming_writes_about_as_many_bytes_as_one_table(tmp_path: Path, limit
     parts = rewrite(replace(task, output_path=str(tmp_path / "parts.parquet"), memory_limit_bytes=8 * MIB))
     assert (whole.streamed, parts.streamed) == (False, True)
     assert (whole.proof.difference, parts.proof.difference) == ("", "")
+    assert parts.digest == sha256(Path(parts.path).read_bytes()).hexdigest()
     assert pq.read_metadata(parts.path).num_row_groups > 1
     assert parts.size_bytes <= 1.1 * whole.size_bytes
 

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.spark.rewrite.columnar import job
 from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
-from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of, fingerprint
+from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.spark.rewrite.columnar.job import (
     LEAST_SPARK_TASK_BYTES,
     SPARK_TASK_BYTES,

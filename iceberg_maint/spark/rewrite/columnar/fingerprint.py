@@ -7,7 +7,6 @@ are proved too.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
@@ -15,14 +14,6 @@ from iceberg_maint.core.outcomes.proof import Fingerprint
 FINGERPRINT_ALGORITHM = "sha256-files-1"
 """Sums modulo 2^64 of the four big-endian quarters of SHA-256(contents) over the data files, with the sum of their
 record counts. Files add up."""
-
-
-def digest_of(chunks: Iterable[bytes]) -> str:
-    """The SHA-256 of a file's contents, as hexadecimal digits."""
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def fingerprint(files: Iterable[tuple[int, str]]) -> Fingerprint:

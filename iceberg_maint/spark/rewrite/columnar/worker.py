@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.task import RewriteTask, UnsupportedColumnError, WrongInputError
 from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
-from iceberg_maint.spark.rewrite.columnar.fingerprint import digest_of
 
 _LOCAL: Mapping[str, str] = {}
 _NO_BYTES = "Python allocated no memory"
@@ -49,7 +49,7 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
     import pyarrow as pa  # the driver does not need it
 
     from iceberg_maint.columnar.rewrite import rewrite
-    from iceberg_maint.columnar.storage import MissingFileError, Storage
+    from iceberg_maint.columnar.storage import MissingFileError
 
     task = RewriteTask.from_json(text)
     location = of_attempt(task.output_path, attempt)
@@ -73,7 +73,7 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
         kept_records=proof.rows_in - proof.rows_deleted,
         written_records=result.record_count,
         content={**content_of(json.loads(result.to_json())), "file-path": location} if is_written else None,
-        digest=digest_of(Storage(io).chunks(location)) if is_written else "",
+        digest=result.digest,
         difference=proof.difference,
     ).text()
 
