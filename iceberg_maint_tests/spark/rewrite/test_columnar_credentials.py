@@ -1,0 +1,57 @@
+"""Credentials of a table's FileIO reach the worker and no text of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyspark.core.rdd
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.rewrite.columnar.job import run_tasks
+
+SECRET = "c4nary-73"
+IO = {"s3.secret-access-key": SECRET}
+
+
+def reversed_secret(task: str, _attempt: int, io: Mapping[str, str]) -> str:
+    return task + io["s3.secret-access-key"][::-1]
+
+
+def failing(task: str, _attempt: int, io: Mapping[str, str]) -> str:
+    raise RuntimeError(f"{task} of {len(io)} settings")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What Spark sends to each Python worker: the function of the task and all that it refers to."""
+    found: list[bytes] = []
+    prepare = pyspark.core.rdd._prepare_for_python_RDD
+
+    def noted(context: Any, command: Any) -> Any:
+        result = prepare(context, command)
+        found.append(bytes(result[0]))
+        return result
+
+    monkeypatch.setattr(pyspark.core.rdd, "_prepare_for_python_RDD", noted)
+    return found
+
+
+def test_worker_gets_the_credentials_and_the_function_of_the_task_has_none(
+    spark: SparkSession, commands: list[bytes]
+) -> None:
+    found = run_tasks(Bridge(spark), reversed_secret, ["a", "b"], [1, 1], IO)
+    assert found == ["a" + SECRET[::-1], "b" + SECRET[::-1]]
+    assert len(commands) == 1
+    assert SECRET.encode() not in commands[0]
+
+
+def test_error_of_a_task_has_no_credentials(spark: SparkSession, commands: list[bytes]) -> None:
+    with pytest.raises(Py4JJavaError) as caught:
+        run_tasks(Bridge(spark), failing, ["a"], [1], IO)
+    assert "a of 1 settings" in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert len(commands) == 1
