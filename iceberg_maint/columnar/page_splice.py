@@ -1,4 +1,5 @@
-"""Rewrites a task by page splice, where that is possible: copies the pages of plain columns, encodes the other columns.
+"""Rewrites a task by page splice, where that is possible: copies the pages of plain columns, encodes the other columns. Files
+of one large row group keep it: the chunks of all columns are copied with their dictionaries.
 
 The encoded columns are compared with the decoded input, as in every rewrite. The output, read back from storage, must
 have their bytes and the bytes of the copied pages (`splice_check`). The statistics of a copied column are the merged
@@ -19,7 +20,7 @@ from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import FLOATS
 from iceberg_maint.columnar.metrics import MetricsBuilder
-from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, table_schema
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
@@ -38,6 +39,8 @@ _HELD_PER_BYTE = 6
 the task has, a row group is held at a time, and the encoded columns of all."""
 _LARGEST_GROUP = 1.5
 """The largest row group of the output, as a multiple of the row group size: parts end with a file."""
+LEAST_GROUP_BYTES = 32 * 1024 * 1024
+"""A file of one row group from this size on stays a row group. Then its chunks are copied with their dictionaries."""
 
 
 def spliced_result(task: RewriteTask) -> RewriteResult | None:
@@ -78,8 +81,7 @@ class _Splice:
         form = template(arrow_schema(self._table))
         if not self._read_sources(form):
             return None
-        spliced = self._spliced(self._sources, form)
-        groups = self._groups(spliced)
+        spliced, groups = self._plan(form)
         if not spliced or groups is None:
             return None
         rest = Struct(tuple(c for c in self._table.columns if c.field_id not in spliced))
@@ -130,14 +132,27 @@ class _Splice:
             data = FileRange(self.storage, file.path, file.size_bytes, hold=self._holds)
             source = ParquetBytes.of(data)
             # Files of one writer are alike: without such a column in the first, the others are not read.
-            if source.rows != file.record_count or not (self._sources or self._spliced([source], form)):
+            if source.rows != file.record_count:
+                return False
+            if not self._sources and not self._spliced([source], form, alone=_is_large_group(source)):
                 return False
             self._data[file.path] = data
             self._sources.append(source)
         return True
 
-    def _spliced(self, sources: Sequence[ParquetBytes], form: ParquetBytes) -> frozenset[int]:
-        """The field ids of the columns to splice, none if too few bytes could be copied."""
+    def _plan(self, form: ParquetBytes) -> tuple[frozenset[int], list[list[int]] | None]:
+        """The field ids of the columns to splice, and the indexes of the inputs of each row group."""
+        if all(_is_large_group(s) for s in self._sources if s.rows):
+            spliced = self._spliced(self._sources, form, alone=True)
+            groups = self._groups(spliced, alone=True)
+            if spliced and groups is not None:
+                return spliced, groups
+        spliced = self._spliced(self._sources, form, alone=False)
+        return spliced, self._groups(spliced, alone=False)
+
+    def _spliced(self, sources: Sequence[ParquetBytes], form: ParquetBytes, *, alone: bool) -> frozenset[int]:
+        """The field ids of the columns to splice, none if too few bytes could be copied. `alone`: each row group stays
+        one."""
         codec = CODECS[self.task.encoding.codec.lower()]
         columns = {c.field_id: c for c in self._table.columns}
         chosen = {
@@ -145,7 +160,7 @@ class _Splice:
             for leaf in form.leaves.values()
             if leaf.field_id is not None
             and _may_splice(columns[leaf.field_id])
-            and not spliceable(sources, leaf, codec)
+            and not spliceable(sources, leaf, codec, alone=alone)
         }
         copied = sum(
             s.chunk(g, s.leaf_by_id[i]).size
@@ -156,9 +171,9 @@ class _Splice:
         total = sum(len(s.data) for s in sources)
         return frozenset(chosen) if copied >= _SHARE * total else frozenset()
 
-    def _groups(self, spliced: frozenset[int]) -> list[list[int]] | None:
-        """The indexes of the inputs of each row group. None: a row group would be too large for the table or for the
-        memory."""
+    def _groups(self, spliced: frozenset[int], *, alone: bool) -> list[list[int]] | None:
+        """The indexes of the inputs of each row group, one each with `alone`. None: a row group would be too large for the
+        table or for the memory."""
         sizes = [len(s.data) if s.rows else 0 for s in self._sources]
         memory = self.task.memory_limit_bytes
         limit = self.task.encoding.row_group_bytes
@@ -171,7 +186,7 @@ class _Splice:
         for index, size in enumerate(sizes):
             if not size:
                 continue
-            if taken >= share or (not self._holds and taken + size > limit):
+            if alone or taken >= share or (not self._holds and taken + size > limit):
                 groups.append([])
                 taken = 0
             groups[-1].append(index)
@@ -190,6 +205,11 @@ class _Splice:
             for g in range(len(s.row_groups))
             for i in spliced
         )
+
+
+def _is_large_group(source: ParquetBytes) -> bool:
+    """Whether a file has one row group, which is large enough for readers."""
+    return sum(1 for g in source.row_groups if get(g, 3)) == 1 and len(source.data) >= LEAST_GROUP_BYTES
 
 
 def _may_splice(column: Column) -> bool:

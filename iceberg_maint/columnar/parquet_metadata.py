@@ -20,7 +20,7 @@ TAIL_BYTES = 8
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
 # Encodings of data pages that need a dictionary.
 DICTIONARY_ENCODINGS = frozenset({2, 8})
-DATA_PAGE, DATA_PAGE_V2 = 0, 3
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 _DECIMAL = 5
 
 
@@ -222,20 +222,25 @@ class Chunk:
             raise MetadataError("a page index is outside of its file")
         return _struct(self.data[start : start + size])
 
-    def pages(self, contents: memoryview | None = None) -> tuple[Page, ...]:
-        """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. Raises MetadataError for a page with a dictionary, a page with
-        another checksum than its header states, and pages that do not fill the chunk."""
+    def pages(self, contents: memoryview | None = None, *, with_dictionary: bool = False) -> tuple[Page, ...]:
+        """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. With
+        `with_dictionary`, the first page may be one. Raises MetadataError for a page that is or needs a dictionary
+        otherwise, a page with another checksum than its header states, and pages that do not fill the chunk."""
         data = self.pages_bytes if contents is None else contents
         position, end = 0, self.size
+        has_dictionary = False
         found: list[Page] = []
         while position < end:
             reader = Reader(data, position)
             header = _read(reader)
             kind = get(header, 1)
+            is_dictionary = with_dictionary and kind == DICTIONARY_PAGE and not position
             detail = get(header, {DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, -1))
-            if detail is None:
+            if detail is None and not is_dictionary:
                 raise MetadataError(f"a page has type {kind}, not a data page")
-            if get(detail, 2 if kind == DATA_PAGE else 4) in DICTIONARY_ENCODINGS:
+            has_dictionary |= is_dictionary
+            encoding = None if detail is None else get(detail, 2 if kind == DATA_PAGE else 4)
+            if encoding in DICTIONARY_ENCODINGS and not has_dictionary:
                 raise MetadataError("a data page needs a dictionary")
             finish = reader.position + get(header, 3)
             if not reader.position <= finish <= end:
@@ -243,7 +248,8 @@ class Chunk:
             checksum = get(header, 4)
             if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:
                 raise MetadataError("a page has another checksum than its header states")
-            found.append(Page(self.start + position, finish - position, get(detail, 1)))
+            if detail is not None:
+                found.append(Page(self.start + position, finish - position, get(detail, 1)))
             position = finish
         if sum(p.values for p in found) != self.values:
             raise MetadataError("the pages of a chunk have another number of values than its metadata")

@@ -1,6 +1,7 @@
 """Writes a Parquet file of copied pages and of chunks that another writer encoded.
 
-A spliced column has the page bytes of all its source chunks, in order, as one chunk: nothing is decompressed. The other
+A spliced column has the page bytes of all its source chunks, in order, as one chunk: nothing is decompressed. A chunk
+that is alone in its row group may have a dictionary. The other
 columns come from Parquet files in memory that Arrow encoded with the same rows. Each row group of the output is an
 ordinary row group with a page index. `splice_check` compares the result with its sources.
 """
@@ -42,6 +43,11 @@ class Part:
     def rows(self) -> int:
         """The rows of the row group."""
         return sum(s.rows for s in self.sources)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the row group has the rows of one row group, so that its chunks may keep their dictionaries."""
+        return sum(1 for source in self.sources for group in source.row_groups if get(group, 3)) == 1
 
     def chunks(self, field_id: int) -> list[tuple[Chunk, int]]:
         """The source chunks of a column, each with the rows of its row group."""
@@ -145,9 +151,11 @@ class SpliceWriter:
             5: (I64, sum(c.values for c, _ in chunks)),
             6: (I64, sum(get(md, 6) for md in all_metadata)),
             7: (I64, self._position - start),
-            9: (I64, start),
+            9: (I64, get(all_metadata[0], 9) + start - chunks[0][0].start),
             12: (STRUCT, merged_statistics([c for c, _ in chunks], self._form.leaves[index])),
         }
+        if dictionary := get(all_metadata[0], 11):
+            metadata[11] = (I64, dictionary + start - chunks[0][0].start)
         if all(13 in md for md in all_metadata):
             metadata[13] = (LIST, (STRUCT, _encoding_counts(all_metadata)))
         chunk_struct: Struct = {2: (I64, 0), 3: (STRUCT, metadata)}

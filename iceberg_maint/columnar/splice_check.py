@@ -67,7 +67,9 @@ def _columns(file: ParquetBytes, parts: Sequence[Part], spliced: Collection[int]
             index = file.leaf_by_id[field_id]
             chunks = part.chunks(field_id)
             found = file.chunk(number, index)
-            if problem := _chunk(found, chunks) or _merged(file, found, [c for c, _ in chunks], index):
+            sources = [c for c, _ in chunks]
+            problem = _chunk(found, chunks, part.is_alone) or _merged(file, found, sources, index)
+            if problem := problem or _dictionary(found, sources, part.is_alone):
                 return f"row group {number}, field id {field_id}: {problem}"
     return ""
 
@@ -106,7 +108,7 @@ def _copy(found: Chunk, source: Chunk) -> str:
     return ""
 
 
-def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]]) -> str:
+def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]], is_alone: bool) -> str:
     """Compares the bytes and the pages of a chunk with its sources."""
     data, position = found.pages_bytes, 0
     pages: list[Page] = []
@@ -118,7 +120,7 @@ def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]]) -> str:
             return "the pages differ from those of a source"
         shift = found.start + position - source.start
         source_row = row
-        for page in source.pages(contents):
+        for page in source.pages(contents, with_dictionary=is_alone):
             pages.append(Page(page.offset + shift, page.size, page.values))
             first_rows.append(source_row)
             source_row += page.values
@@ -169,10 +171,22 @@ def _merged(file: ParquetBytes, found: Chunk, sources: Sequence[Chunk], index: i
             return f"the chunk has another {name} than its sources"
     if set(get(md, 2)[1]) != {e for s in sources for e in get(s.metadata, 2)[1]}:
         return "the chunk states other encodings than its sources"
-    if get(md, 11):
-        return "the chunk states a dictionary"
     if found.statistics != merged_statistics(sources, file.leaves[index]):
         return "the statistics differ from those of the sources"
+    return ""
+
+
+def _dictionary(found: Chunk, sources: Sequence[Chunk], is_alone: bool) -> str:
+    """Compares the places of the dictionary and of the first data page with those of a chunk that is alone. Others have
+    no dictionary."""
+    if not is_alone:
+        return "the chunk states a dictionary" if get(found.metadata, 11) else ""
+    [source] = sources
+    shift = found.start - source.start
+    for number in (9, 11):
+        stated, expected = get(found.metadata, number), get(source.metadata, number)
+        if (stated or None) != (expected and expected + shift):
+            return "the chunk states another place of its dictionary or of its first page"
     return ""
 
 

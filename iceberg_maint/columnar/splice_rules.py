@@ -1,7 +1,8 @@
 """Which columns a splice may copy, and how the statistics of copied chunks merge.
 
 A chunk has many data pages and at most one dictionary page. So the pages of several chunks form one valid chunk if none
-of them has a dictionary. A column that breaks a rule of this module is encoded again.
+of them has a dictionary. A chunk that stays alone keeps its dictionary. A column that breaks a rule of this module is
+encoded again.
 """
 
 from __future__ import annotations
@@ -64,10 +65,15 @@ def _float_key(value: bytes) -> tuple[float, float]:
 
 
 def spliceable(
-    sources: Sequence[ParquetBytes], wanted: Leaf, codec: int, min_rows_per_page: int = MIN_ROWS_PER_PAGE
+    sources: Sequence[ParquetBytes],
+    wanted: Leaf,
+    codec: int,
+    min_rows_per_page: int = MIN_ROWS_PER_PAGE,
+    *,
+    alone: bool = False,
 ) -> str:
     """Returns why the column with the field id of `wanted` cannot be spliced into a column of that form, "" if it
-    can."""
+    can. `alone`: each chunk stays a chunk, so readers have the pages that they had before, whatever their size."""
     order = order_of(wanted)
     if order is None:
         return f"physical type {wanted.physical_type} has no order"
@@ -81,7 +87,7 @@ def spliceable(
                 return "a file has another type or repetition"
             for group, metadata in enumerate(source.row_groups):
                 chunk = source.chunk(group, index)
-                if reason := _chunk_problem(chunk, codec, order):
+                if reason := _chunk_problem(chunk, codec, order, alone):
                     return reason
                 locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
                 pages += len(locations)
@@ -90,14 +96,14 @@ def spliceable(
         return str(why)
     if not pages:
         return "there is no page"
-    return "" if rows >= pages * min_rows_per_page else f"pages have {rows // pages} rows on average"
+    return "" if alone or rows >= pages * min_rows_per_page else f"pages have {rows // pages} rows on average"
 
 
-def _chunk_problem(chunk: Chunk, codec: int, order: Order) -> str:
+def _chunk_problem(chunk: Chunk, codec: int, order: Order, alone: bool) -> str:
     md, statistics = chunk.metadata, chunk.statistics
     if get(md, 4) != codec:
         return "a chunk has another codec"
-    if get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1]):
+    if not alone and (get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1])):
         return "a chunk has a dictionary"
     if 14 in md:
         return "a chunk has a bloom filter"

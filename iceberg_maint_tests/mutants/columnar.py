@@ -16,6 +16,7 @@ PACKING, DECIMALS, READER = "columnar/packing.py", "columnar/decimals.py", "colu
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
+KEPT = f"{_HERE}/test_kept_row_groups.py"
 ENCODER, INDEX = "columnar/splice_encoder.py", "columnar/page_index.py"
 
 
@@ -158,5 +159,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("statistics of any writer: the manifest is not compared", "columnar/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
     Mutant("statistics of any writer: the last batch counts alone", "columnar/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
     Mutant("a NaN bound of a footer is compared", "columnar/proof.py", "None if isinstance(v, float) and math.isnan(v) else v", "v", (f"{_HERE}/test_file_statistics.py::test_nan_bound_of_a_footer_is_no_bound",)),
+    Mutant("the place of a kept dictionary is not compared", CHECK, "if (stated or None) != (expected and expected + shift):", "if False:", (f"{KEPT}::test_place_of_a_dictionary_or_first_page_that_differs_is_found",)),
+    Mutant("a merged chunk may have a dictionary", RULES, "if not alone and (get(md, 11)", "if False and (get(md, 11)", (SPLICE,)),
+    Mutant("small row groups are kept", COPY, " and len(source.data) >= LEAST_GROUP_BYTES", "", (f"{KEPT}::test_small_row_groups_are_merged",)),
+    Mutant("files of several row groups are kept", COPY, "for g in source.row_groups if get(g, 3)) == 1", "for g in source.row_groups if get(g, 3)) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
 )
 # fmt: on

@@ -1,0 +1,203 @@
+"""Files of one large row group keep it: their chunks are copied with their dictionaries."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from iceberg_maint.columnar import page_splice, splice
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.splice import Part, SpliceWriter, template
+from iceberg_maint.columnar.splice_check import difference
+from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask
+from iceberg_maint.columnar.thrift import I64, Struct
+from iceberg_maint_tests.columnar.test_page_splice import (
+    PLAIN,
+    ROWS,
+    SCHEMA,
+    WRONG_STATISTICS,
+    damaged,
+    row,
+    without_splice,
+)
+from iceberg_maint_tests.columnar.test_splice import edited, metadata
+from iceberg_maint_tests.support.columnar.tables import task_of, write_file
+
+COPIED = (1, 3, 4, 5, 6)
+"""All columns but the one of floats, of which the manifest needs the number of NaN."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[InputFile]:
+    folder = tmp_path_factory.mktemp("kept")
+    options = {**PLAIN, "use_dictionary": True, "max_rows_per_page": 1000}
+    return [
+        write_file(
+            folder, f"{k}.parquet", SCHEMA, [row(n) for n in range(k * ROWS, (k + 1) * ROWS)], **options
+        )
+        for k in range(3)
+    ]
+
+
+@pytest.fixture
+def task(tmp_path: Path, files: list[InputFile], monkeypatch: pytest.MonkeyPatch) -> RewriteTask:
+    size = min(f.size_bytes for f in files)
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", size)
+    encoding = Encoding(row_group_bytes=max(f.size_bytes for f in files))
+    return task_of(tmp_path, SCHEMA, files, splice=True, encoding=encoding)
+
+
+def chunk_bytes(path: str, group: int, column: int) -> bytes:
+    return bytes(ParquetBytes.of(Path(path).read_bytes()).chunk(group, column).pages_bytes)
+
+
+def test_large_row_groups_are_copied_with_dictionaries_and_small_pages(task: RewriteTask) -> None:
+    found, expected = rewrite(task), without_splice(task)
+    assert (found.spliced, found.proof.difference) == (COPIED, "")
+    footer = pq.read_metadata(found.path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [ROWS] * 3
+    assert pq.read_table(found.path).to_pandas().equals(pq.read_table(expected.path).to_pandas())
+    sizes, offsets = found.metrics.column_sizes, found.metrics.split_offsets
+    assert replace(expected.metrics, column_sizes=sizes, split_offsets=offsets) == found.metrics
+    assert len(offsets) == 3
+    for group, file in enumerate(task.inputs):
+        for column in (0, 2, 3, 4, 5):
+            assert chunk_bytes(found.path, group, column) == chunk_bytes(file.path, 0, column)
+            assert "RLE_DICTIONARY" in footer.row_group(group).column(column).encodings
+
+
+def test_pages_of_a_kept_row_group_are_those_of_its_source(task: RewriteTask) -> None:
+    found = rewrite(task)
+    pages = [
+        len(get(ParquetBytes.of(Path(p).read_bytes()).chunk(0, 0).offset_index() or {}, 1)[1])
+        for p in (found.path, task.inputs[0].path)
+    ]
+    assert pages == [10, 10]
+
+
+def test_small_row_groups_are_merged(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", task.inputs[0].size_bytes * 2)
+    found = rewrite(task)
+    assert (found.spliced, found.proof.difference) == ((), "")
+
+
+def test_one_small_file_among_large_ones_merges_all(
+    task: RewriteTask, tmp_path: Path, files: list[InputFile]
+) -> None:
+    options = {**PLAIN, "use_dictionary": True}
+    small = write_file(tmp_path, "small.parquet", SCHEMA, [row(n) for n in range(50)], **options)
+    found = rewrite(replace(task, inputs=(*files, small)))
+    assert (found.spliced, found.record_count) == ((), 3 * ROWS + 50)
+
+
+def test_file_of_two_row_groups_is_encoded(task: RewriteTask, tmp_path: Path, files: list[InputFile]) -> None:
+    options = {**PLAIN, "use_dictionary": True, "row_group_size": ROWS // 2}
+    two = write_file(tmp_path, "two.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
+    assert rewrite(replace(task, inputs=(two, *files[1:]))).spliced == ()
+
+
+def test_row_group_larger_than_the_table_allows_is_encoded(task: RewriteTask) -> None:
+    size = max(f.size_bytes for f in task.inputs)
+    assert rewrite(replace(task, encoding=Encoding(row_group_bytes=size // 2))).spliced == ()
+
+
+def test_large_row_groups_are_copied_one_at_a_time_in_little_memory(task: RewriteTask) -> None:
+    size = max(f.size_bytes for f in task.inputs)
+    found = rewrite(replace(task, memory_limit_bytes=9 * size))
+    assert (found.spliced, found.proof.difference) == (COPIED, "")
+    assert len(found.metrics.split_offsets) == 3
+
+
+def test_row_lineage_is_encoded_beside_kept_chunks(task: RewriteTask) -> None:
+    inputs = tuple(replace(f, first_row_id=1000 * i) for i, f in enumerate(task.inputs))
+    found = rewrite(replace(task, inputs=inputs, format_version=3, keep_row_lineage=True))
+    assert (found.spliced, found.proof.difference) == (COPIED, "")
+    ids = pq.read_table(found.path, columns=["_row_id"]).column(0).to_pylist()
+    assert (ids[0], ids[ROWS - 1], ids[ROWS], ids[-1]) == (0, ROWS - 1, 1000, 2000 + ROWS - 1)
+
+
+def test_renamed_column_keeps_its_chunk_under_the_new_name(task: RewriteTask) -> None:
+    found = rewrite(replace(task, schema=task.schema.replace('"flag"', '"sign"')))
+    assert (found.spliced, found.proof.difference) == (COPIED, "")
+    before = pq.read_table([f.path for f in task.inputs]).column("flag")
+    assert pq.read_table(found.path).column("sign").equals(before)
+
+
+@pytest.mark.parametrize(
+    "name", ["an upper bound below a row", "a lower bound above a row", "a null that no row has"]
+)
+def test_kept_chunk_whose_source_states_wrong_statistics_is_encoded(
+    task: RewriteTask, tmp_path: Path, name: str
+) -> None:
+    file = damaged(task.inputs[1], WRONG_STATISTICS[name], tmp_path)
+    wrong = replace(task, inputs=(task.inputs[0], file))
+    assert page_splice.spliced_result(wrong) is None
+    assert not Path(task.output_path).exists()
+
+
+def test_dictionary_that_was_damaged_in_its_source_is_not_copied_where_it_has_a_checksum(
+    task: RewriteTask, tmp_path: Path
+) -> None:
+    options = {**PLAIN, "compression": "none", "use_dictionary": True, "write_page_checksum": True}
+    file = write_file(tmp_path, "d.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
+    size = file.size_bytes
+    encoding = Encoding(codec="uncompressed", level=None, row_group_bytes=size)
+    one = replace(task, inputs=(file,), encoding=encoding)
+    spliced = page_splice.spliced_result(one)
+    assert spliced is not None
+    assert spliced.spliced == COPIED
+    Path(spliced.path).unlink()
+    data = bytearray(Path(file.path).read_bytes())
+    start = ParquetBytes.of(bytes(data)).chunk(0, 0).start
+    # The lowest bit of an id in the dictionary.
+    data[start + 200 & ~7] ^= 1
+    Path(file.path).write_bytes(data)
+    assert page_splice.spliced_result(one) is None
+
+
+def kept(task: RewriteTask) -> tuple[bytes, ParquetBytes, Part]:
+    """A file of the first input's row group, its schema, and what it was copied from."""
+    sources = [ParquetBytes.of(Path(f.path).read_bytes()) for f in task.inputs[:1]]
+    form = template(pq.read_schema(task.inputs[0].path).remove_metadata())
+    sink = io.BytesIO()
+    part = Part(sources, ())
+    writer = SpliceWriter(sink, form, {1, 2, 3, 4, 5, 6}, {})
+    writer.write(part)
+    writer.close()
+    return sink.getvalue(), form, part
+
+
+def moved(number: int) -> Callable[[Struct], object]:
+    def edit(footer: Struct) -> None:
+        chunk = metadata(footer, 3)
+        chunk[number] = (I64, get(chunk, number) + 1)
+
+    return edit
+
+
+def without_dictionary(footer: Struct) -> None:
+    del metadata(footer, 3)[11]
+
+
+@pytest.mark.parametrize("edit", [moved(9), without_dictionary], ids=["first page", "dictionary"])
+def test_place_of_a_dictionary_or_first_page_that_differs_is_found(
+    task: RewriteTask, edit: Callable[[Struct], object]
+) -> None:
+    data, form, part = kept(task)
+    assert difference(data, form, [part], {1, 2, 3, 4, 5, 6}) == ""
+    assert difference(edited(data, edit), form, [part], {1, 2, 3, 4, 5, 6}) != ""
+
+
+def test_merged_chunks_with_a_dictionary_are_refused(task: RewriteTask) -> None:
+    source = ParquetBytes.of(Path(task.inputs[0].path).read_bytes())
+    chunk = source.chunk(0, 3)
+    with pytest.raises(MetadataError, match="a page has type 2, not a data page"):
+        chunk.pages()
+    assert sum(p.values for p in chunk.pages(with_dictionary=True)) == ROWS
+    assert not splice.Part([source, source], ()).is_alone
