@@ -299,7 +299,7 @@ bench-native: setup  ## the native strategy against stock rewrite_data_files, an
 	$(PY) -m bench.gate
 
 .PHONY: bench-columnar
-bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native; fails over target
+bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and native on seven tables, and what its proof costs; fails over target
 	$(PY) -m bench.columnar
 
 .PHONY: bench-reads

@@ -1,13 +1,12 @@
-"""One process of `bench.columnar`: makes the table of a part, or rewrites it by one variant and prints the figures.
+"""One process of `bench.columnar`: rewrites the table of a part by one variant and prints the figures.
 
-python -m bench.columnar_run make FOLDER PART | VARIANT FOLDER
+python -m bench.columnar_run VARIANT FOLDER
 """
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -22,44 +21,9 @@ WARM_RUNS = 2
 
 
 def main() -> None:
-    """Prints one line of JSON for a variant."""
-    what, folder, *more = sys.argv[1:]
-    if what == "make":
-        _make(Path(folder), json.loads(more[0]))
-    else:
-        print(json.dumps(_measure(Path(folder), what)))
-
-
-def _make(folder: Path, part: dict[str, Any]) -> None:
-    if not part["partitions"]:
-        native._make(folder, part["scale_factor"], part["files"])
-        return
-    (folder / "wh").mkdir()
-    tool, raw = Path(sys.executable).parent / "tpchgen-cli", folder / "raw"
-    command = [
-        str(tool),
-        "parquet",
-        "-s",
-        str(part["scale_factor"]),
-        "--tables=lineitem",
-        f"--output-dir={raw}",
-    ]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    spark = native._session(folder)
-    rows = spark.read.parquet(str(next(raw.glob("lineitem*"))))
-    spark.sql("create namespace lake.bench")
-    numbered = rows.selectExpr("*", f"cast(pmod(hash(l_comment), {part['partitions']}) as int) as part")
-    each = numbered.repartition(part["files"] // part["partitions"])
-    for name, frame in ((native.TABLE, each), (native.WARM, numbered.limit(10_000).repartition(2))):
-        writer = frame.writeTo(name).using("iceberg").partitionedBy("part")
-        for key, value in (
-            ("format-version", "2"),
-            ("write.distribution-mode", "none"),
-            ("write.spark.fanout.enabled", "true"),
-        ):
-            writer = writer.tableProperty(key, value)
-        writer.create()
-    spark.stop()
+    """Prints one line of JSON."""
+    variant, folder = sys.argv[1:]
+    print(json.dumps(_measure(Path(folder), variant)))
 
 
 def _measure(folder: Path, variant: str) -> dict[str, Any]:

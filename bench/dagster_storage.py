@@ -23,7 +23,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bench.small_tables import PROJECT, lake
+from bench.small_tables import lake
+from bench.worker import PROJECT
 
 TEMPLATES = 4
 BYTES_PER_TABLE_AND_DAY = {"sqlite": 700_000, "postgres": 300_000}

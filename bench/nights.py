@@ -14,9 +14,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import sqlite3
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -25,9 +23,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.small_tables import PARTITIONS, PROJECT, lake
+from bench.small_tables import PARTITIONS, lake
+from bench.worker import run_worker
 from iceberg_maint.spark.session.process_tree import used
 
+MODULE = "bench.nights"
 DAY_MS = 86_400_000
 MOST_NIGHTS = 5
 _TIMES = (
@@ -62,8 +62,8 @@ def main() -> int:
         print(json.dumps(_run_command(given.worker)))
         return 0
     home = lake(given.tables)
-    _worker(home, "observe")
-    backlog = _worker(home, "tables")["document"]["summary"]["backlog_bytes"]
+    run_worker(MODULE, "observe", home)
+    backlog = run_worker(MODULE, "tables", home)["document"]["summary"]["backlog_bytes"]
     budget = int(backlog * given.share)
     with (home / "iceberg_maint.yaml").open("a", encoding="utf-8") as text:
         text.write(f"fleet_budget: {{period: day, max_bytes: {budget}}}\n")
@@ -101,7 +101,7 @@ def main() -> int:
 
 def _night(home: Path) -> Night:
     began = time.monotonic()
-    result = _worker(home, "run")
+    result = run_worker(MODULE, "run", home)
     rewritten: Counter[tuple[str, str]] = Counter()
     input_bytes = waiting = 0
     for table in result["document"]["tables"]:
@@ -111,21 +111,6 @@ def _night(home: Path) -> Night:
         input_bytes += sum(b["input_bytes"] for b in batches)
         waiting += any(p["reason"] == "fleet_budget" for o in data for p in o["partitions"])
     return Night(rewritten, input_bytes, waiting, result["cpu_seconds"], time.monotonic() - began)
-
-
-def _worker(home: Path, command: str) -> dict[str, Any]:
-    run = subprocess.run(
-        [sys.executable, "-m", "bench.nights", "--worker", command],
-        cwd=PROJECT,
-        env={**os.environ, "ICEBERG_MAINT_CONFIG": str(home / "iceberg_maint.yaml")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        raise SystemExit(run.stderr[-4000:])
-    result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return result
 
 
 def _run_command(command: str) -> dict[str, Any]:

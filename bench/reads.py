@@ -2,7 +2,7 @@
 
     python -m bench.reads [PART] [--share F] [--rounds N]
 
-A part is a table of `bench.columnar`. Spark reads the three snapshots in one session by time travel, DuckDB reads their
+A part is a table of `bench.columnar` that has the columns of lineitem. Spark reads the three snapshots in one session by time travel, DuckDB reads their
 data files. Queries take turns over the snapshots, forwards and backwards. Figures are medians of CPU seconds of the JVM
 and of Python. Exits 1 if a query needs more than 1/0.95 of the CPU that it needs after stock or before.
 """
@@ -13,14 +13,13 @@ import argparse
 import json
 import statistics
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import columnar, columnar_run, native
+from bench import columnar_run, native
+from bench.columnar_tables import PARTS, table_of
 from bench.used import tree_cpu_seconds
 
 LEAST_RATIO = 0.95
@@ -33,22 +32,19 @@ QUERIES = {
     "groups": "select l_returnflag, l_linestatus, sum(l_quantity), avg(l_extendedprice) from {table} group by 1, 2",
     "a text": "select count(*) from {table} where l_comment like '%special%requests%'",
 }
+_PARTS = [name for name, part in PARTS.items() if part.columns == "lineitem"]
 Reader = Callable[[str, str], None]
 
 
 def main() -> int:
     """Prints a line per engine and query, and one line of JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("part", nargs="?", default="small", choices=list(columnar.PARTS))
+    parser.add_argument("part", nargs="?", default="small", choices=_PARTS)
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
-    whole = columnar.PARTS[given.part]
-    files = max(whole.partitions, 1, round(whole.files * given.share))
-    part = replace(whole, scale_factor=whole.scale_factor * given.share, files=files)
-    with tempfile.TemporaryDirectory(prefix="bench-reads-") as folder:
-        columnar._child("make", folder, json.dumps(asdict(part)))
-        figures = _measure(Path(folder), given.rounds)
+    with table_of(given.part, given.share, None) as folder:
+        figures = _measure(folder, given.rounds)
     return _report(given.part, figures)
 
 

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from bench.fleet_tables import write_config
 from bench.small_tables_phases import Phases, noted
+from bench.worker import PROJECT, run_worker
 from iceberg_maint.spark.session.process_tree import used
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
 
-PROJECT = Path(__file__).resolve().parent.parent
+MODULE = "bench.small_tables"
 DATA = Path(__file__).parent / ".data"
 PARTITIONS, FILES_PER_PARTITION, ROWS_PER_FILE = 4, 8, 50
 SECONDS_PER_TABLE, DRIVER_SECONDS_PER_TABLE = 0.3, 0.15
@@ -66,35 +67,19 @@ def _compare(tables: int, rounds: int, parts: list[str], java_options: str) -> i
 
 
 def _run(part: str, home: Path, tables: int) -> dict[str, Any]:
-    environ = {**os.environ, "ICEBERG_MAINT_CONFIG": str(home / "iceberg_maint.yaml")}
+    environ: dict[str, str] = {}
     if part == "dagster":
         (home / "dagster").mkdir()
         template = PROJECT / "iceberg_maint" / "defs" / "dagster.yaml"
         shutil.copy(template, home / "dagster" / "dagster.yaml")
         names = [["lake", "db", f"t{n:04d}"] for n in range(tables)]
         (home / "tables.json").write_text(json.dumps({"version": 1, "tables": names}), "utf-8")
-        environ |= {
+        environ = {
             "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
             "DAGSTER_HOME": str(home / "dagster"),
         }
-        _worker("request", environ)
-    return _worker(part, environ)
-
-
-def _worker(part: str, environ: dict[str, str]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "bench.small_tables", "--worker", part]
-    run = subprocess.run(
-        command,
-        cwd=PROJECT,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        raise SystemExit(run.stderr[-4000:])
-    result: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return result
+        run_worker(MODULE, "request", home, **environ)
+    return run_worker(MODULE, part, home, **environ)
 
 
 def _report(part: str, tables: int, runs: list[dict[str, Any]]) -> list[str]:

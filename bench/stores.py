@@ -15,7 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.small_tables import PROJECT, lake
+from bench.small_tables import lake
+from bench.worker import PROJECT
 from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader
 from iceberg_maint.orphans.trash_manifest import manifest_lines, trashed_file
 

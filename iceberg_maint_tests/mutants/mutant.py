@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -113,19 +115,44 @@ class _Finder(MetaPathFinder):
         return spec
 
 
+def plant(sources: Mapping[str, str]) -> MetaPathFinder:
+    """Imports of this process take these modules from these texts from now on."""
+    finder = _Finder(sources)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+@contextmanager
+def _planted_in_programs(sources: Mapping[str, str]) -> Iterator[None]:
+    """Within the block, a Python that starts with this environment plants the sources before it runs its program."""
+    variable, before = "PYTHONPATH", os.environ.get("PYTHONPATH")
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        # Python imports a module of this name at its start.
+        program = f"from {__name__} import plant\n\nplant({dict(sources)!r})\n"
+        (Path(folder) / "sitecustomize.py").write_text(program, "utf-8")
+        os.environ[variable] = os.pathsep.join([folder, str(PROJECT), *([before] if before else [])])
+        try:
+            yield
+        finally:
+            del os.environ[variable]
+            if before is not None:
+                os.environ[variable] = before
+
+
 @contextmanager
 def planted(sources: Mapping[str, str]) -> Iterator[None]:
-    """Within the block the project is imported again, these modules from these texts.
+    """Within the block the project is imported again, these modules from these texts. Programs that start within the
+    block import them so too.
 
     The modules of before come back at the end. Third-party modules stay as they are, and with them
     the JVM that PySpark has started.
     """
     before = {name: module for name, module in sys.modules.items() if _is_ours(name)}
-    finder = _Finder(sources)
     _forget()
-    sys.meta_path.insert(0, finder)
+    finder = plant(sources)
     try:
-        yield
+        with _planted_in_programs(sources):
+            yield
     finally:
         sys.meta_path.remove(finder)
         _forget()
