@@ -20,6 +20,7 @@ from iceberg_maint.core.decisions.history import FleetWait, TableHistory, combin
 from iceberg_maint.core.decisions.past_work import PastWork, commit_losses, life_seconds
 from iceberg_maint.core.decisions.pay_back import Readers, is_worth_it
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, RUN_SECONDS, Load, Speed, in_run, predict
+from iceberg_maint.core.decisions.shared_batches import batch_part
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
@@ -164,7 +165,12 @@ class _DueTable:
             is_same = wait is not None and wait.is_left_alone is not pays
             since_ms = wait.since_ms if wait is not None and is_same else now_ms
             yield DueWork(
-                key, in_run(prediction, RUN_SECONDS / len(self.due)), since_ms, windows.read_weight, pays
+                key,
+                in_run(prediction, RUN_SECONDS / len(self.due)),
+                since_ms,
+                windows.read_weight,
+                pays,
+                batch_part(due, health, self.policy, prediction.input_files),
             )
 
 

@@ -61,6 +61,20 @@ SCHEDULING = (
         ),
     ),
     Regression(
+        "one-commit-for-each-partition",
+        "found in use",
+        "A budget of commits counts one for each due partition, and partitions of one batch wait for periods that nothing is spent in",
+        "Partitions of a table fill batches as the policy allows; a batch is one commit",
+        off(
+            "core/decisions/fleet_budget.py",
+            "    return replace(load, commits=batches.more(work.key[0], work.part, load.commits))",
+            "    return load",
+            "core/decisions/test_fleet_budget.py::test_partitions_that_share_a_batch_count_as_one_commit",
+            "core/decisions/test_fleet_budget.py::test_partitions_that_wait_for_one_batch_are_expected_at_one_time",
+            "runner/test_fleet_budget.py::test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one",
+        ),
+    ),
+    Regression(
         "remembered-past-its-time",
         "found in design",
         "A remembered decision stands after a back-off, a cold window or blackout hours have ended, and due work does not start, or starts within them",

@@ -238,3 +238,20 @@ def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_
     runtime = runtime_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
     batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a",)]
+
+
+def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one() -> None:
+    world = World("abcde", replace(POLICY, windows=WindowsPolicy()))
+    world.clock.ms = world.ledger.now_ms()
+    budget = FleetBudget(max_commits=1)
+    runtime = runtime_of(world, budget)
+    assess(TABLE, runtime)
+    allotted = allotment(runtime, budget)
+    assert ([p for _, p in allotted.granted], dict(allotted.waits)) == (
+        ["p=a", "p=b", "p=c", "p=d", "p=e"],
+        {},
+    )
+    divide_budget(runtime)
+    batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
+    assert [b.partitions for b in batches] == [("p=a", "p=b", "p=c", "p=d", "p=e")]
+    assert world.our_commits() == 1

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil
 
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Prediction
+from iceberg_maint.core.decisions.shared_batches import BatchCount, BatchPart
 from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
 
@@ -61,13 +62,15 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class DueWork:
     """A due partition of one table. `since_ms` is when it began to wait for the budget, or to be left alone, `weight` the
-    read weight of the table. `pays`: its readers are predicted to save what the work costs."""
+    read weight of the table. `pays`: its readers are predicted to save what the work costs. `part`: what it takes of a batch
+    that partitions of the table share; None if it shares none."""
 
     key: WorkKey
     prediction: Prediction
     since_ms: int
     weight: float = 1.0
     pays: bool = True
+    part: BatchPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     """Divides the remaining budget among the due work.
 
     Work that does not fit lets smaller work behind it go first, unless it is late: late work begins as soon as one of its
-    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part.
+    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part. Partitions of a
+    table share batches, and a batch is one commit.
     """
     every = list(work)
     ordered = in_priority((w for w in every if w.pays), budget, now_ms)
@@ -112,8 +116,9 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     granted: list[WorkKey] = []
     waiting: list[DueWork] = []
     reserved = in_blackout(budget.blackout_hours, now_ms // MINUTE_MS % 1440) is not None
+    batches = BatchCount()
     for one in ordered:
-        load = one.prediction.load
+        load = _load_beside(one, batches)
         late = is_late(one, budget, now_ms)
         fits = budget.share(_sum((used, load), budget)) <= 1
         begins = (not granted and not recent) or (
@@ -121,6 +126,7 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
         )
         if not reserved and (fits or begins):
             granted.append(one.key)
+            batches.add(one.key[0], one.part, one.prediction.load.commits)
             used = _sum((used, load), budget)
         else:
             waiting.append(one)
@@ -167,8 +173,10 @@ def _waits(
     free = list(accumulate(shares, initial=1 - budget.share(used)))
     waits: dict[WorkKey, FleetWait] = {}
     ahead = 0.0
+    batches = BatchCount()
     for one in waiting:
-        ahead += budget.share(one.prediction.load)
+        ahead += budget.share(_load_beside(one, batches))
+        batches.add(one.key[0], one.part, one.prediction.load.commits)
         departures = bisect_left(free, ahead)
         if departures == 0:
             until_ms = now_ms
@@ -179,6 +187,12 @@ def _waits(
         until_ms = max(after_blackout(budget, until_ms), now_ms + MINUTE_MS)
         waits[one.key] = FleetWait(one.since_ms, until_ms)
     return waits
+
+
+def _load_beside(work: DueWork, batches: BatchCount) -> Load:
+    """The load of the work, with the commits that it adds to these batches."""
+    load = work.prediction.load
+    return replace(load, commits=batches.more(work.key[0], work.part, load.commits))
 
 
 def _batch(load: Load) -> Load:
