@@ -24,8 +24,8 @@ from iceberg_maint.report.report_page import FleetReport, failures_of, report_do
 from iceberg_maint.report.status import Status, status_of, summary_of
 from iceberg_maint.report.throughput import estimate_seconds
 from iceberg_maint.report.trends import TableWriterChange, table_trend
-from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decide_stored
 
 _REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
 _RECORDS = 10_000

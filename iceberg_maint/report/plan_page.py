@@ -26,6 +26,7 @@ from iceberg_maint.report.formatting import counted, duration, number, partition
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import planned_housekeeping
 from iceberg_maint.report.json_documents import Document
+from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.status import Status, coloured, status_of
 
 SHOWN_BATCHES = 20
@@ -177,7 +178,7 @@ def _draw_delayed(console: Console, parts: Sequence[PlanPart]) -> None:
         for p in decision.partitions:
             if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.reason is not Reason.OTHER_OPERATION:
                 status = coloured(status_of(p.verdict, p.reason, 1))
-                row = [escape(partitions_text((p.partition,))), status, sentence(p.reason)]
+                row = [escape(partitions_text((p.partition,))), status, reason_text(p)]
                 rows.setdefault((p.partition, p.reason), row)
         for leftover in plan.leftovers:
             if leftover.reason is Reason.OTHER_OPERATION:

@@ -17,7 +17,8 @@ from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.runner.assess import assess, make_plans
-from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order, measured_speed
+from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order
+from iceberg_maint.runner.fleet_spends import measured_speed
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
@@ -120,9 +121,10 @@ def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
     world = World("ab", ONE_BATCH)
     never_read(world)
     runtime = runtime_of(world, FleetBudget(max_commits=5))
-    assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
+    before = reasons(world, runtime)
     divide_budget(runtime)
-    assert reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
+    assert [w.is_left_alone for w in world.ledger.fleet_waits().values()] == [True, True]
+    assert before == reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
     found = assess(TABLE, runtime)
     assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
     (rewrite,) = (p for p in make_plans(found, runtime) if p.operation is Operation.REWRITE_DATA_FILES)
@@ -179,7 +181,7 @@ def test_why_says_what_ends_being_left_alone() -> None:
         world.ledger.now_ms(),
     )
     assert shown.partitions[0].change == (
-        "more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, or at once: "
+        "windows.reads_per_day of 1.4 or more, a higher fleet_budget.pay_back_seconds, more files or deletes, or at once: "
         "iceberg-maint run lake.db.t --partition 'p=a'"
     )
 

@@ -17,6 +17,7 @@ from iceberg_maint.core.decisions.priority import Load, Prediction
 from iceberg_maint.core.decisions.shared_batches import BatchCount, BatchPart
 from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.pay_back import PayBack
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -62,15 +63,20 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class DueWork:
     """A due partition of one table. `since_ms` is when it began to wait for the budget, or to be left alone, `weight` the
-    read weight of the table. `pays`: its readers are predicted to save what the work costs. `part`: what it takes of a batch
-    that partitions of the table share; None if it shares none."""
+    read weight of the table. `pay_back`: whether its readers are predicted to save what the work costs; None if the work is not
+    judged. `part`: what it takes of a batch that partitions of the table share; None if it shares none."""
 
     key: WorkKey
     prediction: Prediction
     since_ms: int
     weight: float = 1.0
-    pays: bool = True
+    pay_back: PayBack | None = None
     part: BatchPart | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the work takes part in the division of the budget."""
+        return self.pay_back is None or self.pay_back.pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +139,16 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
             reserved = reserved or late
     waits = _waits(waiting, budget, recent, used, now_ms)
     return Allotment(
-        tuple(granted), waits | {w.key: left_alone(w.since_ms, now_ms) for w in every if not w.pays}
+        tuple(granted),
+        waits | {w.key: left_alone(w.since_ms, now_ms, w.pay_back) for w in every if not w.pays},
     )
 
 
-def left_alone(since_ms: int, now_ms: int) -> FleetWait:
+def left_alone(since_ms: int, now_ms: int, pay_back: PayBack | None = None) -> FleetWait:
     """Returns the entry of work that does not pay. It is judged again in every pass; without passes it ends on a full day
     since it began."""
     days = (now_ms - since_ms) // DAY_MS + 1
-    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True)
+    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True, pay_back=pay_back)
 
 
 def has_room(budget: FleetBudget, spends: Sequence[Spend], load: Load, now_ms: int) -> bool:
