@@ -121,9 +121,6 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
         page = report_page(report, records, session.config().report, runtime.ledger.now_ms())
         write_pages(session, page, html, markdown)
 
-    for why in report.unlisted.values():
-        session.say(str(why))
-
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
         draw_report(console, report, session.short_name)

@@ -78,7 +78,7 @@ class FleetReport:
             lacking = counted(len(self.never_observed), "table")
             rest.append(f"{lacking} {NEVER_OBSERVED}, not counted: run iceberg-maint observe")
         rest += [
-            f"catalog '{name}' was not listed ({error.code}): tables of it that were {NEVER_OBSERVED} are missing"
+            f"tables of catalog '{name}' that were {NEVER_OBSERVED} are missing: {str(error).rstrip('.')}"
             for name, error in self.unlisted.items()
         ]
         return (self.summary.sentence(), *rest)
@@ -123,7 +123,7 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
     summary, *lacking = report.sentences()
     write(console, f"[bold]{summary}[/] (from stored health)")
     for line in lacking:
-        write(console, f"[yellow]{line}[/]", "  ")
+        write(console, f"[yellow]{escape(escape_control_chars(line))}[/]", "  ")
     rows = report.rows
     failed = sum(r.failed_runs for r in rows)
     work = [
