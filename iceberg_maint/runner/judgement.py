@@ -11,7 +11,6 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.runner.due_table import LEARNED_BATCHES, LEARNED_DAYS, DueTable, decided_due
-from iceberg_maint.runner.fleet_spends import spends_of
 from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
 
@@ -36,7 +35,7 @@ def judged(
         due = decided_due(Basis(measured, acting, unheld, runtime.row_types), now_ms)
         if due:
             uuid = measured.table_uuid
-            _, speed = spends_of(ledger, budget)
+            speed = runtime.speed.of(ledger, budget, runtime.clock.monotonic_seconds())
             past_work = ledger.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
             stored = {(uuid, p): w for p, w in past.fleet_waits.items()}
             for work in DueTable(measured, policy, due, past).work(budget, speed, stored, past_work, now_ms):

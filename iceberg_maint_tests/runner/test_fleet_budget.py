@@ -257,3 +257,20 @@ def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_mak
     batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a", "p=b", "p=c", "p=d", "p=e")]
     assert world.our_commits() == 1
+
+
+def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("ab", ONE_BATCH)
+    never_read(world)
+    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    reads = []
+    spends = runtime.ledger.fleet_spends
+    monkeypatch.setattr(
+        runtime.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
+    )
+    for _ in range(3):
+        assert set(reasons(world, runtime).values()) == {Reason.NO_PAY_BACK}
+    assert reads == [3600]
+    world.clock.sleep(60.0)
+    reasons(world, runtime)
+    assert reads == [3600, 3600]
