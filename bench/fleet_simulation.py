@@ -34,7 +34,7 @@ from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spend, WorkKey, allot
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.past_work import PastWork, commit_losses, life_seconds
-from iceberg_maint.core.decisions.pay_back import Readers, is_worth_it
+from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, predict
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits
@@ -277,9 +277,10 @@ class Simulation:
             )
             life = life_seconds(one.partition, table.work, health.min_data_sequence_number, now_ms)
             readers = Readers(table.reads_per_day if self.reads == "judged" else None, life)
-            pays = is_worth_it(prediction, one.findings, readers, self.budget, wait, 1)
+            pay_back = judge(prediction, one.findings, readers, self.budget, wait, 1)
+            pays = pay_back is None or pay_back.pays
             since = wait.since_ms if wait is not None and wait.is_left_alone is not pays else now_ms
-            self.due[key] = DueWork(key, prediction, since, pays=pays)
+            self.due[key] = DueWork(key, prediction, since, pay_back=pay_back)
 
     def _run(self, key: WorkKey, now_ms: int) -> None:
         table, work = self.tables[int(key[0])], self.due.pop(key)

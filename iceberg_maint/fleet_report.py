@@ -24,8 +24,9 @@ from iceberg_maint.report.report_page import FleetReport, failures_of, report_do
 from iceberg_maint.report.status import Status, status_of, summary_of
 from iceberg_maint.report.throughput import estimate_seconds
 from iceberg_maint.report.trends import TableWriterChange, table_trend
-from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decide_stored
+from iceberg_maint.runner.table_listing import ask_catalogs
 
 _REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
 _RECORDS = 10_000
@@ -33,7 +34,8 @@ _RECORDS = 10_000
 
 
 def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
-    """Returns the report of the tables with stored health. `records` are newest first. Reads no catalog."""
+    """Returns the report of the tables with stored health, and which tables have none. `records` are newest first. Lists the
+    catalogs and reads no table; a catalog that does not answer is named in the report."""
     ledger = runtime.ledger
     now_ms = ledger.now_ms()
     stored = ledger.healths([known.table for known in ledger.known_tables()])
@@ -58,6 +60,9 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
     changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
     failures = failures_of(records)
+    outdated = ledger.outdated_tables()
+    listing = ask_catalogs(runtime)
+    stored_names = {*outdated, *map(str, stored)}
     return FleetReport(
         fleet(health, records),
         statuses,
@@ -65,7 +70,9 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         failures,
         tuple(trends),
         tuple(changes),
-        ledger.outdated_tables(),
+        len(outdated),
+        tuple(table for table in map(str, listing.tables) if table not in stored_names),
+        listing.errors,
     )
 
 

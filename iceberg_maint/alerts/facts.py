@@ -12,8 +12,9 @@ from iceberg_maint.core.alerts.incident import Incident, TableConditions
 from iceberg_maint.core.decisions.retention import described_holders
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.ports.stored import KnownTable
-from iceberg_maint.runner.assess import assess, decisions_of
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decisions_of
 
 _log = logging.getLogger("iceberg_maint")
 _CHUNK = 200

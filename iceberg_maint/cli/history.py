@@ -104,7 +104,11 @@ def reconcile(session: Session, name: str | None) -> int:
 @page_options
 @command
 def report(session: Session, limit: int, html: Path | None, markdown: Path | None) -> int:
-    """Report on the fleet from stored health and records: status, work, failures, pauses. Reads no catalog."""
+    """Report on the fleet from stored health and records: status, work, failures, pauses.
+
+    Lists the tables of the catalogs, to name those that were never observed, and reads none. A catalog that does not answer
+    is named; the exit code stays 0.
+    """
     from iceberg_maint.fleet_report import fleet_report, report_page
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document

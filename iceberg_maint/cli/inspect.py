@@ -335,7 +335,9 @@ def _status(
     from iceberg_maint.report.holds import hold
     from iceberg_maint.report.status import status_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.runner.assess import assess, decisions_of
+    from iceberg_maint.runner.assess import assess
+    from iceberg_maint.runner.judgement import judged
+    from iceberg_maint.runner.stored_decisions import decisions_of
     from iceberg_maint.runner.unchanged import UnchangedTable
 
     assessment = None
@@ -343,9 +345,8 @@ def _status(
         measured = looked.measured
         policy = runtime.policy_for(table, measured.maintenance_properties)
         now_ms = runtime.clock.now_ms()
-        decision = combine_decisions(
-            decisions_of(measured, policy, looked.histories, now_ms, runtime.row_types)
-        )
+        histories = judged(looked.histories, measured, policy, runtime)
+        decision = combine_decisions(decisions_of(measured, policy, histories, now_ms, runtime.row_types))
     if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
         reading = None if isinstance(looked, UnchangedTable) else looked
         assessment = assess(table, runtime, reading=reading)

@@ -120,6 +120,7 @@ class _Result:
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
 @click.option("--force", is_flag=True, help="Also rewrite healthy partitions of TABLE, and ignore back-off.")
+@click.option("--verbose", is_flag=True, help="Name each table with nothing due.")
 @overrides_option
 @command
 def run(
@@ -129,6 +130,7 @@ def run(
     operations: tuple[str, ...],
     max_batches: int | None,
     force: bool,
+    verbose: bool,
     overrides: dict[str, str],
 ) -> int:
     """Maintain tables: resume unfinished batches, then do the due work, worst first.
@@ -136,8 +138,8 @@ def run(
     Without --partition, run all operations: data, manifests, snapshots and orphan files. With it, only
     the operations on data of these partitions.
     """
-    from iceberg_maint.report.console import draw_outcome
     from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.report.run_page import draw_run
     from iceberg_maint.wiring import end_process
 
     chosen_operations = tuple(o for o in CYCLE if o.value in operations) or (
@@ -190,9 +192,7 @@ def run(
     def draw(console: Any) -> None:
         if not results:
             console.print("no tables")
-        for result in results:
-            for outcome in _outcomes_to_draw(result.outcomes):
-                draw_outcome(console, outcome)
+        draw_run(console, [r.outcomes for r in results], verbose=verbose)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
     return most_severe_exit(codes | {code for r in results for code in r.codes})
@@ -230,12 +230,6 @@ def _maintain_one(
         session.say(f"{table}: unexpected {line}")
         result.error = {"code": None, "message": line, "fix": ""}
         result.codes.add(EXIT_FAILED)
-
-
-def _outcomes_to_draw(outcomes: list[OperationOutcome]) -> list[OperationOutcome]:
-    """The outcomes that a person reads: operations with work; without any, the last one."""
-    quiet = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
-    return [o for o in outcomes if o.batches or o.reason not in quiet] or outcomes[-1:]
 
 
 def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None:

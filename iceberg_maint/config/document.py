@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,11 +10,20 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from iceberg_maint.config.policy_keys import unknown_key_error
-from iceberg_maint.config.value_names import type_name
+from iceberg_maint.config.value_names import type_name, yaml_repr
 from iceberg_maint.errors import ConfigurationError
 
 Reference = str | int | float | bool | dict[str, Any]
 """A text, number or flag, or a reference to the environment: `{env: NAME}`."""
+
+
+_AT_LEAST_ONE = "a whole number of at least 1"
+_ABOVE_ZERO = "a number above 0"
+
+
+def _ruled(default: Any, rule: str) -> Any:
+    """A setting with this default. `rule` says in words what its values must be; the section's module checks the range."""
+    return Field(default, description=rule)
 
 
 class _Section(BaseModel):
@@ -28,10 +38,10 @@ class CatalogSection(_Section):
     warehouse: Reference | None = None
     properties: dict[str, Reference] = Field(default_factory=dict)
     approved_locations: list[str] | None = None
-    calls_per_second: float | None = None
-    looks_at_once: int = 8
-    look_seconds: float = 600.0
-    pass_seconds: float = 3600.0
+    calls_per_second: float | None = _ruled(None, "a number above 0 and at most 10,000")
+    looks_at_once: int = _ruled(8, "a whole number from 1 to 64")
+    look_seconds: float = _ruled(600.0, "a number from 1 to 604,800")
+    pass_seconds: float = _ruled(3600.0, "a number from 1 to 604,800")
     policy: dict[str, Any] | None = None
 
 
@@ -62,7 +72,7 @@ class DogstatsdSection(_Section):
     """`telemetry.dogstatsd`."""
 
     host: Reference = "127.0.0.1"
-    port: int = 8125
+    port: int = _ruled(8125, "a whole number from 0 to 65535")
 
 
 class CloudwatchSection(_Section):
@@ -84,10 +94,10 @@ class OpenlineageSection(_Section):
 class TelemetrySection(_Section):
     """`telemetry`."""
 
-    max_tables: int = 1000
-    queue_size: int = 1000
-    timeout_seconds: float = 5.0
-    flush_seconds: float = 3.0
+    max_tables: int = _ruled(1000, "a whole number from 0 to 100,000")
+    queue_size: int = _ruled(1000, "a whole number from 1 to 100,000")
+    timeout_seconds: float = _ruled(5.0, "a number from 0.1 to 60")
+    flush_seconds: float = _ruled(3.0, "a number from 0 to 60")
     prometheus: PrometheusSection | None = None
     otlp: OtlpSection | None = None
     dogstatsd: DogstatsdSection | None = None
@@ -101,7 +111,7 @@ class AuditSection(_Section):
     location: Reference
     properties: dict[str, Reference] = Field(default_factory=dict)
     required: bool = False
-    keep_days: int | None = None
+    keep_days: int | None = _ruled(None, _AT_LEAST_ONE)
     table: str | None = None
     table_schedule: str = "17 * * * *"
 
@@ -110,24 +120,24 @@ class ReportSection(_Section):
     """`report`."""
 
     currency: str = "USD"
-    run_hour_price: float | None = None
-    stored_gib_month_price: float | None = None
+    run_hour_price: float | None = _ruled(None, "a number of at least 0")
+    stored_gib_month_price: float | None = _ruled(None, "a number of at least 0")
     folder: str | None = None
-    keep_reports: int | None = 400
+    keep_reports: int | None = _ruled(400, f"{_AT_LEAST_ONE}, or null for all")
     schedule: str = "0 7 * * 1"
 
 
 class FleetBudgetSection(_Section):
     """`fleet_budget`."""
 
-    period: str = "hour"
-    max_bytes: int | None = None
-    max_cpu_hours: float | None = None
-    cpus_per_run: float = 1.0
-    max_commits: int | None = None
-    max_cost: float | None = None
-    max_wait_seconds: int = 604_800
-    pay_back_seconds: int = 2_592_000
+    period: str = _ruled("hour", "hour or day")
+    max_bytes: int | None = _ruled(None, _AT_LEAST_ONE)
+    max_cpu_hours: float | None = _ruled(None, _ABOVE_ZERO)
+    cpus_per_run: float = _ruled(1.0, _ABOVE_ZERO)
+    max_commits: int | None = _ruled(None, _AT_LEAST_ONE)
+    max_cost: float | None = _ruled(None, _ABOVE_ZERO)
+    max_wait_seconds: int = _ruled(604_800, _AT_LEAST_ONE)
+    pay_back_seconds: int = _ruled(2_592_000, _AT_LEAST_ONE)
     blackout_hours: list[str] = Field(default_factory=list)
 
 
@@ -153,7 +163,7 @@ class EmailSection(_Section):
 
     kind: Literal["email"]
     host: Reference
-    port: int = 587
+    port: int = _ruled(587, "a whole number from 0 to 65535")
     sender: Reference
     to: list[str]
     user: Reference | None = None
@@ -179,7 +189,7 @@ ReceiverSection = Annotated[
 class AlertsSection(_Section):
     """`alerts`."""
 
-    timeout_seconds: float = 5.0
+    timeout_seconds: float = _ruled(5.0, "a number from 0.1 to 30")
     receivers: dict[str, ReceiverSection] = Field(default_factory=dict)
 
 
@@ -204,7 +214,7 @@ RECEIVERS: dict[str, type[BaseModel]] = {
 class DagsterSection(_Section):
     """`dagster`."""
 
-    keep_days: int | None = 30
+    keep_days: int | None = _ruled(30, f"{_AT_LEAST_ONE}, or null to keep every run")
 
 
 class Document(_Section):
@@ -292,15 +302,30 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
         return unknown_key_error(where, parts[-1], _keys_at(parts[:-1]))
     if error["type"] == "missing":
         return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/reference/configuration.md.")
-    if any(part in _UNION_BRANCHES for part in error["loc"]):
-        rule = "text, or {env: NAME}"
-    else:
-        rule = _RULES.get(error["type"], "text")
-    # The message omits the value itself: it may be a secret in the wrong place.
-    kind = type_name(error["input"])
-    return ConfigurationError("ICM-100", f"{where} is {kind}. It must be {rule}.", f"set {where} to {rule}.")
+    is_reference = any(part in _UNION_BRANCHES for part in error["loc"])
+    rule = "text, or {env: NAME}" if is_reference else _rule(parts, error["type"])
+    shown = type_name(error["input"]) if is_reference else _shown(error["input"], error["type"])
+    return ConfigurationError("ICM-100", f"{where} is {shown}. It must be {rule}.", f"set {where} to {rule}.")
 
 
+def _rule(parts: list[str], kind: str) -> str:
+    """What the values of a setting must be: its own rule, else its type."""
+    field = _model_at(parts[:-1]).model_fields.get(parts[-1])
+    own = None if field is None else field.description
+    return own or _RULES.get(kind, "text")
+
+
+def _shown(value: object, kind: str) -> str:
+    """The value as the message has it. Text may be a secret in the wrong place: it is shown only if a number or flag was
+    expected, and if it is one word or a number with its unit. Else the message has its type."""
+    is_scalar = isinstance(value, (bool, int, float)) or (
+        kind in _SCALARS and (value is None or (isinstance(value, str) and _HARMLESS.fullmatch(value)))
+    )
+    return yaml_repr(value) if is_scalar else type_name(value)
+
+
+_SCALARS = ("int_type", "float_type", "bool_type", "int_from_float")
+_HARMLESS = re.compile(r"[-+]?[0-9][0-9.,_]{0,15} ?[a-zA-Z/%]{0,10}|[a-zA-Z]{0,10}")
 _RULES = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
@@ -313,6 +338,11 @@ _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "di
 
 
 def _keys_at(parents: list[str]) -> list[str]:
+    return list(_model_at(parents).model_fields)
+
+
+def _model_at(parents: list[str]) -> type[BaseModel]:
+    """The section of the document at this path."""
     model: type[BaseModel] = Document
     if parents[:1] == ["catalogs"]:
         model = CatalogSection
@@ -332,7 +362,7 @@ def _keys_at(parents: list[str]) -> list[str]:
         model = ALERT_RECEIVERS.get(kind, AlertsSection)
     elif parents[:1] == ["telemetry"]:
         model = RECEIVERS.get(parents[1], TelemetrySection) if len(parents) > 1 else TelemetrySection
-    return list(model.model_fields)
+    return model
 
 
 def document_keys() -> dict[str, Literal["top", "catalog", "spark", "telemetry", "receiver"]]:

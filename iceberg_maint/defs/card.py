@@ -15,8 +15,9 @@ from iceberg_maint.defs.stored_health import stored_policy
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import certificates
 from iceberg_maint.report.table_card import TableView, proof_line
-from iceberg_maint.runner.assess import Assessment, stored_decisions
+from iceberg_maint.runner.assess import Assessment
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import stored_decisions
 
 CARD = "card"
 """Label of the card: the same on a table's observations and materializations, so that one page shows one card."""

@@ -31,10 +31,10 @@ from iceberg_maint.core.removal.clock_agreement import Clocks, disagreement
 from iceberg_maint.defs.stored_health import stored_policy
 from iceberg_maint.report.formatting import counted
 from iceberg_maint.report.holds import hold
-from iceberg_maint.runner.assess import decisions_of
 from iceberg_maint.runner.clocks import read_clocks
 from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decisions_of
 
 _TABLES_AT_ONCE = 50
 """Tables whose stored health is in memory at once."""

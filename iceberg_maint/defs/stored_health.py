@@ -16,9 +16,9 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.stored import Report
-from iceberg_maint.runner.assess import decide_stored
 from iceberg_maint.runner.pointers import read_known_pointers
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decide_stored
 
 _log = logging.getLogger(__name__)
 

@@ -366,7 +366,7 @@ class SqlLedger:
         with self._database.read() as conn:
             return table_health.known(conn)
 
-    def outdated_tables(self) -> int:
+    def outdated_tables(self) -> tuple[str, ...]:
         with self._database.read() as conn:
             return table_health.outdated(conn)
 

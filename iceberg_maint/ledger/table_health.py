@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.writer_change import WriterChange
@@ -226,9 +226,9 @@ def known(conn: Connection) -> tuple[KnownTable, ...]:
     return tuple(sorted(tables, key=lambda k: k.table))
 
 
-def outdated(conn: Connection) -> int:
-    """Returns the number of tables whose health another version of the program stored in a format of its own."""
-    return conn.scalar(select(func.count()).select_from(health).where(health.c.form != _FORM)) or 0
+def outdated(conn: Connection) -> tuple[str, ...]:
+    """Returns the names of the tables whose health another version of the program stored in a format of its own."""
+    return tuple(sorted(conn.scalars(select(health.c.table_name).where(health.c.form != _FORM))))
 
 
 def forget(conn: Connection, table: TableId) -> None:

@@ -351,8 +351,8 @@ class Ledger(Protocol):
         """Returns the tables with stored health, by name."""
         ...
 
-    def outdated_tables(self) -> int:
-        """Returns the number of tables whose health another version stored. They count as not measured."""
+    def outdated_tables(self) -> tuple[str, ...]:
+        """Returns the names of the tables whose health another version stored. They count as not measured."""
         ...
 
     def forget_table(self, table: TableId) -> None:

@@ -23,12 +23,12 @@ from iceberg_maint.report.formatting import (
     number,
     outcome_sentence,
     partitions_text,
-    sentence,
     setting,
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import draw_housekeeping
+from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.report_page import failure_message
 from iceberg_maint.report.why_page import draw_metrics, largest_batch
 from iceberg_maint.report.work import work_of
@@ -188,7 +188,7 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
         write(
             console,
             f"[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
-            f"{sentence(d.reason)} ({d.operation.value})",
+            f"{reason_text(d)} ({d.operation.value})",
         )
         if p.last:
             write(console, f"  last: {escape(p.last)}")

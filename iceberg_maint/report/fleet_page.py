@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
-from iceberg_maint.report.report_page import FleetReport, failure_message
+from iceberg_maint.report.report_page import NEVER_OBSERVED, FleetReport, failure_message
 from iceberg_maint.report.status import Status
 from iceberg_maint.report.trends import trends_section, writers_section
 
@@ -157,21 +157,25 @@ def _failures(report: FleetReport) -> Section | None:
 def _tables(report: FleetReport) -> Section:
     order = list(Status)
     ranked = sorted(report.rows, key=lambda r: order.index(report.statuses[r.table]))
+    unread = [(table, NEVER_OBSERVED, *[""] * 8) for table in report.never_observed]
     rows, omitted = first_rows(
         [
-            (
-                r.table,
-                report.statuses[r.table].value,
-                number(r.data_files),
-                size(r.data_bytes),
-                number(r.small_files),
-                number(r.delete_files),
-                number(r.snapshots),
-                number(r.runs),
-                number(r.failed_runs),
-                size(r.input_bytes),
-            )
-            for r in ranked
+            *unread,
+            *(
+                (
+                    r.table,
+                    report.statuses[r.table].value,
+                    number(r.data_files),
+                    size(r.data_bytes),
+                    number(r.small_files),
+                    number(r.delete_files),
+                    number(r.snapshots),
+                    number(r.runs),
+                    number(r.failed_runs),
+                    size(r.input_bytes),
+                )
+                for r in ranked
+            ),
         ],
         10 * MOST_ROWS,
     )

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
-from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
@@ -26,10 +26,9 @@ from iceberg_maint.report.formatting import counted, duration, number, partition
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.housekeeping import planned_housekeeping
 from iceberg_maint.report.json_documents import Document
-from iceberg_maint.report.status import Status, coloured, status_of
+from iceberg_maint.report.unplanned import draw_unplanned
 
 SHOWN_BATCHES = 20
-SHOWN_PARTITIONS = 10
 _TOTALS = (Column(""), Column("before", right=True), Column("after", right=True))
 _BATCHES = (
     Column("batch", priority=3),
@@ -39,7 +38,6 @@ _BATCHES = (
     Column("files", right=True),
     Column("size", right=True),
 )
-_DELAYED = (Column("partition"), Column("status"), Column("why", prose=True))
 
 PlanPart = tuple[Plan, Decision, float | None]
 """The plan of one operation, its decision, and the estimated seconds."""
@@ -115,7 +113,7 @@ def draw_plans(
         console.print()
     for plan, batch in chores:
         write(console, f"{plan.operation}: {escape(planned_housekeeping(table_work(batch.work)))}", "  ")
-    _draw_delayed(console, parts)
+    draw_unplanned(console, [(plan, decision) for plan, decision, _ in parts])
 
 
 def _sentence(parts: Sequence[PlanPart], seconds: Sequence[float | None]) -> str:
@@ -168,26 +166,3 @@ def _files(batch: Batch) -> str:
             return f"{counted(len(batch.position_deletes), 'delete file')} → ≤ {number(batch.input_files)}"
         case _:
             return f"{number(batch.input_files)} → {number(batch.expected_output_files)}"
-
-
-def _draw_delayed(console: Console, parts: Sequence[PlanPart]) -> None:
-    """Draws what is due and not in the plan, and why."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for plan, decision, _ in parts:
-        for p in decision.partitions:
-            if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.reason is not Reason.OTHER_OPERATION:
-                status = coloured(status_of(p.verdict, p.reason, 1))
-                row = [escape(partitions_text((p.partition,))), status, sentence(p.reason)]
-                rows.setdefault((p.partition, p.reason), row)
-        for leftover in plan.leftovers:
-            if leftover.reason is Reason.OTHER_OPERATION:
-                continue
-            where = escape(partitions_text((leftover.partition,)))
-            row = [where, coloured(Status.WAITING), sentence(leftover.reason)]
-            rows.setdefault((leftover.partition, leftover.reason), row)
-    if not rows:
-        return
-    console.print()
-    write(console, "not in this plan:")
-    draw_grid(console, _DELAYED, list(rows.values())[:SHOWN_PARTITIONS])
-    draw_more(console, len(rows) - SHOWN_PARTITIONS)

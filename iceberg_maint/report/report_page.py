@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,6 +11,7 @@ from rich.markup import escape
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.fleet import FleetRow, fleet_document
 from iceberg_maint.report.formatting import (
     counted,
@@ -21,12 +22,14 @@ from iceberg_maint.report.formatting import (
     size,
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
-from iceberg_maint.report.json_documents import Document
+from iceberg_maint.report.json_documents import Document, error_document
 from iceberg_maint.report.status import Status, Summary, coloured
 from iceberg_maint.report.trends import TableTrend, TableWriterChange, trend_document, writer_change_sentence
 
 SHOWN_FAILURES = 5
 SHOWN_WRITERS = 5
+NEVER_OBSERVED = "never observed"
+"""The state of a table that a catalog lists and that has no stored health."""
 _COLUMNS = (
     Column("table"),
     Column("status"),
@@ -50,7 +53,8 @@ class FleetReport:
     """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
     first. `trends` has the stored days of each table. `writer_changes` have the writer with the most
     commits of small files first. `outdated_tables` counts tables that another version measured: their health
-    cannot be read."""
+    cannot be read. `never_observed` has the tables without stored health that a catalog lists, `unlisted` the error of
+    each catalog that did not list its tables."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
@@ -59,15 +63,24 @@ class FleetReport:
     trends: tuple[TableTrend, ...] = ()
     writer_changes: tuple[TableWriterChange, ...] = ()
     outdated_tables: int = 0
+    never_observed: tuple[str, ...] = ()
+    unlisted: Mapping[str, IcebergMaintError] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
         """The summary, and what the report lacks."""
-        lacking = counted(self.outdated_tables, "table")
-        rest = (
-            (f"{lacking} measured by another version of the program not counted: run iceberg-maint observe",)
-            if self.outdated_tables
-            else ()
-        )
+        rest = []
+        if self.outdated_tables:
+            lacking = counted(self.outdated_tables, "table")
+            rest.append(
+                f"{lacking} measured by another version of the program not counted: run iceberg-maint observe"
+            )
+        if self.never_observed:
+            lacking = counted(len(self.never_observed), "table")
+            rest.append(f"{lacking} {NEVER_OBSERVED}, not counted: run iceberg-maint observe")
+        rest += [
+            f"tables of catalog '{name}' that were {NEVER_OBSERVED} are missing: {str(error).rstrip('.')}"
+            for name, error in self.unlisted.items()
+        ]
         return (self.summary.sentence(), *rest)
 
 
@@ -82,6 +95,10 @@ def report_document(report: FleetReport) -> Document:
     document = fleet_document(report.rows)
     document["summary"] = report.summary.document()
     document["outdated_tables"] = report.outdated_tables
+    document["never_observed"] = list(report.never_observed)
+    document["unlisted_catalogs"] = [
+        {"catalog": name, **error_document(error)} for name, error in report.unlisted.items()
+    ]
     for table in document["tables"]:
         table["status"] = report.statuses[table["table"]].value
     document["failures"] = [
@@ -106,7 +123,7 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
     summary, *lacking = report.sentences()
     write(console, f"[bold]{summary}[/] (from stored health)")
     for line in lacking:
-        write(console, f"[yellow]{line}[/]", "  ")
+        write(console, f"[yellow]{escape(escape_control_chars(line))}[/]", "  ")
     rows = report.rows
     failed = sum(r.failed_runs for r in rows)
     work = [
@@ -134,11 +151,14 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
             sentence = f"{escape(name_of(change.table))}: {escape(writer_change_sentence(change.change))}"
             write(console, f"  {sentence}", "    ")
         draw_more(console, len(report.writer_changes) - SHOWN_WRITERS)
-    if rows:
+    order = list(Status)
+    ranked = sorted(rows, key=lambda r: order.index(report.statuses[r.table]))
+    unread = [""] * (len(_COLUMNS) - 2)
+    cells = [[escape(name_of(t)), f"[yellow]{NEVER_OBSERVED}[/]", *unread] for t in report.never_observed]
+    cells += [_cells(r, report.statuses[r.table], name_of) for r in ranked]
+    if cells:
         console.print()
-        order = list(Status)
-        ranked = sorted(rows, key=lambda r: order.index(report.statuses[r.table]))
-        draw_grid(console, _COLUMNS, [_cells(r, report.statuses[r.table], name_of) for r in ranked])
+        draw_grid(console, _COLUMNS, cells)
 
 
 def _draw_failure(console: Console, record: Record, name_of: Callable[[str], str]) -> None:

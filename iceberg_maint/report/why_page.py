@@ -24,6 +24,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
+from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.report_page import failure_message
 from iceberg_maint.report.status import coloured, status_of
 from iceberg_maint.report.trends import trend_sentence, writer_change_sentence
@@ -137,6 +138,10 @@ def _draw_partitions(console: Console, partitions: Sequence[PartitionExplanation
     draw_grid(console, _METRICS, [row for row, _ in rows])
     for text in dict.fromkeys(_setting(c) for _, c in rows if c is not None):
         write(console, f"[dim]{escape(text)}[/]", "  ")
+    for one in unhealthy[:SHOWN_PARTITIONS]:
+        if one.decision.pay_back is not None:
+            text = f"{one.decision.partition}: {reason_text(one.decision)}"
+            write(console, f"[dim]{escape(escape_control_chars(text))}[/]", "  ")
     hidden = len(unhealthy) - SHOWN_PARTITIONS
     if hidden > 0:
         more = counted(hidden, "more partition is", "more partitions are")
@@ -194,6 +199,8 @@ def draw_metrics(console: Console, partition: PartitionExplanation, indent: int 
 def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
     console.print()
     past = partition.history
+    if partition.decision.pay_back is not None:
+        _line(console, "judgement", reason_text(partition.decision))
     if partition.last:
         _line(console, "last", partition.last)
     if past.ineffective or past.crashes:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.combine import combine_decisions
@@ -15,7 +15,6 @@ from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.step_order import rewrites_first
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
@@ -35,11 +34,12 @@ from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, p
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import UnknownTableError
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Observation
 from iceberg_maint.runner.clocks import keep_boot, table_clocks
+from iceberg_maint.runner.judgement import judged
 from iceberg_maint.runner.reading import TableReading, measure, with_order
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decisions_of, stored_decisions
 from iceberg_maint.runner.unchanged import UnchangedTable
 
 NOTHING_EXPIRES = Retention((), (), (), ())
@@ -130,6 +130,7 @@ def assess(
     histories = []
     decisions = []
     now_ms = runtime.clock.now_ms()
+    configured = policy
     policy = coexistence_policy(policy, measured.foreign, now_ms)
     is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
     findings = findings_of(measured, policy, now_ms, requested) if is_data else {}
@@ -146,13 +147,13 @@ def assess(
         expires = policy.expire_snapshots.enabled
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
-    def history_of(operation: Operation) -> TableHistory:
-        history = stored[state.uuid, operation]
-        is_own_lease = owner is not None and history.lease_owner == owner
-        return replace(history, lease_owner=None) if is_own_lease else history
-
+    known = {o: stored[state.uuid, o] for o in Operation}
+    if owner is not None:
+        known = {o: replace(h, lease_owner=None) if h.lease_owner == owner else h for o, h in known.items()}
+    if is_data and requested is None and not force:
+        known |= judged(known, measured, configured, runtime)
     for operation in operations:
-        history = history_of(operation)
+        history = known[operation]
         histories.append(history)
         if operation in HOUSEKEEPING_OPERATIONS:
             decisions.append(
@@ -177,7 +178,7 @@ def assess(
                 policy,
                 history,
                 now_ms,
-                beside=history_of(other) if (other := other_data_operation(operation)) else None,
+                beside=known[other] if (other := other_data_operation(operation)) else None,
                 requested=requested,
                 force=force,
                 readers=runtime.row_types,
@@ -185,52 +186,6 @@ def assess(
             )
         )
     return Assessment(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
-
-
-def decide_stored(
-    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
-) -> tuple[TableHistory, Decision]:
-    """Returns history and decision on a table's data from its stored health, without the catalog."""
-    histories, decisions = stored_decisions(measured, policy, ledger, now_ms, readers)
-    return combine_histories(histories), combine_decisions(decisions)
-
-
-def stored_decisions(
-    measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
-) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
-    """Returns histories and decisions of each operation on a table's data, from its stored health."""
-    stored = ledger.histories({measured.table_uuid: str(measured.table)})
-    histories = {o: stored[measured.table_uuid, o] for o in DATA_OPERATIONS}
-    return tuple(histories.values()), decisions_of(measured, policy, histories, now_ms, readers)
-
-
-def decisions_of(
-    measured: Measured,
-    policy: Policy,
-    histories: Mapping[Operation, TableHistory],
-    now_ms: int,
-    readers: RowTypes = SPARK_4,
-) -> tuple[Decision, ...]:
-    """Returns the decisions of the operations in `histories`, from stored health."""
-    policy = coexistence_policy(policy, measured.foreign, now_ms)
-    findings = findings_of(measured, policy, now_ms)
-    decisions = []
-    for operation, history in histories.items():
-        other = other_data_operation(operation)
-        decisions.append(
-            decide(
-                operation,
-                measured,
-                measured.format_version,
-                policy,
-                history,
-                now_ms,
-                beside=histories[other] if other else None,
-                readers=readers,
-                findings=findings,
-            )
-        )
-    return tuple(decisions)
 
 
 def report_observed(assessment: Assessment, runtime: Runtime) -> None:

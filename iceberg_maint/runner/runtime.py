@@ -23,6 +23,7 @@ from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.runner.fleet_spends import RememberedSpeed
 from iceberg_maint.runner.late import late_catalog, late_table, late_warehouse
 from iceberg_maint.runner.remembered_decisions import RememberedDecisions
 from iceberg_maint.runner.table_memory import TableMemory
@@ -132,7 +133,8 @@ class Runtime:
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
     outside of runs. `threads` make the calls that may hang. `looks_within` is the time in seconds that a caller has for
     calls of catalogs, None for their own limits. `end_process` ends a process that does nothing but maintain tables, if a
-    call in it can be ended in no other way; None in other processes. `decisions` are those that this process has made from stored health.
+    call in it can be ended in no other way; None in other processes. `decisions` are those that this process has made from stored health,
+    `speed` is that of the fleet, which it has measured for judgements.
     """
 
     catalogs: Mapping[str, Catalog]
@@ -157,6 +159,7 @@ class Runtime:
     looks_within: float | None = None
     end_process: End | None = None
     decisions: RememberedDecisions = field(default_factory=RememberedDecisions)
+    speed: RememberedSpeed = field(default_factory=RememberedSpeed)
 
     def within(self, seconds: float) -> Runtime:
         """Returns the runtime of a caller that has so many seconds for a call of a catalog, or for a look at its tables."""

@@ -13,7 +13,7 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Snapshot
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.fleet_report import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.ledger.ledger import SqlLedger
@@ -275,3 +275,46 @@ def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_f
             write_fleet_report(lake.runtime, config)
     assert sorted(first.parent.iterdir()) == sorted(files)
     assert first.read_bytes() == before
+
+
+def test_report_lists_tables_that_were_never_observed(lake: Lake, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lake("observe", "lake.db.sick")
+    page = tmp_path / "r.md"
+    text = lake("report", "--markdown", str(page)).stdout
+    sentence = "1 table never observed, not counted: run iceberg-maint observe"
+    assert (sentence in text, sentence in page.read_text("utf-8")) == (True, True)
+    assert [line.split()[:3] for line in text.splitlines() if line.startswith("db.healthy")] == [
+        ["db.healthy", "never", "observed"]
+    ]
+    assert "| lake.db.healthy | never observed |" in page.read_text("utf-8")
+    shown = lake.json("report")
+    assert (shown["never_observed"], [t["table"] for t in shown["tables"]]) == (
+        ["lake.db.healthy"],
+        ["lake.db.sick"],
+    )
+    lake("observe")
+    assert lake.json("report")["never_observed"] == []
+
+
+def test_table_that_another_version_measured_was_observed(lake: Lake, monkeypatch):
+    lake("observe", "lake.db.sick")
+    monkeypatch.setattr(table_health, "_FORM", "another")
+    shown = lake.json("report")
+    assert (shown["outdated_tables"], shown["never_observed"]) == (1, ["lake.db.healthy"])
+
+
+def test_report_names_a_catalog_that_does_not_answer_and_is_written(lake: Lake, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lake("observe")
+
+    def refused() -> tuple[TableId, ...]:
+        raise IcebergMaintError("ICM-112", "catalog 'lake' does not answer.", "start it.")
+
+    monkeypatch.setattr(lake.catalog, "tables", refused)
+    shown = lake.json("report")
+    assert [(c["catalog"], c["code"]) for c in shown["unlisted_catalogs"]] == [("lake", "ICM-112")]
+    assert len(shown["tables"]) == 2
+    result = lake("report")
+    sentence = "tables of catalog 'lake' that were never observed are missing: ICM-112 catalog 'lake' does not answer. Fix: start it"
+    assert (result.exit_code, result.stderr, sentence in result.stdout) == (0, "", True)

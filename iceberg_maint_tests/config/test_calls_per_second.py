@@ -30,9 +30,9 @@ def test_without_the_setting_there_is_no_budget(tmp_path: Path) -> None:
         ("10001", f"{KEY} is 10001. {RANGE}"),
         (".nan", f"{KEY} is nan. {RANGE}"),
         (".inf", f"{KEY} is inf. {RANGE}"),
-        ("true", f"{KEY} is true or false. It must be a number."),
-        ("'5'", f"{KEY} is text. It must be a number."),
-        ("5/s", f"{KEY} is text. It must be a number."),
+        ("true", f"{KEY} is true. It must be a number above 0 and at most 10,000."),
+        ("'5'", f"{KEY} is '5'. It must be a number above 0 and at most 10,000."),
+        ("5/s", f"{KEY} is '5/s'. It must be a number above 0 and at most 10,000."),
     ],
 )
 def test_budget_that_is_no_number_of_calls_is_refused(tmp_path: Path, text: str, fact: str) -> None:

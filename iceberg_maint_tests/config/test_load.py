@@ -175,7 +175,7 @@ REFUSALS = {
         ONE + "spark: {jars: true}\n",
         "ICM-100",
         EXIT_USAGE,
-        "spark.jars is true or false. It must be a list",
+        "spark.jars is true. It must be a list",
     ),
     "date for text": (
         ONE + "ledger: 2026-01-01\n",
@@ -199,7 +199,7 @@ REFUSALS = {
         ONE + "spark: 3\n",
         "ICM-100",
         EXIT_USAGE,
-        "spark is a number. It must be a mapping",
+        "spark is 3. It must be a mapping",
     ),
     "unknown policy key": (
         ONE + "tables: {lake.db.x: {rewrite_data_files: {min_inputs: 3}}}\n",

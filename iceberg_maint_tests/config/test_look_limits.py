@@ -24,10 +24,10 @@ def test_limits_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
     [
         ("looks_at_once: 0", f"{LAKE}.looks_at_once is 0. It must be at least 1 and at most 64."),
         ("looks_at_once: 65", f"{LAKE}.looks_at_once is 65. It must be at least 1 and at most 64."),
-        ("looks_at_once: 2.5", f"{LAKE}.looks_at_once is a number. It must be a whole number."),
+        ("looks_at_once: 2.5", f"{LAKE}.looks_at_once is 2.5. It must be a whole number from 1 to 64."),
         ("look_seconds: 0.5", f"{LAKE}.look_seconds is 0.5. It must be at least 1 and at most 604,800."),
         ("look_seconds: .nan", f"{LAKE}.look_seconds is nan. It must be at least 1 and at most 604,800."),
-        ("look_seconds: null", f"{LAKE}.look_seconds is nothing. It must be a number."),
+        ("look_seconds: null", f"{LAKE}.look_seconds is null. It must be a number from 1 to 604,800."),
         ("pass_seconds: .inf", f"{LAKE}.pass_seconds is inf. It must be at least 1 and at most 604,800."),
         (
             "pass_seconds: 604801",

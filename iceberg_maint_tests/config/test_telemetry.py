@@ -57,7 +57,11 @@ def test_secret_header_is_masked_in_output(tmp_path: Path) -> None:
         ("{queue_size: 0}", "ICM-100", "telemetry.queue_size is 0. It must be from 1 to 100000."),
         ("{timeout_seconds: 0}", "ICM-100", "telemetry.timeout_seconds is 0.0. It must be from 0.1 to 60."),
         ("{flush_seconds: 600}", "ICM-100", "telemetry.flush_seconds is 600.0. It must be from 0 to 60."),
-        ("{max_tables: many}", "ICM-100", "telemetry.max_tables is text. It must be a whole number."),
+        (
+            "{max_tables: many}",
+            "ICM-100",
+            "telemetry.max_tables is 'many'. It must be a whole number from 0 to 100,000.",
+        ),
         ("{prometheus: {listen: '9464'}}", "ICM-100", "is '9464'. It must have the form HOST:PORT."),
         ("{prometheus: {listen: '127.0.0.1:70000'}}", "ICM-100", "has the port 70000."),
         ("{prometheus: {listen: '0.0.0.0:9464'}}", "ICM-127", "which other machines can reach."),

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.pending_publishes import PendingPublish, PublishKind
 from iceberg_maint.defs.checks import partition_evaluations
 from iceberg_maint.report.holds import hold
-from iceberg_maint.runner.assess import decisions_of
+from iceberg_maint.runner.stored_decisions import decisions_of
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
 

@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, text
 
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import Lease
+from iceberg_maint_tests.support.ledger.values import NAME, UUID
 
 _names = itertools.count()
 
@@ -67,3 +68,8 @@ def ledger(place: Place) -> Iterator[SqlLedger]:
     opened = place.open()
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def lease(ledger: SqlLedger) -> Lease:
+    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)

@@ -6,18 +6,20 @@ import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.codec import loads
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OutcomeStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
+    COMMITTED,
     NAME,
     OTHER_UUID,
     PROOF,
+    REJECTED,
     REWRITE,
+    UNKNOWN,
     UUID,
     make_batch,
     outcome_of,
@@ -28,14 +30,6 @@ from iceberg_maint_tests.support.ledger.values import (
 BATCH = make_batch("day=1")
 FILES = written(BATCH)
 AHEAD = PartitionHistory(crashes=1, not_before_ms=99, reason="started")
-COMMITTED = Settlement(CommitStatus.COMMITTED, 9, "its token is in the table")
-REJECTED = Settlement(CommitStatus.REJECTED, None, "the table moved past its base")
-UNKNOWN = Settlement(CommitStatus.UNKNOWN, None, "neither")
-
-
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ from iceberg_maint_tests.support.ledger.values import (
 DAY_1, DAY_2 = make_batch("day=1"), make_batch("day=2")
 
 
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
-
-
 def open_ids(ledger: SqlLedger) -> list[str]:
     return [b.batch.batch_id for b in ledger.open_batches(UUID, REWRITE)]
 

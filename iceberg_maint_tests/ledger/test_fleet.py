@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from iceberg_maint.core.decisions.fleet_budget import Spend
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load
@@ -28,11 +26,6 @@ from iceberg_maint_tests.support.ledger.values import (
 )
 
 DAY = PartitionKey("day=1")
-
-
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
 
 
 def report(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
@@ -32,11 +30,6 @@ from iceberg_maint_tests.support.ledger.values import (
 
 BOTH = (CONVERT, REWRITE)
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
 
 
 def attempt(ledger: SqlLedger, lease: Lease, operation, history: PartitionHistory | None = None):

@@ -28,11 +28,6 @@ RENAMED = TableId("lake", ("db",), "events_old")
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
-
-
 def history(ledger: SqlLedger, table: str = NAME, table_uuid: str = UUID) -> TableHistory:
     return ledger.history(table_uuid, table, REWRITE)
 

@@ -6,18 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (
+    COMMITTED,
     CONVERT,
     NAME,
     OTHER_UUID,
     PROOF,
+    REJECTED,
     REWRITE,
+    UNKNOWN,
     UUID,
     make_batch,
     make_record,
@@ -25,15 +28,6 @@ from iceberg_maint_tests.support.ledger.values import (
     plan_of,
     written,
 )
-
-COMMITTED = Settlement(CommitStatus.COMMITTED, 9, "its token is in the table")
-REJECTED = Settlement(CommitStatus.REJECTED, None, "the table moved past its base")
-UNKNOWN = Settlement(CommitStatus.UNKNOWN, None, "neither")
-
-
-@pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
 
 
 def start(ledger: SqlLedger, lease: Lease, partition: str, operation=REWRITE, snapshot_id: int = 1):

@@ -29,7 +29,7 @@ SCHEDULING = (
         "Work is judged when it becomes due. What waits keeps its place and its bound",
         off(
             "core/decisions/pay_back.py",
-            "    if wait is not None and not wait.is_left_alone:\n        return True\n",
+            "    if wait is not None and not wait.is_left_alone:\n        return None\n",
             "",
             f"{_PAY_BACK}::test_work_that_waits_for_the_budget_is_not_judged_again",
             "runner/test_fleet_budget.py::test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known",
@@ -54,10 +54,37 @@ SCHEDULING = (
         "Batches that run in other processes count with their bytes and no seconds, so that a budget of time starts any number at once",
         "A batch without an outcome counts with its predicted seconds",
         off(
-            "runner/fleet_pass.py",
-            "replace(s, load=_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
+            "runner/fleet_spends.py",
+            "replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
             "s for s in spends",
             "runner/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
+        ),
+    ),
+    Regression(
+        "one-commit-for-each-partition",
+        "found in use",
+        "A budget of commits counts one for each due partition, and partitions of one batch wait for periods that nothing is spent in",
+        "Partitions of a table fill batches as the policy allows; a batch is one commit",
+        off(
+            "core/decisions/fleet_budget.py",
+            "    return replace(load, commits=batches.more(work.key[0], work.part, load.commits))",
+            "    return load",
+            "core/decisions/test_fleet_budget.py::test_partitions_that_share_a_batch_count_as_one_commit",
+            "core/decisions/test_fleet_budget.py::test_partitions_that_wait_for_one_batch_are_expected_at_one_time",
+            "runner/test_fleet_budget.py::test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one",
+        ),
+    ),
+    Regression(
+        "preview-without-the-judgement",
+        "found in use",
+        "A plan shows work as due, and a run of the table does it, that the next pass over the fleet would leave alone",
+        "Each decision judges with the function of the pass, by the present settings; nothing is stored",
+        off(
+            "runner/judgement.py",
+            "    if policy.windows.reads_per_day is not None:",
+            "    if False:",
+            "cli/test_pay_back.py::test_plan_before_a_pass_leaves_work_alone_that_does_not_pay_and_gives_the_numbers",
+            "cli/test_pay_back.py::test_run_of_a_table_before_a_pass_does_what_plan_shows",
         ),
     ),
     Regression(

@@ -13,8 +13,9 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.runner.assess import assess, decide_stored, make_plans
+from iceberg_maint.runner.assess import assess, make_plans
 from iceberg_maint.runner.maintain import OperationEnded
+from iceberg_maint.runner.stored_decisions import decide_stored
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 

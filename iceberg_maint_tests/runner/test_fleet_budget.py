@@ -17,7 +17,8 @@ from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.runner.assess import assess, make_plans
-from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order, measured_speed
+from iceberg_maint.runner.fleet_pass import allotment, divide_budget, in_budget_order
+from iceberg_maint.runner.fleet_spends import measured_speed
 from iceberg_maint.runner.maintain import Request, maintain
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
@@ -120,9 +121,10 @@ def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
     world = World("ab", ONE_BATCH)
     never_read(world)
     runtime = runtime_of(world, FleetBudget(max_commits=5))
-    assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
+    before = reasons(world, runtime)
     divide_budget(runtime)
-    assert reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
+    assert [w.is_left_alone for w in world.ledger.fleet_waits().values()] == [True, True]
+    assert before == reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
     found = assess(TABLE, runtime)
     assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
     (rewrite,) = (p for p in make_plans(found, runtime) if p.operation is Operation.REWRITE_DATA_FILES)
@@ -179,7 +181,7 @@ def test_why_says_what_ends_being_left_alone() -> None:
         world.ledger.now_ms(),
     )
     assert shown.partitions[0].change == (
-        "more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, or at once: "
+        "windows.reads_per_day of 1.4 or more, a higher fleet_budget.pay_back_seconds, more files or deletes, or at once: "
         "iceberg-maint run lake.db.t --partition 'p=a'"
     )
 
@@ -238,3 +240,37 @@ def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_
     runtime = runtime_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
     batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a",)]
+
+
+def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one() -> None:
+    world = World("abcde", replace(POLICY, windows=WindowsPolicy()))
+    world.clock.ms = world.ledger.now_ms()
+    budget = FleetBudget(max_commits=1)
+    runtime = runtime_of(world, budget)
+    assess(TABLE, runtime)
+    allotted = allotment(runtime, budget)
+    assert ([p for _, p in allotted.granted], dict(allotted.waits)) == (
+        ["p=a", "p=b", "p=c", "p=d", "p=e"],
+        {},
+    )
+    divide_budget(runtime)
+    batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
+    assert [b.partitions for b in batches] == [("p=a", "p=b", "p=c", "p=d", "p=e")]
+    assert world.our_commits() == 1
+
+
+def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("ab", ONE_BATCH)
+    never_read(world)
+    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    reads = []
+    spends = runtime.ledger.fleet_spends
+    monkeypatch.setattr(
+        runtime.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
+    )
+    for _ in range(3):
+        assert set(reasons(world, runtime).values()) == {Reason.NO_PAY_BACK}
+    assert reads == [3600]
+    world.clock.sleep(60.0)
+    reasons(world, runtime)
+    assert reads == [3600, 3600]

@@ -8,7 +8,8 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
-from iceberg_maint.runner.assess import assess, decide_stored
+from iceberg_maint.runner.assess import assess
+from iceberg_maint.runner.stored_decisions import decide_stored
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000

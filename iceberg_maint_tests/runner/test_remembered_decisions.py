@@ -30,7 +30,7 @@ from iceberg_maint.core.policy.data import (
 )
 from iceberg_maint.defs.due_work import DueWork, decided_work
 from iceberg_maint.ledger.stored_partitions import StoredPartitions, UnpackedPartitions, pack
-from iceberg_maint.runner.fleet_pass import decided_due
+from iceberg_maint.runner.due_table import decided_due
 from iceberg_maint.runner.remembered_decisions import Basis, RememberedDecisions
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
 from iceberg_maint_tests.support.examples import examples

@@ -312,7 +312,9 @@ def _partition(
         wait = None
     if wait is not None and now_ms < wait.until_ms and not (requested or force):
         reason = Reason.NO_PAY_BACK if wait.is_left_alone else Reason.FLEET_BUDGET
-        return replace(base, verdict=Verdict.DEFER, reason=reason, until_ms=wait.until_ms)
+        return replace(
+            base, verdict=Verdict.DEFER, reason=reason, until_ms=wait.until_ms, pay_back=wait.pay_back
+        )
     if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil
 
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Prediction
+from iceberg_maint.core.decisions.shared_batches import BatchCount, BatchPart
 from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.pay_back import PayBack
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000
@@ -61,13 +63,20 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class DueWork:
     """A due partition of one table. `since_ms` is when it began to wait for the budget, or to be left alone, `weight` the
-    read weight of the table. `pays`: its readers are predicted to save what the work costs."""
+    read weight of the table. `pay_back`: whether its readers are predicted to save what the work costs; None if the work is not
+    judged. `part`: what it takes of a batch that partitions of the table share; None if it shares none."""
 
     key: WorkKey
     prediction: Prediction
     since_ms: int
     weight: float = 1.0
-    pays: bool = True
+    pay_back: PayBack | None = None
+    part: BatchPart | None = None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the work takes part in the division of the budget."""
+        return self.pay_back is None or self.pay_back.pays
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +110,8 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     """Divides the remaining budget among the due work.
 
     Work that does not fit lets smaller work behind it go first, unless it is late: late work begins as soon as one of its
-    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part.
+    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part. Partitions of a
+    table share batches, and a batch is one commit.
     """
     every = list(work)
     ordered = in_priority((w for w in every if w.pays), budget, now_ms)
@@ -112,8 +122,9 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     granted: list[WorkKey] = []
     waiting: list[DueWork] = []
     reserved = in_blackout(budget.blackout_hours, now_ms // MINUTE_MS % 1440) is not None
+    batches = BatchCount()
     for one in ordered:
-        load = one.prediction.load
+        load = _load_beside(one, batches)
         late = is_late(one, budget, now_ms)
         fits = budget.share(_sum((used, load), budget)) <= 1
         begins = (not granted and not recent) or (
@@ -121,21 +132,23 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
         )
         if not reserved and (fits or begins):
             granted.append(one.key)
+            batches.add(one.key[0], one.part, one.prediction.load.commits)
             used = _sum((used, load), budget)
         else:
             waiting.append(one)
             reserved = reserved or late
     waits = _waits(waiting, budget, recent, used, now_ms)
     return Allotment(
-        tuple(granted), waits | {w.key: left_alone(w.since_ms, now_ms) for w in every if not w.pays}
+        tuple(granted),
+        waits | {w.key: left_alone(w.since_ms, now_ms, w.pay_back) for w in every if not w.pays},
     )
 
 
-def left_alone(since_ms: int, now_ms: int) -> FleetWait:
+def left_alone(since_ms: int, now_ms: int, pay_back: PayBack | None = None) -> FleetWait:
     """Returns the entry of work that does not pay. It is judged again in every pass; without passes it ends on a full day
     since it began."""
     days = (now_ms - since_ms) // DAY_MS + 1
-    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True)
+    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True, pay_back=pay_back)
 
 
 def has_room(budget: FleetBudget, spends: Sequence[Spend], load: Load, now_ms: int) -> bool:
@@ -167,8 +180,10 @@ def _waits(
     free = list(accumulate(shares, initial=1 - budget.share(used)))
     waits: dict[WorkKey, FleetWait] = {}
     ahead = 0.0
+    batches = BatchCount()
     for one in waiting:
-        ahead += budget.share(one.prediction.load)
+        ahead += budget.share(_load_beside(one, batches))
+        batches.add(one.key[0], one.part, one.prediction.load.commits)
         departures = bisect_left(free, ahead)
         if departures == 0:
             until_ms = now_ms
@@ -179,6 +194,12 @@ def _waits(
         until_ms = max(after_blackout(budget, until_ms), now_ms + MINUTE_MS)
         waits[one.key] = FleetWait(one.since_ms, until_ms)
     return waits
+
+
+def _load_beside(work: DueWork, batches: BatchCount) -> Load:
+    """The load of the work, with the commits that it adds to these batches."""
+    load = work.prediction.load
+    return replace(load, commits=batches.more(work.key[0], work.part, load.commits))
 
 
 def _batch(load: Load) -> Load:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.pay_back import PayBack
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,13 @@ class Pause:
 @dataclass(frozen=True, slots=True)
 class FleetWait:
     """A partition that waits for the budget of the fleet: since when, and until when it is expected to. `is_left_alone`: it
-    waits for nothing, because the work would not pay back; it is judged again in every pass, and at `until_ms` at the latest."""
+    waits for nothing, because the work would not pay back; it is judged again in every pass, and at `until_ms` at the latest.
+    `pay_back` has the numbers of the judgement, which the ledger does not store."""
 
     since_ms: int
     until_ms: int
     is_left_alone: bool = False
+    pay_back: PayBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

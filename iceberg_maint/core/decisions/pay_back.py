@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, Prediction
+from iceberg_maint.core.model.pay_back import PayBack
 from iceberg_maint.core.model.reasons import Finding, Reason, Severity
 
-DAY_SECONDS = 86_400
 _JUDGED = frozenset({Reason.SMALL_FILES, Reason.DELETE_RATIO, Reason.POSITION_DELETES})
 """Reasons that cost readers time and nothing else. Equality deletes, which some readers refuse, limits that the policy sets
 (`max_files`, `max_delete_files`) and the layout are not weighed against a cost."""
@@ -33,29 +33,38 @@ class Readers:
     life_seconds: float | None = None
 
 
-def is_worth_it(
+def judge(
     prediction: Prediction,
     crossed: Iterable[Finding],
     readers: Readers,
     budget: FleetBudget,
     wait: FleetWait | None,
     sharing: int,
-) -> bool:
-    """Returns whether the work takes part in the division of the budget.
+) -> PayBack | None:
+    """Returns whether the reads pay back the work, with the numbers. None if the work is not judged, and so is done.
 
-    True if the reads are not known, if a finding is not weighed, and if the work waits for the budget: it was judged when it became
-    due, and keeps its place and its bound. The prediction has no share of a run. `sharing` partitions share a batch. A file
-    that a scan no longer opens saves it what a rewrite needs to open it.
+    Work is not judged if the reads are not known, if a finding is not weighed, and if it waits for the budget: it was judged when
+    it became due, and keeps its place and its bound. The prediction has no share of a run. `sharing` partitions share a batch.
+    A file that a scan no longer opens saves it what a rewrite needs to open it.
     """
     if readers.per_day is None or not may_be_left_alone(crossed):
-        return True
+        return None
     if wait is not None and not wait.is_left_alone:
-        return True
+        return None
     horizon = budget.pay_back_seconds
-    seconds = horizon if readers.life_seconds is None else min(readers.life_seconds, horizon)
-    saved = readers.per_day * seconds / DAY_SECONDS * prediction.gain * FILE_SECONDS
-    # The work is repeated until it lands.
-    return saved * (1 - prediction.conflict) >= budget.cpu_seconds(_shared(prediction.load, sharing))
+    ends_with_data = readers.life_seconds is not None and readers.life_seconds < horizon
+    return PayBack(
+        reads_per_day=readers.per_day,
+        fewer_files=prediction.gain,
+        # The work is repeated until it lands.
+        read_seconds=prediction.gain * FILE_SECONDS * (1 - prediction.conflict),
+        period_seconds=readers.life_seconds
+        if ends_with_data and readers.life_seconds is not None
+        else horizon,
+        ends_with_data=ends_with_data,
+        cost_seconds=budget.cpu_seconds(_shared(prediction.load, sharing)),
+        cost_bytes=prediction.load.bytes,
+    )
 
 
 def _shared(load: Load, sharing: int) -> Load:

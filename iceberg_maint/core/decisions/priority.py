@@ -39,13 +39,14 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """What the work on one partition is predicted to remove, and what it costs. The cost includes the work that a
-    conflict is expected to waste."""
+    conflict is expected to waste. `input_files` are the data files that it reads."""
 
     files_removed: int
     delete_files_removed: int
     deleted_rows: int
     conflict: float
     load: Load
+    input_files: int = 0
 
     @property
     def gain(self) -> float:
@@ -95,7 +96,7 @@ def predict(
     cpu_seconds = None if cpu_rate is None else beside + candidate_bytes / cpu_rate
     conflict = conflict_probability(health, seconds / batches, now_ms, conflicts, losses)
     load = Load(candidate_bytes, seconds, float(batches), cpu_seconds)
-    return Prediction(max(0, removed), deletes, rows, conflict, load)
+    return Prediction(max(0, removed), deletes, rows, conflict, load, files)
 
 
 def in_run(prediction: Prediction, run_seconds: float) -> Prediction:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.pay_back import PayBack
 
 
 class Verdict(StrEnum):
@@ -208,7 +210,7 @@ class PartitionDecision:
     """The decision about one partition, with its reason.
 
     `score` ≥ 0 orders the due partitions, worst highest. `until_ms` is the time when a DEFER ends by
-    itself. `operation` is the operation decided on.
+    itself. `operation` is the operation decided on. `pay_back` has the numbers of a partition that is left alone.
     """
 
     partition: PartitionKey
@@ -219,6 +221,7 @@ class PartitionDecision:
     candidate_bytes: int = 0
     until_ms: int | None = None
     operation: Operation = Operation.REWRITE_DATA_FILES
+    pay_back: PayBack | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
 _DELAYS = frozenset(

@@ -24,8 +24,10 @@ from iceberg_maint.core.decisions.priority import (
     in_run,
     predict,
 )
+from iceberg_maint.core.decisions.shared_batches import BatchPart
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -149,3 +151,53 @@ def test_appends_are_no_conflicts_and_quiet_partitions_are_safer() -> None:
     assert conflict_probability(health(60, 1), 60, NOW, 0) == pytest.approx(0.632, abs=0.001)
     assert conflict_probability(health(86_400, 1), 60, NOW, 0) < 0.001
     assert conflict_probability(health(86_400, 1), 60, NOW, 3) == 0.75
+
+
+def part(files: int = 1, size: int = 10, *, under_deletes: bool = False, **windows: int) -> BatchPart:
+    kind = (Operation.REWRITE_DATA_FILES, under_deletes, False)
+    return BatchPart(kind, files, size, WindowsPolicy(**windows), is_columnar=False)
+
+
+def works_of(table: str, parts: list[BatchPart], batches: float = 1.0) -> list[DueWork]:
+    prediction = Prediction(5, 0, 0, 0.0, Load(10, 1.0, batches))
+    return [
+        DueWork((table, PartitionKey(f"p={n:03}")), prediction, NOW, part=one) for n, one in enumerate(parts)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parts", "granted"),
+    [
+        ([part()] * 30, 20),
+        ([part(max_partitions_per_batch=1)] * 30, 2),
+        ([part(files=3, max_files_per_batch=10)] * 30, 6),
+        ([part(size=6, max_bytes_per_batch=10)] * 30, 2),
+        ([part()] * 3 + [part(under_deletes=True)] * 3 + [part()] * 30, 13),
+    ],
+)
+def test_partitions_that_share_a_batch_count_as_one_commit(parts: list[BatchPart], granted: int) -> None:
+    allotted = allot(works_of("t", parts), FleetBudget(max_commits=2), (), NOW)
+    assert (len(allotted.granted), len(allotted.waits)) == (granted, len(parts) - granted)
+
+
+def test_columnar_batch_of_few_bytes_holds_a_hundred_partitions() -> None:
+    small = replace(part(), is_columnar=True)
+    assert len(allot(works_of("t", [small] * 150), FleetBudget(max_commits=1), (), NOW).granted) == 100
+
+
+def test_partitions_of_two_tables_share_no_batch() -> None:
+    due = [*works_of("t", [part()] * 3), *works_of("u", [part()] * 3)]
+    allotted = allot(due, FleetBudget(max_commits=1), (), NOW)
+    assert [key[0] for key in allotted.granted] == ["t", "t", "t"]
+
+
+def test_partition_of_several_batches_shares_none() -> None:
+    due = works_of("t", [part()] * 3, 2.0)
+    assert len(allot(due, FleetBudget(max_commits=5), (), NOW).granted) == 2
+
+
+def test_partitions_that_wait_for_one_batch_are_expected_at_one_time() -> None:
+    spends = [Spend(NOW - n * 60_000, Load(1, 1.0, 1.0)) for n in (10, 20, 30)]
+    allotted = allot(works_of("t", [part()] * 25), FleetBudget(max_commits=3), spends, NOW)
+    minutes = [(w.until_ms - NOW) // 60_000 for w in allotted.waits.values()]
+    assert minutes == [30] * 10 + [40] * 10 + [50] * 5

@@ -10,7 +10,7 @@ from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, allot, left_alone
 from iceberg_maint.core.decisions.history import FleetWait, TableHistory
 from iceberg_maint.core.decisions.past_work import CommitLosses, PastWork, commit_losses, life_seconds
-from iceberg_maint.core.decisions.pay_back import Readers, is_worth_it
+from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import Load, Prediction, conflict_probability
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey
@@ -41,7 +41,8 @@ def worth(
     sharing: int = 1,
     budget: FleetBudget = BUDGET,
 ) -> bool:
-    return is_worth_it(prediction, crossed, Readers(per_day, life), budget, wait, sharing)
+    judged = judge(prediction, crossed, Readers(per_day, life), budget, wait, sharing)
+    return judged is None or judged.pays
 
 
 def test_work_is_worth_it_from_the_read_on_that_pays_it_back() -> None:
@@ -98,12 +99,13 @@ def test_work_that_waits_for_the_budget_is_not_judged_again() -> None:
 
 
 def test_allotment_leaves_work_alone_that_does_not_pay_and_keeps_when_it_began() -> None:
-    spent = DueWork(("t", P), TEN_SECONDS, NOW_MS - 25 * HOUR * 1000, pays=False)
+    unread = judge(TEN_SECONDS, (finding(Reason.SMALL_FILES),), Readers(0.0), BUDGET, None, 1)
+    spent = DueWork(("t", P), TEN_SECONDS, NOW_MS - 25 * HOUR * 1000, pay_back=unread)
     other = DueWork(("u", P), TEN_SECONDS, NOW_MS)
     allotted = allot([spent, other], BUDGET, (), NOW_MS)
     assert allotted.granted == (("u", P),)
     until_ms = NOW_MS + 23 * HOUR * 1000
-    assert allotted.waits == {("t", P): FleetWait(NOW_MS - 25 * HOUR * 1000, until_ms, is_left_alone=True)}
+    assert allotted.waits == {("t", P): FleetWait(NOW_MS - 25 * HOUR * 1000, until_ms, True, unread)}
     assert left_alone(NOW_MS, NOW_MS).until_ms == NOW_MS + DAY * 1000
 
 

@@ -9,9 +9,10 @@ from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.settle import Settlement
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, Plan, batch_id, make_plan
@@ -24,6 +25,9 @@ OTHER_UUID = "22222222-2222-2222-2222-222222222222"
 REWRITE = Operation.REWRITE_DATA_FILES
 CONVERT = Operation.CONVERT_EQUALITY_DELETES
 PROOF = Proof("full", equal=True, input_records=10, output_records=10, removed_records=0)
+COMMITTED = Settlement(CommitStatus.COMMITTED, 9, "its token is in the table")
+REJECTED = Settlement(CommitStatus.REJECTED, None, "the table moved past its base")
+UNKNOWN = Settlement(CommitStatus.UNKNOWN, None, "neither")
 
 
 def make_batch(

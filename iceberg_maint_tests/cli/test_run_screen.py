@@ -1,0 +1,71 @@
+"""The screen of `run` over many tables: one line for a table that is left alone, one for all healthy ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget
+from iceberg_maint_tests.cli.conftest import REJECTED, Lake, lake_of
+
+SEARCHED = "searched for orphan files without one"
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Lake:
+    """A sick table and 30 healthy ones."""
+    healthy = {f"lake.db.h{n:02}": {"1": 2} for n in range(30)}
+    return lake_of(tmp_path, {"lake.db.sick": {"1": 10}, **healthy})
+
+
+def lines(lake: Lake, *arguments: str) -> list[str]:
+    return lake("run", *arguments).stdout.splitlines()
+
+
+def test_healthy_tables_are_one_line_beside_the_work(many: Lake) -> None:
+    shown = lines(many)
+    assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")
+    assert shown[3:] == [f"30 tables with nothing due; 31 tables {SEARCHED} (--verbose names each)"]
+    assert len(shown) == 4
+
+
+def test_table_that_is_left_alone_is_one_line(many: Lake) -> None:
+    many.configure("defaults: {windows: {reads_per_day: 0}}\n")
+    many.runtime = replace(many.runtime, fleet_budget=FleetBudget(max_commits=1))
+    first, last = lines(many)
+    assert first.startswith(
+        "lake.db.sick: NO_OP no_pay_back - left alone: the reads of the table are predicted"
+    )
+    assert last.startswith("30 tables with nothing due; 31 tables ")
+
+
+def test_paused_table_is_one_line_and_reasons_of_several_operations_are_named(many: Lake) -> None:
+    many.configure("tables: {lake.db.sick: {paused: true}, lake.db.h00: {mode: advise}}\n")
+    shown = lines(many)
+    assert shown[:2] == [
+        "lake.db.h00: NO_OP advise - the policy's mode is advise: work is planned and reported, not executed",
+        "lake.db.sick: NO_OP paused - paused by policy or by an operator",
+    ]
+    assert len(shown) == 3
+
+
+def test_verbose_names_each_table(many: Lake) -> None:
+    shown = lines(many, "--verbose")
+    assert sum(line.startswith("lake.db.h") for line in shown) == 30
+    assert not any("--verbose" in line for line in shown)
+
+
+def test_one_table_shows_its_search(many: Lake) -> None:
+    assert lines(many, "lake.db.h01") == [
+        "lake.db.h01 remove_orphan_files: NO_OP orphan_files - storage was searched for orphan files",
+        "  no orphan among 10 files, 0.0 s",
+    ]
+
+
+def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
+    many.engine.results = [REJECTED]
+    shown = lines(many)
+    assert shown[0].startswith("lake.db.sick rewrite_data_files: FAILED conflict - ")
+    assert shown[-1].startswith("30 tables with nothing due; 31 tables ")
