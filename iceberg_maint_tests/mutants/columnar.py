@@ -17,6 +17,7 @@ COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
 ENCODER, INDEX = "columnar/splice_encoder.py", "columnar/page_index.py"
+SAMPLE = "spark/rewrite/columnar/independent_sample.py"
 
 
 def rewrite(name: str) -> tuple[str, ...]:
@@ -37,6 +38,10 @@ def pages(name: str) -> tuple[str, ...]:
 
 def on_spark(name: str) -> tuple[str, ...]:
     return (f"iceberg_maint_tests/spark/rewrite/test_columnar.py::test_{name}",)
+
+
+def sample(name: str) -> tuple[str, ...]:
+    return (f"iceberg_maint_tests/spark/rewrite/test_independent_sample.py::test_{name}",)
 
 
 def decimals(name: str) -> tuple[str, ...]:
@@ -158,5 +163,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("statistics of any writer: the manifest is not compared", "columnar/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
     Mutant("statistics of any writer: the last batch counts alone", "columnar/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
     Mutant("a NaN bound of a footer is compared", "columnar/proof.py", "None if isinstance(v, float) and math.isnan(v) else v", "v", (f"{_HERE}/test_file_statistics.py::test_nan_bound_of_a_footer_is_no_bound",)),
+    # The sample that Iceberg's reader decodes.
+    Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
+    Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),
+    Mutant("a sample of the inputs has marked rows", SAMPLE, "            deleted = marked\n", "", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("a sample of marked rows has deleted ones", SAMPLE, "                marked.merge(deleted)\n", "                pass\n", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("each sample is of the first row group", SAMPLE, 'number = self._draw.below("row group", len(self._offsets))', "number = 0", sample("later_row_groups_are_compared_with_the_rows_that_deletion_vectors_leave")),
 )
 # fmt: on
