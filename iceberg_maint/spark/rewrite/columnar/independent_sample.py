@@ -1,8 +1,8 @@
 """A sample of a batch's rows, decoded by Iceberg's reader from the inputs and from the output: a part of the proof.
 
 Arrow decodes both sides of the proof of each task. A fault of Arrow's decoder that reads an input wrongly is on both sides,
-and the proof is equal. Iceberg's reader, which shares no code with Arrow, reads the first rows of one row group of one
-output file, and the live rows of the inputs at the same places. The rewrite keeps their order.
+and the proof is equal. Iceberg's reader, which shares only the codecs' C libraries with Arrow, reads the first rows of one
+row group of one output file, and the live rows of the inputs at the same places. The rewrite keeps their order.
 """
 
 from __future__ import annotations
