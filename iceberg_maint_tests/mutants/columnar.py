@@ -18,6 +18,7 @@ COPY, STATISTICS, RULES, CHECK = (
 )  # fmt: skip
 KEPT = f"{_HERE}/test_kept_row_groups.py"
 ENCODER, INDEX = "columnar/splice_encoder.py", "columnar/page_index.py"
+SAMPLE = "spark/rewrite/columnar/independent_sample.py"
 
 
 def rewrite(name: str) -> tuple[str, ...]:
@@ -38,6 +39,10 @@ def pages(name: str) -> tuple[str, ...]:
 
 def on_spark(name: str) -> tuple[str, ...]:
     return (f"iceberg_maint_tests/spark/rewrite/test_columnar.py::test_{name}",)
+
+
+def sample(name: str) -> tuple[str, ...]:
+    return (f"iceberg_maint_tests/spark/rewrite/test_independent_sample.py::test_{name}",)
 
 
 def decimals(name: str) -> tuple[str, ...]:
@@ -163,5 +168,11 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a merged chunk may have a dictionary", RULES, "if not alone and (get(md, 11)", "if False and (get(md, 11)", (SPLICE,)),
     Mutant("small row groups are kept", COPY, " and len(source.data) >= LEAST_GROUP_BYTES", "", (f"{KEPT}::test_small_row_groups_are_merged",)),
     Mutant("files of several row groups are kept", COPY, "for g in source.row_groups if get(g, 3)) == 1", "for g in source.row_groups if get(g, 3)) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
+    # The sample that Iceberg's reader decodes.
+    Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
+    Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),
+    Mutant("a sample of the inputs has marked rows", SAMPLE, "            deleted = marked\n", "", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("a sample of marked rows has deleted ones", SAMPLE, "                marked.merge(deleted)\n", "                pass\n", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
+    Mutant("each sample is of the first row group", SAMPLE, 'number = self._draw.below("row group", len(self._offsets))', "number = 0", sample("later_row_groups_are_compared_with_the_rows_that_deletion_vectors_leave")),
 )
 # fmt: on

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 
 FINGERPRINT_ALGORITHM = "xxh64x2-1"
 """A row is xxhash64(XOR over columns j of xxhash64(j, value)), in two lanes. A table is the row count and
@@ -55,7 +57,8 @@ class Fingerprint:
 class Proof:
     """The result of a comparison. `equal` is the verdict; `detail` names the first difference.
 
-    `removed_records` are rows dropped by deletes: kept + removed = read.
+    `removed_records` are rows dropped by deletes: kept + removed = read. `sample` says which rows an independent decoder
+    compared, or why it compared none; None if the batch was not drawn for that.
     """
 
     level: str
@@ -65,3 +68,4 @@ class Proof:
     removed_records: int
     fingerprint: str | None = None
     detail: str = ""
+    sample: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})

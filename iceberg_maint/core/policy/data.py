@@ -121,6 +121,12 @@ class RewriteDataFilesPolicy:
     max_group_bytes: int = _key(10 * GIBIBYTE, "maximum input bytes of one file group", minimum=1)
     max_concurrent_groups: int = _key(2, "number of file groups written at the same time", minimum=1)
     proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
+    independent_sample: float = _key(
+        0.1,
+        "with proof full, the share of columnar batches of which Iceberg's reader decodes a sample of rows again; 0: none",
+        minimum=0.0,
+        maximum=1.0,
+    )
     strategy: RewriteStrategy = _key(
         RewriteStrategy.COLUMNAR,
         "how rows are written: columnar by Arrow where a file group qualifies, native by Spark, auto by Arrow only "

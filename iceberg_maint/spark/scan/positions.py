@@ -134,7 +134,7 @@ def write_deletion_vectors(
     with closing(iceberg.deletes.BaseDVFileWriter(factory, lambdas.nothing)) as writer:
         for path, bitmap in positions.items():
             file = data_files[path]
-            writer.delete(path, _index(bridge, path, bitmap), specs[file.specId()], file.partition())
+            writer.delete(path, position_index(bridge, path, bitmap), specs[file.specId()], file.partition())
     return list(bridge.iterate(writer.result().deleteFiles()))
 
 
@@ -184,7 +184,7 @@ def write_position_deletes(
             with closing(writers.newPositionDeleteWriter(output_file, spec, partition)) as writer:
                 path_reference.set(path)
                 writer_reference.set(writer)
-                _index(bridge, path, positions[path]).forEach(consumer)
+                position_index(bridge, path, positions[path]).forEach(consumer)
         finally:
             idle_consumers.put(entry)
         builder = iceberg.FileMetadata.deleteFileBuilder(spec).copy(writer.toDeleteFile())
@@ -254,7 +254,7 @@ def parse(content: bytes) -> BitMap64:
     return BitMap64.deserialize(body[4:])
 
 
-def _index(bridge: Bridge, path: str, positions: BitMap64) -> Any:
+def position_index(bridge: Bridge, path: str, positions: BitMap64) -> Any:
     """The positions as Iceberg's `PositionDeleteIndex`."""
     content = blob(positions)
     document = {

@@ -37,5 +37,5 @@ def write_columnar(
         written_file(text, json.loads(text), group)
         for text, group in zip(result.contents, result.groups, strict=True)
     )
-    proof = proof_of([result], written, policy.proof, result.fingerprint, marked)
+    proof = proof_of([result], written, policy.proof, result.fingerprint, marked, sample=result.sample)
     return list(bridge.iterate(result.files)), written, proof

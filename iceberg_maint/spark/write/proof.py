@@ -19,9 +19,11 @@ def proof_of(
     rows: Fingerprint | None,
     marked: Marked | None,
     statistics_difference: str = "",
+    sample: str | None = None,
 ) -> Proof:
     """Returns the proof of the written files. `rows` is the fingerprint of the rows that were read to be kept.
-    `statistics_difference` is the first difference between the files' statistics and their rows."""
+    `statistics_difference` is the first difference between the files' statistics and their rows. `sample` is what an
+    independent decoder compared."""
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
@@ -40,4 +42,5 @@ def proof_of(
         removed_records=read - kept,
         fingerprint=None if rows is None else rows.text(),
         detail=detail,
+        sample=sample,
     )

@@ -28,6 +28,7 @@ from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, A
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.task_faults import miswriting
 from iceberg_maint_tests.support.spark.unhealthy_tables import sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
@@ -287,30 +288,12 @@ def lying(task: str, attempt: int) -> str:
     return replace(result, read_records=result.read_records - 1).text()
 
 
-def corrupting(task: str, attempt: int) -> str:
-    """A task that writes the first column with its values moved by one row."""
-    from iceberg_maint.columnar import rewrite as engine
-
-    real = engine.write_group
-
-    def write_group(writer: Any, group: pa.Table) -> None:
-        column = group.column(0)
-        moved = pa.chunked_array([*column.slice(1).chunks, *column.slice(0, 1).chunks], column.type)
-        real(writer, group.set_column(0, group.schema.field(0), moved))
-
-    engine.write_group = write_group
-    try:
-        return worker.rewrite_task(task, attempt)
-    finally:
-        engine.write_group = real
-
-
 def test_output_that_differs_from_its_input_fails_the_proof_and_commits_nothing(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = sick_table(shop, 2, by="")
     snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
-    monkeypatch.setattr(strategy, "rewrite_task", corrupting)
+    monkeypatch.setattr(strategy, "rewrite_task", miswriting)
     outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
     assert (outcome.outcome, [b.reason for b in outcome.batches]) == (
         OutcomeStatus.FAILED,

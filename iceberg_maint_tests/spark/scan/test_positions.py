@@ -40,7 +40,7 @@ def test_gather_finds_every_position_once(shop: Workshop) -> None:
 @pytest.mark.parametrize("found", [[0], [5, 70_000, 1 << 34], range(0, 200_000, 2), range(1000, 90_000)])
 def test_blob_is_read_by_iceberg_and_iceberg_s_is_read(shop: Workshop, found: Any) -> None:
     wanted = BitMap64(found)
-    index = positions._index(shop.bridge, "file:/a", wanted)
+    index = positions.position_index(shop.bridge, "file:/a", wanted)
     assert int(index.cardinality()) == len(wanted)
     assert index.isDeleted(wanted.max())
     assert positions.parse(bytes(index.serialize().array())) == wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -24,6 +26,21 @@ def divided(group: FileGroup) -> list[list[InputFile]]:
         parts[-1].append(file)
         taken += file.size_bytes
     return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output file: its location, the number of its group, the content-file JSON of an input file of the group, and
+    its input files."""
+
+    location: str
+    group: int
+    template: Mapping[str, Any]
+    files: Sequence[InputFile]
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.files)
 
 
 class NewLocations:

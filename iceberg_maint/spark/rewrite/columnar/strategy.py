@@ -8,9 +8,9 @@ storage and compares it with its input (`iceberg_maint.columnar`). The driver bu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES, column_list
@@ -19,15 +19,17 @@ from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
-from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
+from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, TaskMemoryError, io_of
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
+from iceberg_maint.spark.rewrite.columnar.independent_sample import compare_sample
 from iceberg_maint.spark.rewrite.columnar.job import MEMORY_SETTING, declared_memory, run_tasks
-from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, divided, new_operation_id
+from iceberg_maint.spark.rewrite.columnar.outputs import NewLocations, Output, divided, new_operation_id
+from iceberg_maint.spark.rewrite.columnar.sample_draw import Draw
 from iceberg_maint.spark.rewrite.columnar.tasks import TaskMaker
 from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
@@ -39,7 +41,8 @@ from iceberg_maint.spark.scan.table import Table
 @dataclass(frozen=True, slots=True)
 class ColumnarResult:
     """The files of a batch as Java DataFiles in a `java.util.List`, their content-file JSON and the index of their
-    group in the batch, all in one order. `difference` is "" if the proof holds."""
+    group in the batch, all in one order. `difference` is "" if the proof holds. `sample` is what Iceberg's reader compared,
+    None if the batch was not drawn."""
 
     files: Any
     contents: tuple[str, ...]
@@ -48,6 +51,7 @@ class ColumnarResult:
     kept_records: int
     fingerprint: Fingerprint
     difference: str
+    sample: str | None = None
 
 
 def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
@@ -123,35 +127,30 @@ def rewrite_groups(
         raise RefusedError(
             "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."
         )
-    return _result(bridge, table, batch, outputs, results, marks)
+    result = _result(bridge, table, batch, outputs, results, marks)
+    draw = Draw(batch.batch_id)
+    if (
+        result.difference
+        or policy.proof is not ProofLevel.FULL
+        or not draw.falls_in(policy.independent_sample)
+    ):
+        return result
+    written = list(zip(outputs, results, strict=True))
+    sample = compare_sample(bridge, table, planned, deletes, marks, written, draw)
+    return replace(result, difference=sample.difference, sample=sample.text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
-    """One output file: its location, the number of its group, the content-file JSON of an input file of the group, and
-    its input files."""
-
-    location: str
-    group: int
-    template: Mapping[str, Any]
-    files: Sequence[InputFile]
-
-    @property
-    def input_bytes(self) -> int:
-        return sum(f.size_bytes for f in self.files)
-
-
-def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[_Output]:
+def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[Output]:
     """The output files of all groups."""
     new_location = NewLocations(table.java, new_operation_id())
     specs = {i: json_spec(bridge, table.java.specs()[i]) for i in {p.group.spec_id for p in planned}}
-    outputs: list[_Output] = []
+    outputs: list[Output] = []
     for number, group_tasks in enumerate(planned):
         file = group_tasks.tasks.get(0).file()
         template = content_of_file(bridge, file, specs[group_tasks.group.spec_id])
         for files in divided(group_tasks.group):
             location = new_location(file, group_tasks.group.spec_id, len(outputs))
-            outputs.append(_Output(location, number, template, files))
+            outputs.append(Output(location, number, template, files))
     return outputs
 
 
@@ -171,7 +170,7 @@ def _result(
     bridge: Bridge,
     table: Table,
     batch: Batch,
-    outputs: Sequence[_Output],
+    outputs: Sequence[Output],
     results: Sequence[TaskResult],
     marks: Positions,
 ) -> ColumnarResult:
