@@ -163,5 +163,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a merged chunk may have a dictionary", RULES, "if not alone and (get(md, 11)", "if False and (get(md, 11)", (SPLICE,)),
     Mutant("small row groups are kept", COPY, " and len(source.data) >= LEAST_GROUP_BYTES", "", (f"{KEPT}::test_small_row_groups_are_merged",)),
     Mutant("files of several row groups are kept", COPY, "for g in source.row_groups if get(g, 3)) == 1", "for g in source.row_groups if get(g, 3)) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
+    Mutant("the place of a copied first page is not checked", "columnar/parquet_metadata.py", "self._check_places(found, has_dictionary=has_dictionary)", "None", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("a copied bound may be one that no row has", STATISTICS, "if not problem and (stated.lower, stated.upper)", "if False and (stated.lower, stated.upper)", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("an encoded chunk without column index has no offset index", "columnar/splice.py", "if offset_index is not None:", "if column_index is not None and offset_index is not None:", (f"{_HERE}/test_page_splice.py::test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns",)),
 )
 # fmt: on
