@@ -12,14 +12,15 @@ from functools import cached_property
 from typing import Any
 
 from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.thrift import Reader, Struct, ThriftError
+from iceberg_maint.columnar.thrift import I32, Reader, Struct, ThriftError
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8
 # Physical types.
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
 # Encodings of data pages that need a dictionary.
-DICTIONARY_ENCODINGS = frozenset({2, 8})
+_RLE_DICTIONARY = 8
+DICTIONARY_ENCODINGS = frozenset({2, _RLE_DICTIONARY})
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 _DECIMAL = 5
 
@@ -225,11 +226,13 @@ class Chunk:
     def pages(self, contents: memoryview | None = None, *, with_dictionary: bool = False) -> tuple[Page, ...]:
         """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. With
         `with_dictionary`, the first page may be one. Raises MetadataError for a page that is or needs a dictionary
-        otherwise, a page with another checksum than its header states, and pages that do not fill the chunk."""
+        otherwise, a page with another checksum than its header states, pages that do not fill the chunk, and metadata
+        that state another place or other encodings of the pages."""
         data = self.pages_bytes if contents is None else contents
         position, end = 0, self.size
         has_dictionary = False
         found: list[Page] = []
+        encodings: set[int | None] = set()
         while position < end:
             reader = Reader(data, position)
             header = _read(reader)
@@ -250,10 +253,30 @@ class Chunk:
                 raise MetadataError("a page has another checksum than its header states")
             if detail is not None:
                 found.append(Page(self.start + position, finish - position, get(detail, 1)))
+                encodings.add(_RLE_DICTIONARY if encoding in DICTIONARY_ENCODINGS else encoding)
             position = finish
         if sum(p.values for p in found) != self.values:
             raise MetadataError("the pages of a chunk have another number of values than its metadata")
+        self._check_places(found, has_dictionary=has_dictionary)
+        # Readers skip row groups by the dictionary if all pages are stated to have it.
+        if any(not encodings <= stated for stated in self._stated_encodings()):
+            raise MetadataError("a page has an encoding that the metadata of its chunk do not state")
         return tuple(found)
+
+    def _check_places(self, pages: Sequence[Page], *, has_dictionary: bool) -> None:
+        # Old writers state the place of the dictionary as that of the first data page.
+        if dictionary := get(self.metadata, 11):
+            places = get(self.metadata, 9), dictionary
+            if not has_dictionary or any(places != (p.offset, self.start) for p in pages[:1]):
+                raise MetadataError("the chunk states another place of its dictionary or of its first page")
+
+    def _stated_encodings(self) -> list[set[int | None]]:
+        """The encodings of data pages, from each list of the metadata that has them."""
+        md = self.metadata
+        lists = [get(md, 2, (I32, ()))[1]]
+        if 13 in md:
+            lists.append([get(c, 2) for c in get(md, 13)[1] if get(c, 1) in (DATA_PAGE, DATA_PAGE_V2)])
+        return [{_RLE_DICTIONARY if e in DICTIONARY_ENCODINGS else e for e in found} for found in lists]
 
 
 def _struct(data: memoryview) -> Struct:

@@ -72,7 +72,7 @@ class SpliceWriter:
         self._sink, self._form, self._spliced, self._key_values = sink, form, spliced, key_values
         self._position = self._rows = 0
         self._groups: list[Struct] = []
-        self._indexes: list[tuple[Struct, Struct, Struct]] = []
+        self._indexes: list[tuple[Struct, Struct | None, Struct]] = []
         self._write(MAGIC)
 
     def write(self, part: Part) -> None:
@@ -102,7 +102,8 @@ class SpliceWriter:
     def close(self) -> None:
         """Writes the page indexes and the footer. Does not close the sink."""
         for chunk, column_index, _ in self._indexes:
-            self._write_index(chunk, column_index, 6, 7)
+            if column_index is not None:
+                self._write_index(chunk, column_index, 6, 7)
         for chunk, _, offset_index in self._indexes:
             self._write_index(chunk, offset_index, 4, 5)
         footer = dict(self._form.footer)
@@ -174,7 +175,8 @@ class SpliceWriter:
         self._write(chunk.pages_bytes)
         result: Struct = {2: (I64, 0), 3: (STRUCT, metadata)}
         column_index, offset_index = chunk.column_index(), chunk.offset_index()
-        if column_index is not None and offset_index is not None:
+        # Arrow writes no column index of a chunk with bounds of more than 4 KiB.
+        if offset_index is not None:
             pages = [{**page, 1: (I64, get(page, 1) + shift)} for page in get(offset_index, 1)[1]]
             self._indexes.append((result, column_index, {**offset_index, 1: (LIST, (STRUCT, pages))}))
         return result

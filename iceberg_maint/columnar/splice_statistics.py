@@ -13,8 +13,17 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import IntegerFooters, integers_of
 from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of
+from iceberg_maint.columnar.leaves import (
+    Leaf,
+    Statistics,
+    layout_type,
+    leaves_of,
+    row_statistics,
+    sum_of,
+    viewed,
+)
 from iceberg_maint.columnar.memory import raise_shortage
+from iceberg_maint.columnar.metrics import chunk_statistics
 from iceberg_maint.columnar.page_index import page_difference, starts_of
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.proof import Comparison
@@ -51,6 +60,9 @@ def statistics_difference(
                     problem = comparison.column_difference(number, index, found.values, found)
                     place = f"column {leaf.column.path}, row group {number}"
                     problem = problem or page_difference(place, chunk, leaf, pages)
+                    stated = chunk_statistics(file.metadata.row_group(number).column(index), leaf.primitive)
+                    if not problem and (stated.lower, stated.upper) != (found.lower, found.upper):
+                        problem = f"{place}: the footer states a bound that no row has"
     except (pa.ArrowException, OSError, MetadataError) as why:
         raise_shortage(why)
         return f"the copied columns cannot be read: {why}"
@@ -63,7 +75,10 @@ def _page_statistics(
     """The statistics of the rows of each page of a column. The last page has all rows after its start."""
     batches = file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[leaf.path], use_threads=False)
     values = _pages((b.column(0) for b in batches), [end - start for start, end in pairwise(starts)])
-    return [row_statistics(chunks, leaf.primitive) for chunks in values]
+    # Arrow has no bounds of extension types, which a UUID is.
+    return [
+        row_statistics([viewed(c, layout_type(c.type)) for c in chunks], leaf.primitive) for chunks in values
+    ]
 
 
 def _pages(batches: Iterator[pa.Array], sizes: Sequence[int]) -> Iterator[list[pa.Array]]:

@@ -16,7 +16,7 @@ from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask
-from iceberg_maint.columnar.thrift import I64, Struct
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from iceberg_maint_tests.columnar.test_page_splice import (
     PLAIN,
     ROWS,
@@ -27,7 +27,7 @@ from iceberg_maint_tests.columnar.test_page_splice import (
     without_splice,
 )
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
-from iceberg_maint_tests.support.columnar.tables import task_of, write_file
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 
 COPIED = (1, 3, 4, 5, 6)
 """All columns but the one of floats, of which the manifest needs the number of NaN."""
@@ -139,6 +139,89 @@ def test_kept_chunk_whose_source_states_wrong_statistics_is_encoded(
     wrong = replace(task, inputs=(task.inputs[0], file))
     assert page_splice.spliced_result(wrong) is None
     assert not Path(task.output_path).exists()
+
+
+def metadata_edit(index: int, edit: Callable[[Struct], object]) -> Callable[[bytes], bytes]:
+    return lambda data: edited(data, lambda footer: edit(metadata(footer, index)))
+
+
+def of_dictionary_only(number: int) -> Callable[[Struct], object]:
+    """Claims of a chunk with plain pages that all of its pages have the dictionary, as field `number`."""
+    counts = [{1: (I32, 2), 2: (I32, 0), 3: (I32, 1)}, {1: (I32, 0), 2: (I32, 8), 3: (I32, 10)}]
+
+    def edit(chunk: Struct) -> None:
+        if number == 13:
+            chunk[13] = (LIST, (STRUCT, counts))
+        else:
+            del chunk[13]
+            chunk[2] = (LIST, (I32, [2, 3]))
+
+    return edit
+
+
+WRONG_METADATA: dict[str, Callable[[bytes], bytes]] = {
+    "the first page after its place": metadata_edit(3, lambda c: c.update({9: (I64, get(c, 9) + 3)})),
+    "the first page at the dictionary": metadata_edit(3, lambda c: c.update({9: c[11]})),
+    "dictionary and first page exchanged": metadata_edit(3, lambda c: c.update({9: c[11], 11: c[9]})),
+    "page encodings without the plain ones": metadata_edit(2, of_dictionary_only(13)),
+    "encodings without the plain one": metadata_edit(2, of_dictionary_only(2)),
+    "a lower bound that no row has": metadata_edit(
+        0, lambda c: get(c, 12).update({6: (BINARY, (-(10**6)).to_bytes(8, "little", signed=True))})
+    ),
+    "an upper bound that no row has": metadata_edit(
+        0, lambda c: get(c, 12).update({5: (BINARY, (10**7).to_bytes(8, "little"))})
+    ),
+}
+"""What Arrow does not look at when it reads all rows. Other readers find no dictionary, skip row groups, or answer a
+query for the largest value from the bounds."""
+
+
+@pytest.mark.parametrize("name", WRONG_METADATA)
+def test_kept_chunk_whose_source_states_wrong_metadata_is_encoded(
+    task: RewriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", 1)
+    options = {
+        **PLAIN,
+        "use_dictionary": True,
+        "max_rows_per_page": 1000,
+        "dictionary_pagesize_limit": 50_000,
+    }
+    file = write_file(tmp_path, "n.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
+    one = replace(task, inputs=(file,), encoding=Encoding(row_group_bytes=file.size_bytes))
+    right = page_splice.spliced_result(one)
+    assert right is not None
+    assert right.spliced == COPIED
+    Path(right.path).unlink()
+    wrong = replace(one, inputs=(damaged(file, WRONG_METADATA[name], tmp_path),))
+    assert page_splice.spliced_result(wrong) is None
+    assert not Path(task.output_path).exists()
+    found, expected = rewrite(wrong), without_splice(one)
+    assert (found.spliced, found.proof.difference) == ((), "")
+    assert found.metrics == expected.metrics
+
+
+def test_chunk_of_an_old_writer_without_a_place_of_its_dictionary_is_copied(
+    task: RewriteTask, tmp_path: Path
+) -> None:
+    edit = metadata_edit(3, lambda c: c.update({9: c.pop(11)}))
+    file = damaged(task.inputs[1], edit, tmp_path)
+    found = rewrite(replace(task, inputs=(task.inputs[0], file)))
+    assert (found.spliced, found.proof.difference) == (COPIED, "")
+    before = pq.read_table([f.path for f in task.inputs[:2]]).column("flag")
+    assert pq.read_table(found.path).column("flag").equals(before)
+
+
+def test_chunk_of_uuids_is_copied(task: RewriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", 1)
+    monkeypatch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
+    schema = schema_of(field(1, "u", "uuid"), field(2, "id", "long"))
+    rows = [{"u": None if n % 9 == 0 else (n % 700).to_bytes(16, "big"), "id": n} for n in range(ROWS)]
+    file = write_file(tmp_path, "u.parquet", schema, rows, **{**PLAIN, "use_dictionary": True})
+    found = rewrite(replace(task, schema=schema, inputs=(file,)))
+    assert (found.spliced, found.proof.difference) == ((1, 2), "")
+    assert found.metrics.lower_bounds[1] == bytes(16)
+    assert pq.read_table(found.path).equals(pq.read_table(file.path))
 
 
 def test_dictionary_that_was_damaged_in_its_source_is_not_copied_where_it_has_a_checksum(

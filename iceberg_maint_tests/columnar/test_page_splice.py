@@ -167,6 +167,20 @@ def test_columns_that_cannot_be_read_by_name_are_encoded_beside_spliced_ones(tmp
     assert pq.read_table(found.path).equals(pq.read_table([f.path for f in inputs]))
 
 
+def test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
+    schema = schema_of(field(1, "id", "long", required=True), field(2, "body", "string"))
+    rows = [{"id": row(n)["id"], "body": "ż" * 3000 + str(n % 7)} for n in range(ROWS)]
+    file = write_file(tmp_path, "long.parquet", schema, rows, **{**PLAIN, "use_dictionary": ["body"]})
+    found = rewrite(task_of(tmp_path, schema, [file], splice=True))
+    assert (found.spliced, found.proof.difference) == ((1,), "")
+    assert pq.read_table(found.path).equals(pq.read_table(file.path))
+    column = pq.read_metadata(found.path).row_group(0).column(1)
+    assert (column.has_column_index, column.has_offset_index) == (False, True)
+
+
 def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[list[str]] = []
     encoded = splice_encoder.write_group

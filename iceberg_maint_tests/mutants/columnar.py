@@ -174,5 +174,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a sample of the inputs has marked rows", SAMPLE, "            deleted = marked\n", "", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
     Mutant("a sample of marked rows has deleted ones", SAMPLE, "                marked.merge(deleted)\n", "                pass\n", sample("rows_deleted_by_equality_are_no_rows_of_a_sample")),
     Mutant("each sample is of the first row group", SAMPLE, 'number = self._draw.below("row group", len(self._offsets))', "number = 0", sample("later_row_groups_are_compared_with_the_rows_that_deletion_vectors_leave")),
+    Mutant("the place of a copied first page is not checked", "columnar/parquet_metadata.py", "self._check_places(found, has_dictionary=has_dictionary)", "None", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("a copied bound may be one that no row has", STATISTICS, "if not problem and (stated.lower, stated.upper)", "if False and (stated.lower, stated.upper)", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
+    Mutant("an encoded chunk without column index has no offset index", "columnar/splice.py", "if offset_index is not None:", "if column_index is not None and offset_index is not None:", (f"{_HERE}/test_page_splice.py::test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns",)),
 )
 # fmt: on
