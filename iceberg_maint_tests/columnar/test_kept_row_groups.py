@@ -100,6 +100,8 @@ def test_file_of_two_row_groups_is_encoded(task: RewriteTask, tmp_path: Path, fi
     options = {**PLAIN, "use_dictionary": True, "row_group_size": ROWS // 2}
     two = write_file(tmp_path, "two.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
     assert rewrite(replace(task, inputs=(two, *files[1:]))).spliced == ()
+    assert not page_splice._is_large_group(ParquetBytes.of(Path(two.path).read_bytes()))
+    assert page_splice._is_large_group(ParquetBytes.of(Path(files[0].path).read_bytes()))
 
 
 def test_row_group_larger_than_the_table_allows_is_encoded(task: RewriteTask) -> None:
