@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,29 +82,41 @@ def sampled_dictionaries(
 
 def _is_smaller(chunks: Sequence[pa.Array], page_bytes: int) -> bool:
     """Whether dictionary and indexes of a page take fewer bytes than its values. True for a page without values."""
-    values = _plain(chunks).drop_null()
-    size = _size(values)
+    if not chunks:
+        return True
+    values, size_of = _measured(pa.chunked_array(chunks))
+    values = values.drop_null()
+    size = size_of(values)
     if size > page_bytes:
         values = values.slice(0, max(1, len(values) * page_bytes // size))
-        size = _size(values)
+        size = size_of(values)
     if not len(values):
         return True
     distinct = values.unique()
     index_bits = max(1, (len(distinct) - 1).bit_length())
-    return _size(distinct) + len(values) * index_bits // 8 < size
+    return size_of(distinct) + len(values) * index_bits // 8 < size
 
 
-def _plain(chunks: Sequence[pa.Array]) -> pa.ChunkedArray:
-    if not chunks:
-        return pa.chunked_array([], pa.int32())
-    return pa.chunked_array([c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in chunks])
+def _measured(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Callable[[Any], int]]:
+    """Returns values to compare, and a function that returns the bytes of some of them in a plain page. Texts with a
+    dictionary are compared by its indexes: decoded, a page of long texts can take gigabytes."""
+    if not pa.types.is_dictionary(column.type):
+        return column, _size
+    column = column.unify_dictionaries()
+    lengths = pc.binary_length(column.chunk(0).dictionary)
+    indexes = pa.chunked_array([c.indices for c in column.chunks])
+    return indexes, lambda some: _text_size(lengths.take(some))
 
 
 def _size(values: pa.ChunkedArray | pa.Array) -> int:
     """The bytes of values without nulls in a plain page."""
     if pa.types.is_string(values.type) or pa.types.is_binary(values.type):
-        return int(pc.sum(pc.binary_length(values)).as_py() or 0) + _LENGTH_BYTES * len(values)
+        return _text_size(pc.binary_length(values))
     return len(values) * int(values.type.bit_width) // 8
+
+
+def _text_size(lengths: pa.ChunkedArray | pa.Array) -> int:
+    return int(pc.sum(lengths).as_py() or 0) + _LENGTH_BYTES * len(lengths)
 
 
 def write_group(writer: pq.ParquetWriter, rows: pa.Table) -> None:

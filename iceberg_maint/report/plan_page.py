@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
-from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
@@ -119,7 +119,11 @@ def draw_plans(
 def _sentence(parts: Sequence[PlanPart], seconds: Sequence[float | None]) -> str:
     plans = [plan for plan, _, _ in parts if plan.batches]
     if not plans:
-        decisions = {sentence(d.reason): None for _, d, _ in parts if d.reason is not Reason.OTHER_OPERATION}
+        reasons = {d.reason for _, d, _ in parts} - {Reason.OTHER_OPERATION}
+        # Work that waits is beyond a threshold.
+        if any(d.verdict is Verdict.DEFER for _, d, _ in parts):
+            reasons.discard(Reason.HEALTHY)
+        decisions = {sentence(d.reason): None for _, d, _ in parts if d.reason in reasons}
         return f"nothing to do: {'; '.join(decisions)}"
     batches = [b for plan in plans for b in plan.batches if plan.operation not in HOUSEKEEPING_OPERATIONS]
     chores = [plan.operation.value for plan in plans if plan.operation in HOUSEKEEPING_OPERATIONS]

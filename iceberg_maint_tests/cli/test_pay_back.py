@@ -93,3 +93,12 @@ def test_tables_show_work_that_does_not_pay_before_a_pass(judged: Lake) -> None:
     _, sick = judged.json("tables")["tables"]
     assert (sick["table"], sick["reason"], sick["due_partitions"]) == ("lake.db.sick", "no_pay_back", 0)
     assert judged.runtime.ledger.fleet_waits() == {}
+
+
+def test_plan_of_work_that_is_left_alone_does_not_say_that_no_threshold_is_crossed(judged: Lake) -> None:
+    shown = text(judged, "plan", "lake.db.sick", "--set", "remove_orphan_files.enabled=false")
+    sentence = shown.partition(" not in this plan")[0]
+    assert sentence == (
+        "lake.db.sick: nothing to do: left alone: the reads of the table are predicted to save less than the work costs, "
+        "before the data is replaced or fleet_budget.pay_back_seconds have passed; the policy turns this operation off"
+    )

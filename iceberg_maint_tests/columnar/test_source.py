@@ -117,3 +117,11 @@ def test_rows_after_the_first_page_do_not_decide() -> None:
     assert not chosen(values, dictionary=False)
     assert chosen(values, dictionary=False, encoding=Encoding(page_row_limit=50))
     assert chosen(values, dictionary=False, encoding=Encoding(page_bytes=50 * 7))
+
+
+def test_long_texts_with_a_dictionary_are_not_decoded_for_the_choice() -> None:
+    # 20,000 rows of 300 kB each: 6 GB, more than an array of Arrow holds.
+    texts = pa.array(["a" * 300_000, "b" * 300_000])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, None] * 5_000, pa.int32()), texts)
+    rows = pa.table({"few": column})
+    assert sampled_dictionaries(rows, Struct(TABLE.columns[:1]), {}, Encoding(page_bytes=1 << 30)) == {"few"}
