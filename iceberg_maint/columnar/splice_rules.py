@@ -32,6 +32,9 @@ from iceberg_maint.columnar.thrift import FALSE, TRUE, Struct
 CODECS = {"uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "lz4": 7, "zstd": 6, "lz4_raw": 7}
 """Parquet's numbers of Iceberg's codec names. `lz4` is written as `lz4_raw`."""
 
+ENCODINGS = DICTIONARY_ENCODINGS | {0, 3, 4}
+"""Dictionaries, plain values, and the two encodings of levels. Not every reader of the table knows others."""
+
 MIN_ROWS_PER_PAGE = 10_000
 """Readers pay about 10 microseconds per page and column. From this average on, no reader measured a loss."""
 
@@ -105,6 +108,8 @@ def _chunk_problem(chunk: Chunk, codec: int, order: Order, alone: bool) -> str:
         return "a chunk has another codec"
     if not alone and (get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1])):
         return "a chunk has a dictionary"
+    if not set(get(md, 2)[1]) <= ENCODINGS:
+        return "a chunk has an encoding that Iceberg's writer does not use"
     if 14 in md:
         return "a chunk has a bloom filter"
     if chunk.column_index() is None or chunk.offset_index() is None:

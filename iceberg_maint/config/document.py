@@ -317,7 +317,7 @@ def _rule(parts: list[str], kind: str) -> str:
 
 def _shown(value: object, kind: str) -> str:
     """The value as the message has it. Text may be a secret in the wrong place: it is shown only if a number or flag was
-    expected, and if it is one word or a number with its unit. Else the message has its type."""
+    expected, and if it is a short number with a unit or the word of a flag. Else the message has its type."""
     is_scalar = isinstance(value, (bool, int, float)) or (
         kind in _SCALARS and (value is None or (isinstance(value, str) and _HARMLESS.fullmatch(value)))
     )
@@ -325,7 +325,10 @@ def _shown(value: object, kind: str) -> str:
 
 
 _SCALARS = ("int_type", "float_type", "bool_type", "int_from_float")
-_HARMLESS = re.compile(r"[-+]?[0-9][0-9.,_]{0,15} ?[a-zA-Z/%]{0,10}|[a-zA-Z]{0,10}")
+_UNITS = r"%|ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?|bytes?|[kKMGT]?i?B|[kKMGT]"
+_HARMLESS = re.compile(
+    rf"[-+]?[0-9][0-9.,_]{{0,9}} ?({_UNITS})?(/[smhd])?|true|false|yes|no|on|off|null|none|", re.IGNORECASE
+)
 _RULES = {
     "dict_type": "a mapping",
     "model_type": "a mapping",

@@ -166,6 +166,11 @@ def test_plain_column_with_statistics_and_indexes_is_spliced(number: int) -> Non
     [
         (0, {"use_dictionary": ["id"]}, "a chunk has a dictionary"),
         (0, {"compression": "snappy"}, "a chunk has another codec"),
+        (
+            0,
+            {"use_dictionary": False, "column_encoding": {"id": "DELTA_BINARY_PACKED"}},
+            "a chunk has an encoding that Iceberg's writer does not use",
+        ),
         (0, {"write_page_index": False}, "a chunk has no page index"),
         (0, {"write_statistics": False}, "a chunk has no page index"),
         (0, {"max_rows_per_page": 50}, "pages have 66 rows on average"),

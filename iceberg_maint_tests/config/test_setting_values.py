@@ -108,7 +108,13 @@ def test_rule_has_the_limits_that_are_checked(setting: str, rule: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        ("many", "'many'"),
+        ("Yes", "'Yes'"),
+        ("-1,000 MiB", "'-1,000 MiB'"),
+        ("", "''"),
+        ("many", "text"),
+        ("swordfish", "text"),
+        ("4711secret", "text"),
+        ("0123456789abcdefghi", "text"),
         ("5s", "'5s'"),
         ("2.5 hours", "'2.5 hours'"),
         (None, "null"),

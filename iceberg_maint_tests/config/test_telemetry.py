@@ -60,7 +60,7 @@ def test_secret_header_is_masked_in_output(tmp_path: Path) -> None:
         (
             "{max_tables: many}",
             "ICM-100",
-            "telemetry.max_tables is 'many'. It must be a whole number from 0 to 100,000.",
+            "telemetry.max_tables is text. It must be a whole number from 0 to 100,000.",
         ),
         ("{prometheus: {listen: '9464'}}", "ICM-100", "is '9464'. It must have the form HOST:PORT."),
         ("{prometheus: {listen: '127.0.0.1:70000'}}", "ICM-100", "has the port 70000."),
