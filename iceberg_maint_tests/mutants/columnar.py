@@ -113,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the schema of the last file is that of all", READER, " or not footer_of(contents).startswith(self._start)", "", (f"{_HERE}/test_reader.py",)),
     Mutant("schemas that Arrow stored are not compared", READER, " or stored != self._stored", "", (f"{_HERE}/test_reader.py",)),
     Mutant("strings with many values keep the dictionaries of small files", "columnar/source.py", "<= _FEW_VALUES * rows.num_rows", "<= rows.num_rows", SOURCE),
-    Mutant("the indexes of a dictionary take no bytes", "columnar/encode.py", "_size(distinct) + len(values) * index_bits // 8 < size", "_size(distinct) < size", SOURCE),
+    Mutant("the indexes of a dictionary take no bytes", "columnar/encode.py", "size_of(distinct) + len(values) * index_bits // 8 < size", "size_of(distinct) < size", SOURCE),
     Mutant("the whole sample chooses dictionaries, whatever a page holds", "columnar/encode.py", "if size > page_bytes:", "if False:", SOURCE),
     Mutant("a file whose splice failed stays", COPY, "if run.created and not run.complete:", "if False:", pages("interrupted_splice_leaves_no_output")),
     Mutant("files with deletes are spliced", COPY, "any(f.has_deletes for f in task.inputs)", "any(f.has_deletes and not f.has_deletes for f in task.inputs)", pages("deleted_rows_of_a_table_with_plain_columns_only_are_dropped")),
