@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import OutputSpec
-from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite, workshop
+from iceberg_maint_tests.support.spark.unhealthy_tables import evolved_table, rewrite, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
 pytestmark = pytest.mark.spark
@@ -92,19 +92,7 @@ def test_rewrite_all_types_keeps_every_value(shop: Workshop, version: int) -> No
 
 
 def test_rewrite_after_rename_add_drop_and_promotion_reads_by_field_id(shop: Workshop) -> None:
-    name = shop.new_name("native")
-    shop.sql(
-        f"create table {name} (a int, b string, c float, gone int, d decimal(9,2), st struct<x: int>) "
-        "using iceberg tblproperties ('format-version'='2')"
-    )
-    shop.sql(f"insert into {name} values (1, 'x', 1.5, 9, 3.25, named_struct('x', 1))")
-    shop.sql(f"alter table {name} rename column a to b2")
-    shop.sql(f"alter table {name} rename column b to a")
-    shop.sql(f"alter table {name} alter column b2 type bigint")
-    shop.sql(f"alter table {name} alter column c type double")
-    shop.sql(f"alter table {name} alter column d type decimal(20,2)")
-    shop.sql(f"alter table {name} drop column gone")
-    shop.sql(f"alter table {name} add columns (gone string, st.y bigint)")
+    name = evolved_table(shop, version=2)
     shop.sql(f"insert into {name} values (2, 'y', 2.5, 4.25, named_struct('x', 2, 'y', 3), 'new')")
     rewrite(shop, name, FOOTER)
     rewrite(shop, name, FULL)

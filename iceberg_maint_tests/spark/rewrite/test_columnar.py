@@ -29,7 +29,7 @@ from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.task_faults import miswriting
-from iceberg_maint_tests.support.spark.unhealthy_tables import sick_table, workshop
+from iceberg_maint_tests.support.spark.unhealthy_tables import evolved_table, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
 pytestmark = pytest.mark.spark
@@ -116,19 +116,7 @@ def test_columnar_all_types_has_the_values_and_the_statistics_of_native(shop: Wo
 
 
 def test_columnar_evolved_schema_is_read_by_field_id(shop: Workshop) -> None:
-    name = shop.new_name("native")
-    shop.sql(
-        f"create table {name} (a int, b string, c float, gone int, d decimal(9,2), st struct<x: int>) "
-        "using iceberg tblproperties ('format-version'='3')"
-    )
-    shop.sql(f"insert into {name} values (1, 'x', 1.5, 9, 3.25, named_struct('x', 1))")
-    shop.sql(f"alter table {name} rename column a to b2")
-    shop.sql(f"alter table {name} rename column b to a")
-    shop.sql(f"alter table {name} alter column b2 type bigint")
-    shop.sql(f"alter table {name} alter column c type double")
-    shop.sql(f"alter table {name} alter column d type decimal(20,2)")
-    shop.sql(f"alter table {name} drop column gone")
-    shop.sql(f"alter table {name} add columns (gone string, st.y bigint)")
+    name = evolved_table(shop, version=3)
     shop.sql(f"insert into {name} values (2, 'y', 2.5, 4.25, named_struct('x', 2, 'y', 3), 'new')")
     written = rewritten(shop, name)
     assert [f.record_count for f in written.files] == [2]

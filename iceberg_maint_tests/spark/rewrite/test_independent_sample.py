@@ -21,7 +21,7 @@ from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, A
 from iceberg_maint_tests.spark.rewrite.test_columnar import time_table
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
-from iceberg_maint_tests.support.spark.unhealthy_tables import sick_table, workshop
+from iceberg_maint_tests.support.spark.unhealthy_tables import evolved_table, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
 pytestmark = pytest.mark.spark
@@ -101,19 +101,7 @@ def test_lineage_that_a_rewrite_has_written_is_sampled(shop: Workshop) -> None:
 
 
 def test_rows_of_an_evolved_schema_are_sampled_by_field_id_and_with_defaults(shop: Workshop) -> None:
-    name = shop.new_name("native")
-    shop.sql(
-        f"create table {name} (a int, b string, c float, gone int, d decimal(9,2), st struct<x: int>) "
-        "using iceberg tblproperties ('format-version'='3')"
-    )
-    shop.sql(f"insert into {name} values (1, 'x', 1.5, 9, 3.25, named_struct('x', 1))")
-    shop.sql(f"alter table {name} rename column a to b2")
-    shop.sql(f"alter table {name} rename column b to a")
-    shop.sql(f"alter table {name} alter column b2 type bigint")
-    shop.sql(f"alter table {name} alter column c type double")
-    shop.sql(f"alter table {name} alter column d type decimal(20,2)")
-    shop.sql(f"alter table {name} drop column gone")
-    shop.sql(f"alter table {name} add columns (gone string, st.y bigint)")
+    name = evolved_table(shop, version=3)
     iceberg = shop.bridge.iceberg
     seven = iceberg.expressions.Expressions.lit(7)
     change = shop.writers.load(name).updateSchema()

@@ -47,3 +47,21 @@ def rewrite(shop: Workshop, name: str, policy: Policy = FULL, **how: Any) -> Wri
     assert shop.rows(name) == before
     assert shop.writers.rows(name) == before_generic
     return written
+
+
+def evolved_table(shop: Workshop, *, version: int) -> str:
+    """Makes a table with one row whose columns are renamed, promoted, dropped and added after that. Returns its name."""
+    name = shop.new_name("native")
+    shop.sql(
+        f"create table {name} (a int, b string, c float, gone int, d decimal(9,2), st struct<x: int>) "
+        f"using iceberg tblproperties ('format-version'='{version}')"
+    )
+    shop.sql(f"insert into {name} values (1, 'x', 1.5, 9, 3.25, named_struct('x', 1))")
+    shop.sql(f"alter table {name} rename column a to b2")
+    shop.sql(f"alter table {name} rename column b to a")
+    shop.sql(f"alter table {name} alter column b2 type bigint")
+    shop.sql(f"alter table {name} alter column c type double")
+    shop.sql(f"alter table {name} alter column d type decimal(20,2)")
+    shop.sql(f"alter table {name} drop column gone")
+    shop.sql(f"alter table {name} add columns (gone string, st.y bigint)")
+    return name
