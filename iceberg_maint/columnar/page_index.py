@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.leaves import FLOATS, Leaf, Statistics, Value, row_statistics, values_of
+from iceberg_maint.columnar.leaves import FLOATS, Leaf, Statistics, Value, row_statistics, sum_of, values_of
 from iceberg_maint.columnar.parquet_metadata import (
     DATA_PAGE,
     DATA_PAGE_V2,
@@ -34,6 +34,9 @@ class Parts(Protocol):
     def statistics(self, start: int, end: int, *, exact: bool) -> Statistics:
         """The statistics of the rows from one number to another, which it excludes. Without `exact`, the bounds may be
         wider."""
+
+    def whole(self, *, exact: bool) -> Statistics:
+        """The statistics of all rows. Without `exact`, the bounds may be wider."""
 
 
 def starts_of(chunk: Chunk) -> list[int]:
@@ -128,22 +131,49 @@ def _values_stated(chunk: Chunk, page: Struct) -> int | None:
 
 
 class ColumnParts:
-    """Parts of a column that is in memory. `whole` has the statistics of all its values."""
+    """Parts of a column that is in memory. The statistics of values without a dictionary are taken once: those of the
+    whole follow from the pages of `chunk`."""
 
-    def __init__(self, values: Sequence[pa.Array], leaf: Leaf, whole: Statistics) -> None:
-        self._column, self._leaf, self._whole = pa.chunked_array(values), leaf, whole
+    def __init__(self, values: Sequence[pa.Array], leaf: Leaf, chunk: Chunk) -> None:
+        self._values, self._leaf = values, leaf
+        self._column = pa.chunked_array(values)
         self._has_dictionary = pa.types.is_dictionary(self._column.type)
+        self._pages: dict[tuple[int, int], Statistics] = {}
+        if self._has_dictionary:
+            self._whole = row_statistics(values, leaf.primitive, exact=False)
+        else:
+            for start, end in _pages_of(chunk, len(self._column)):
+                self._pages[start, end] = self._exact(start, end)
+            self._whole = sum_of(list(self._pages.values()))
 
     def statistics(self, start: int, end: int, *, exact: bool) -> Statistics:
         """The statistics of a part. Without `exact`, a part with a dictionary has the bounds of the whole."""
+        if not self._has_dictionary:
+            return self._pages.get((start, end)) or self._exact(start, end)
+        if exact:
+            return self._exact(start, end)
         part = self._column.slice(start, end - start)
+        return Statistics(len(part), part.null_count, 0, self._whole.lower, self._whole.upper)
+
+    def whole(self, *, exact: bool) -> Statistics:
+        """The statistics of all rows. Without `exact`, a column with a dictionary has the bounds of its dictionary."""
+        return row_statistics(self._values, self._leaf.primitive) if exact else self._whole
+
+    def _exact(self, start: int, end: int) -> Statistics:
+        chunks = self._column.slice(start, end - start).chunks
         if self._has_dictionary:
-            if not exact:
-                return Statistics(len(part), part.null_count, 0, self._whole.lower, self._whole.upper)
-            return row_statistics([c.dictionary_decode() for c in part.chunks], self._leaf.primitive)
-        if len(part) == len(self._column):
-            return self._whole
-        return row_statistics(part.chunks, self._leaf.primitive)
+            chunks = [c.dictionary_decode() for c in chunks]
+        return row_statistics(chunks, self._leaf.primitive)
+
+
+def _pages_of(chunk: Chunk, rows: int) -> list[tuple[int, int]]:
+    """The rows of each page as its index states them, all rows as one page if there is no order in it."""
+    try:
+        starts = starts_of(chunk)
+    except (MetadataError, ThriftError, struct.error):
+        starts = [0]
+    pages = list(pairwise([*starts, rows]))
+    return pages if starts[0] == 0 and all(a < b for a, b in pages) else [(0, rows)]
 
 
 class ListParts:
@@ -157,3 +187,7 @@ class ListParts:
         del exact
         values = values_of(self._rows.slice(start, end - start), self._leaf)
         return row_statistics(values, self._leaf.primitive)
+
+    def whole(self, *, exact: bool) -> Statistics:
+        """The statistics of all values, always exact."""
+        return self.statistics(0, self._rows.num_rows, exact=exact)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -23,7 +23,6 @@ from iceberg_maint.columnar.leaves import (
     Value,
     layout_type,
     leaves_of,
-    row_statistics,
     values_of,
     viewed,
 )
@@ -105,23 +104,18 @@ class Comparison:
         if difference := self._row_difference(number, group.num_rows):
             return difference
         for index, leaf in enumerate(self._leaves):
-            values = values_of(group, leaf)
-            if difference := self._chunk_difference(number, index, leaf, values):
+            chunk = self._parsed.chunk(number, index)
+            parts: Parts
+            if leaf.repeated:
+                parts = ListParts(group, leaf)
+            else:
+                parts = ColumnParts(values_of(group, leaf), leaf, chunk)
+            if difference := self._chunk_difference(number, index, leaf, parts):
                 return difference
-            if difference := self._index_difference(number, index, leaf, group, values):
+            place = f"column {leaf.column.path}, row group {number}"
+            if difference := index_difference(place, chunk, leaf, group.num_rows, parts):
                 return difference
         return ""
-
-    def _index_difference(
-        self, number: int, index: int, leaf: Leaf, group: pa.Table, values: Sequence[pa.Array]
-    ) -> str:
-        parts: Parts
-        if leaf.repeated:
-            parts = ListParts(group, leaf)
-        else:
-            parts = ColumnParts(values, leaf, self.totals[leaf.column.field_id][-1])
-        place = f"column {leaf.column.path}, row group {number}"
-        return index_difference(place, self._parsed.chunk(number, index), leaf, group.num_rows, parts)
 
     def column_difference(self, number: int, index: int, rows: int, found: Statistics) -> str:
         """Compares the statistics of the leaf column `index` in a row group with those that its rows have, `found`. `rows`
@@ -158,20 +152,18 @@ class Comparison:
             return self._file
         return opened(self._contents, metadata=metadata, dictionaries=kept)
 
-    def _chunk_difference(
-        self, number: int, index: int, leaf: Leaf, values: Sequence[pa.Array] | Statistics
-    ) -> str:
+    def _chunk_difference(self, number: int, index: int, leaf: Leaf, parts: Parts | Statistics) -> str:
         chunk = self._file.metadata.row_group(number).column(index)
         place = f"column {leaf.column.path}, row group {number}"
         if chunk.path_in_schema != leaf.path:
             return f"{place}: the chunk states path {chunk.path_in_schema}"
         stated = _without_nan(chunk_statistics(chunk, leaf.primitive))
-        if isinstance(values, Statistics):
-            rows = values
+        if isinstance(parts, Statistics):
+            rows = parts
         else:
-            rows = row_statistics(values, leaf.primitive, exact=False)
+            rows = parts.whole(exact=False)
             if _bound_difference(place, "the footer", stated.lower, stated.upper, rows):
-                rows = row_statistics(values, leaf.primitive)
+                rows = parts.whole(exact=True)
         if not leaf.repeated:
             self.totals.setdefault(leaf.column.field_id, []).append(rows)
             if stated.values != rows.values:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -17,13 +18,13 @@ LAST_UPDATED = 2147483539
 FIELD_ID_KEY = b"PARQUET:field_id"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Primitive:
     """A type without children, as the schema's JSON writes it: `long`, `decimal(9, 2)`, `fixed[16]`."""
 
     name: str
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The type without its parameters."""
         return re.split(r"[(\[]", self.name, maxsplit=1)[0].strip()

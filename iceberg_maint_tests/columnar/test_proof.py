@@ -457,6 +457,15 @@ def row_before(_: Struct, offsets: Struct) -> None:
     get(offsets, 1)[1][1][3] = (I64, 0)
 
 
+def first_row_left_out(_: Struct, offsets: Struct) -> None:
+    get(offsets, 1)[1][0][3] = (I64, 1)
+
+
+def pages_of_another_order(_: Struct, offsets: Struct) -> None:
+    first, second = get(offsets, 1)[1][1:3]
+    first[3], second[3] = second[3], first[3]
+
+
 def other_place(_: Struct, offsets: Struct) -> None:
     page = get(offsets, 1)[1][1]
     page[1] = (I64, get(page, 1) + 1)
@@ -494,6 +503,8 @@ def test_bounds_of_a_page_that_exclude_a_row_are_found(
         ("l", other_nulls, "rows from 10: the page index states 9 nulls; the rows have 1"),
         ("l", later_row, "a page has other rows than the offset index states"),
         ("s", row_before, "the first rows of the pages are in no order"),
+        ("l", first_row_left_out, "the first rows of the pages are in no order"),
+        ("l", pages_of_another_order, "the first rows of the pages are in no order"),
         ("l", other_place, "the offset index has another place of a page"),
         ("li.list.element", shorter_page, "the pages of the offset index do not end with the chunk"),
         ("l", page_left_out, "the page index has another number of pages"),

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from statistics import median
 
 SWEEPS = 20
-"""Rounds over the parts. Each sets one part to its optimum, given the others."""
+"""Rounds over the parts at most. Each sets one part to its optimum, given the others."""
+SETTLED = 0.001
+"""The share by which a round changes no part if the parts are settled: far below the error of a prediction."""
 TRUST = 0.5
 """Weight of the parts before any batch, in batches."""
 UNCORRECTED = 2
@@ -69,7 +71,7 @@ def learned_parts(assumed: Parts, batches: Sequence[tuple[WorkSize, float]]) -> 
             parts[n] = max(0.0, _weighted_median([*points, (first[n], weight)]))
             change = parts[n] - part
             totals = [total + change * amounts[n] for (amounts, _), total in zip(known, totals, strict=True)]
-        if tuple(parts) == before:
+        if all(abs(new - old) <= SETTLED * old for new, old in zip(parts, before, strict=True)):
             break
     return tuple(parts)
 
