@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from iceberg_maint.config.report import ReportConfig
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.fleet import fleet
@@ -24,8 +26,8 @@ from iceberg_maint.report.report_page import FleetReport, failures_of, report_do
 from iceberg_maint.report.status import Status, status_of, summary_of
 from iceberg_maint.report.throughput import estimate_seconds
 from iceberg_maint.report.trends import TableWriterChange, table_trend
+from iceberg_maint.runner.judgement import judged_decision
 from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.runner.stored_decisions import decide_stored
 from iceberg_maint.runner.table_listing import ask_catalogs
 
 _REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
@@ -44,12 +46,15 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     for record in records:
         records_by_table[record.table].append(record)
     days = ledger.health_days([h.table_uuid for h in health])
+    histories: dict[str, dict[Operation, TableHistory]] = defaultdict(dict)
+    for (uuid, operation), history in ledger.histories({h.table_uuid: str(h.table) for h in health}).items():
+        histories[uuid][operation] = history
     trends = []
     statuses: dict[str, Status] = {}
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:
         policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-        decision = decide_stored(measured, policy, ledger, now_ms, runtime.row_types)[1]
+        decision = judged_decision(histories[measured.table_uuid], measured, policy, runtime)
         due = decision.backlog()
         table = str(measured.table)
         trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
-from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     CYCLE,
@@ -336,17 +335,14 @@ def _status(
     from iceberg_maint.report.status import status_of
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess
-    from iceberg_maint.runner.judgement import judged
-    from iceberg_maint.runner.stored_decisions import decisions_of
+    from iceberg_maint.runner.judgement import judged_decision
     from iceberg_maint.runner.unchanged import UnchangedTable
 
     assessment = None
     if isinstance(looked, UnchangedTable):
         measured = looked.measured
         policy = runtime.policy_for(table, measured.maintenance_properties)
-        now_ms = runtime.clock.now_ms()
-        histories = judged(looked.histories, measured, policy, runtime)
-        decision = combine_decisions(decisions_of(measured, policy, histories, now_ms, runtime.row_types))
+        decision = judged_decision(looked.histories, measured, policy, runtime)
     if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
         reading = None if isinstance(looked, UnchangedTable) else looked
         assessment = assess(table, runtime, reading=reading)

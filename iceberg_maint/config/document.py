@@ -297,15 +297,40 @@ def _first_error(errors: ValidationError) -> ConfigurationError:
     # An unknown key explains a missing one, so it is reported first.
     error = min(errors.errors(), key=lambda e: e["type"] != "extra_forbidden")
     parts = [str(p) for p in error["loc"] if p not in _UNION_BRANCHES]
-    where = ".".join(f"'{p}'" if "." in p else p for p in parts)
+    # pydantic names the kind of a receiver behind its name.
+    written = parts[:3] + parts[4:] if parts[:2] == ["alerts", "receivers"] else parts
+    where = ".".join(f"'{p}'" if "." in p else p for p in written)
     if error["type"] == "extra_forbidden":
         return unknown_key_error(where, parts[-1], _keys_at(parts[:-1]))
     if error["type"] == "missing":
         return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/reference/configuration.md.")
+    if error["type"] in _KIND_ERRORS:
+        return _kind_error(where, error["input"])
     is_reference = any(part in _UNION_BRANCHES for part in error["loc"])
     rule = "text, or {env: NAME}" if is_reference else _rule(parts, error["type"])
     shown = type_name(error["input"]) if is_reference else _shown(error["input"], error["type"])
     return ConfigurationError("ICM-100", f"{where} is {shown}. It must be {rule}.", f"set {where} to {rule}.")
+
+
+_KIND_ERRORS = ("union_tag_not_found", "union_tag_invalid", "model_attributes_type")
+_KIND = re.compile(r"[a-z]{1,16}")
+
+
+def _kind_error(where: str, value: object) -> ConfigurationError:
+    """A receiver of alerts without one of the kinds."""
+    kinds = f"{', '.join([*ALERT_RECEIVERS][:-1])} or {[*ALERT_RECEIVERS][-1]}"
+    if not isinstance(value, dict):
+        shown = (
+            f"{where} is {_shown(value, 'model_type')}. It must be a mapping with the key 'kind': {kinds}."
+        )
+        return ConfigurationError("ICM-100", shown, f"set {where} to a mapping with the key 'kind'.")
+    if "kind" not in value:
+        return ConfigurationError("ICM-100", f"{where}.kind is missing.", f"set {where}.kind to {kinds}.")
+    kind = value["kind"]
+    shown = repr(kind) if isinstance(kind, str) and _KIND.fullmatch(kind) else type_name(kind)
+    return ConfigurationError(
+        "ICM-100", f"{where}.kind is {shown}. It must be {kinds}.", f"set {where}.kind to {kinds}."
+    )
 
 
 def _rule(parts: list[str], kind: str) -> str:

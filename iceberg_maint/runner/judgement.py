@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.fleet_budget import left_alone
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.runner.due_table import LEARNED_BATCHES, LEARNED_DAYS, DueTable, decided_due
 from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.stored_decisions import decisions_of
 
 
 def judged(
@@ -42,3 +45,12 @@ def judged(
                 if not work.pays:
                     waits[work.key[1]] = left_alone(work.since_ms, now_ms, work.pay_back)
     return {o: replace(h, fleet_waits=waits) for o, h in own.items()}
+
+
+def judged_decision(
+    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, runtime: Runtime
+) -> Decision:
+    """Returns the decision on a table's data from its stored health, with the judgement of the pass over the fleet."""
+    known = judged(histories, measured, policy, runtime)
+    now_ms = runtime.clock.now_ms()
+    return combine_decisions(decisions_of(measured, policy, known, now_ms, runtime.row_types))

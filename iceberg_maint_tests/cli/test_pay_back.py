@@ -95,6 +95,15 @@ def test_tables_show_work_that_does_not_pay_before_a_pass(judged: Lake) -> None:
     assert judged.runtime.ledger.fleet_waits() == {}
 
 
+def test_report_before_a_pass_counts_no_work_that_does_not_pay(judged: Lake) -> None:
+    judged.json("tables")
+    summary = judged.json("report")["summary"]
+    assert (summary["due"], summary["backlog_bytes"]) == (0, 0)
+    judged.configure("defaults: {windows: {reads_per_day: 100}}\n")
+    summary = judged.json("report")["summary"]
+    assert (summary["due"], summary["backlog_bytes"]) == (1, 18_000)
+
+
 def test_plan_of_work_that_is_left_alone_does_not_say_that_no_threshold_is_crossed(judged: Lake) -> None:
     shown = text(judged, "plan", "lake.db.sick", "--set", "remove_orphan_files.enabled=false")
     sentence = shown.partition(" not in this plan")[0]

@@ -48,6 +48,22 @@ def test_receiver_of_each_kind_is_read(text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("4711", "ICM-100 alerts.receivers.r is 4711. It must be a mapping with the key 'kind'"),
+        ("swordfish", "ICM-100 alerts.receivers.r is text. It must be a mapping with the key 'kind'"),
+        (
+            "{url: 'https://a.org'}",
+            "ICM-100 alerts.receivers.r.kind is missing. Fix: set alerts.receivers.r.kind to slack,",
+        ),
+        (
+            "{kind: smtp}",
+            "ICM-100 alerts.receivers.r.kind is 'smtp'. It must be slack, webhook, email or alertmanager.",
+        ),
+        (
+            "{kind: 3}",
+            "ICM-100 alerts.receivers.r.kind is a number. It must be slack, webhook, email or alertmanager.",
+        ),
+        ("{kind: 'Sword fish'}", "ICM-100 alerts.receivers.r.kind is text. It must be slack,"),
+        ("{kind: slack, colour: red}", "ICM-100 alerts.receivers.r.colour is unknown"),
         ("{kind: slack, url: 'https://hooks.example.org/x'}", "ICM-118 alerts.receivers.r.url is a secret"),
         ("{kind: webhook, url: 'file:///etc/passwd'}", "ICM-100 alerts.receivers.r.url is not an address"),
         ("{kind: webhook, url: 'https://a.org/ x'}", "ICM-100 alerts.receivers.r.url is not an address"),

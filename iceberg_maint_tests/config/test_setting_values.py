@@ -80,8 +80,7 @@ def test_every_number_of_the_document_has_a_rule() -> None:
 @pytest.mark.parametrize(("setting", "rule"), RULES)
 def test_value_of_a_wrong_type_is_named_with_the_rule_and_the_fix(setting: str, rule: str) -> None:
     wrong = 2.5 if rule.startswith("a whole") else True
-    shown = setting.replace("alerts.receivers.mail", "alerts.receivers.mail.email")
-    expected = f"{shown} is {json.dumps(wrong)}. It must be {rule}. Fix: set {shown} to {rule}."
+    expected = f"{setting} is {json.dumps(wrong)}. It must be {rule}. Fix: set {setting} to {rule}."
     assert refusal(setting, wrong) == f"ICM-100 {expected}"
 
 
