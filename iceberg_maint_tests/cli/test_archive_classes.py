@@ -44,10 +44,10 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_without_a_setting_and_a_path_it_is_refused(lake: Lake) -> None:
     result = lake("archive-classes")
-    assert (result.exit_code, result.stderr) == (
-        2,
+    assert result.exit_code == 2
+    assert result.stderr == (
         "ICM-100 spark.class_archive is not set, and no PATH is given. One of them must name the archive. "
-        "Fix: set spark.class_archive to the absolute path of a file.\n",
+        "Fix: set spark.class_archive to the absolute path of a file.\n"
     )
 
 
