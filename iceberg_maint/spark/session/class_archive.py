@@ -60,15 +60,16 @@ def usable_archive(archive: Path | None) -> Path | None:
 
 def check_writers(archive: Path) -> None:
     """Raises RefusedError ICM-105 if another user than this one and root can write the file, or replace it in its
-    folder or in one above. The file may be missing."""
+    folder or in one above. The file may be missing; its folder must exist."""
     user = os.getuid()
-    folders = (archive.parent, archive.resolve().parent)
+    folders = [folder.stat() for folder in (archive.parent, archive.resolve().parent)]
     for place in _places(archive):
         found = place.lstat()
         if found.st_uid not in (0, user):
             raise _refused(archive, f"{place} belongs to user {found.st_uid}", f"run chown -h {user} {place}")
         # In a folder with the sticky bit, as /tmp, only its owner may replace another folder.
-        is_sticky = found.st_mode & stat.S_ISVTX and stat.S_ISDIR(found.st_mode) and place not in folders
+        holds_folders = stat.S_ISDIR(found.st_mode) and not any(os.path.samestat(found, f) for f in folders)
+        is_sticky = holds_folders and found.st_mode & stat.S_ISVTX
         is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(found.st_mode)
         if is_writable and not is_sticky:
             raise _refused(archive, f"group or others can write {place}", f"run chmod go-w {place}")
@@ -82,10 +83,17 @@ def newer_parts(archive: Path, parts: Iterable[Path]) -> Iterator[Path]:
 
 
 def _places(archive: Path) -> list[Path]:
-    """The file and every folder above it, by the path of the setting and by the path without links."""
-    real = archive.resolve()
-    every = dict.fromkeys((archive, *archive.parents, real, *real.parents))
-    return [place for place in every if os.path.lexists(place)]
+    """The file and every folder above it, and those of the target of each link among them."""
+    places: dict[Path, None] = {}
+    paths = [archive]
+    while paths:
+        path = paths.pop()
+        for place in (path, *path.parents):
+            if place not in places and os.path.lexists(place):
+                places[place] = None
+                if place.is_symlink():
+                    paths.append(place.parent / place.readlink())
+    return list(places)
 
 
 def _refused(archive: Path, what: str, fix: str) -> RefusedError:

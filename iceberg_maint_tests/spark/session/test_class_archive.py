@@ -98,13 +98,19 @@ def test_folder_above_that_others_can_write_is_refused_unless_it_is_sticky(archi
     assert refusal_of(archive).endswith(f"Fix: run chmod go-w {above}.")
 
 
-def test_archive_behind_a_link_is_checked_where_it_is(archive: Path, tmp_path: Path) -> None:
-    link = tmp_path / "links" / "classes.jsa"
-    link.parent.mkdir(mode=0o755)
-    link.symlink_to(archive)
+def test_archive_behind_links_is_checked_at_every_link_and_where_it_is(archive: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("links", "more links")]
+    for folder in folders:
+        folder.mkdir(mode=0o755)
+    link, second, to_folder = folders[0] / "classes.jsa", folders[1] / "second.jsa", folders[1] / "folder"
+    link.symlink_to(second)
+    second.symlink_to("folder/classes.jsa")
+    to_folder.symlink_to(archive.parent)
     assert usable_archive(link) == link
-    archive.parent.chmod(0o777)
-    assert refusal_of(link).endswith(f"Fix: run chmod go-w {archive.parent}.")
+    for folder in (*folders, archive.parent):
+        folder.chmod(0o777)
+        assert refusal_of(link).endswith(f"Fix: run chmod go-w {folder}.")
+        folder.chmod(0o755)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
