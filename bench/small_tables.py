@@ -1,8 +1,10 @@
 """Many small tables in need of work: what a run over all of them costs, on the command line and in Dagster.
 
     python -m bench.small_tables [--tables 200] [--rounds 1] [--parts cli dagster] [--java-options OPTIONS]
+                                 [--no-class-archive]
 
-Each table has 32 files in four partitions. PyIceberg makes them on SQLite and local disk; every round starts with the
+Figures are with an archive of Java's classes, which `iceberg-maint archive-classes` writes first and which no figure
+includes. Each table has 32 files in four partitions. PyIceberg makes them on SQLite and local disk; every round starts with the
 same files at the same place. Figures are CPU seconds of a process with its JVM and Spark's Python workers. Exits 1
 when a target is missed.
 """
@@ -43,23 +45,33 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--java-options", default="", help="spark.driver.defaultJavaOptions of the run")
+    parser.add_argument(
+        "--no-class-archive", action="store_true", help="start Spark without an archive of classes"
+    )
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.worker:
         print(json.dumps(WORKERS[given.worker]()))
         return 0
-    return _compare(given.tables, given.rounds, given.parts, given.java_options)
+    spark: dict[str, Any] = {}
+    if given.java_options:
+        spark["conf"] = {"spark.driver.defaultJavaOptions": given.java_options}
+    if not given.no_class_archive:
+        spark["class_archive"] = str(DATA / "classes.jsa")
+        _archive_classes(_configured_lake(given.tables, spark))
+    return _compare(given.tables, given.rounds, given.parts, spark)
 
 
-def _compare(tables: int, rounds: int, parts: list[str], java_options: str) -> int:
+def _archive_classes(home: Path) -> None:
+    command = [sys.executable, "-m", "iceberg_maint", "archive-classes"]
+    subprocess.run([*command, "--config", str(home / "iceberg_maint.yaml")], cwd=PROJECT, check=True)
+
+
+def _compare(tables: int, rounds: int, parts: list[str], spark: dict[str, Any]) -> int:
     results: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
         for part in parts:
-            home = lake(tables)
-            if java_options:
-                conf = json.dumps({"spark.driver.defaultJavaOptions": java_options})
-                with (home / "iceberg_maint.yaml").open("a", encoding="utf-8") as config:
-                    config.write(f"spark: {{conf: {conf}}}\n")
+            home = _configured_lake(tables, spark)
             results.setdefault(part, []).append(_run(part, home, tables))
     missed = [f"{part}: {name}" for part, runs in results.items() for name in _report(part, tables, runs)]
     print(json.dumps({"tables": tables, "results": results, "missed": missed}))
@@ -116,6 +128,13 @@ def _report(part: str, tables: int, runs: list[dict[str, Any]]) -> list[str]:
     if any(run[MAINTAINED] != tables for run in runs):
         return ["tables maintained"]
     return [name for name, (value, limit) in targets.items() if value > limit]
+
+
+def _configured_lake(tables: int, spark: dict[str, Any]) -> Path:
+    home = lake(tables)
+    with (home / "iceberg_maint.yaml").open("a", encoding="utf-8") as config:
+        config.write(f"spark: {json.dumps(spark)}\n")
+    return home
 
 
 def lake(tables: int) -> Path:

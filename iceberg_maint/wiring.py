@@ -436,16 +436,26 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
 
+def start_settings(config: Config) -> SparkSettings:
+    """The settings that Spark starts with: those of `ready_spark_settings`, and the archive of classes if there is one.
+
+    Raises what `ready_spark_settings` raises, and RefusedError ICM-105 for an archive that other users can write.
+    """
+    from iceberg_maint.spark.session.class_archive import usable_archive
+
+    return replace(ready_spark_settings(config), class_archive=usable_archive(config.spark.class_archive))
+
+
 def launched_spark_conf(config: Config) -> dict[str, str]:
     """All settings of the session, for a program that builds the session itself.
 
     Starts this process's JVM first, so that no secret is among its arguments. Raises what
-    `ready_spark_settings` raises.
+    `start_settings` raises.
     """
     from iceberg_maint.spark.session.session import launch
     from iceberg_maint.spark.session.settings import spark_conf
 
-    conf = spark_conf(ready_spark_settings(config))
+    conf = spark_conf(start_settings(config))
     launch(conf, config.secrets)
     return conf
 
@@ -454,7 +464,7 @@ def session(config: Config) -> Any:
     """This process's Spark session. Starts it if there is none."""
     from iceberg_maint.spark.session.session import build_session
 
-    return build_session(ready_spark_settings(config), config.secrets)
+    return build_session(start_settings(config), config.secrets)
 
 
 def spark_versions(config: Config) -> Mapping[str, str]:

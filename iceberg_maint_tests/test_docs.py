@@ -67,8 +67,10 @@ def test_picture_of_the_rooms_equals_what_the_imports_say() -> None:
 
 
 def test_every_command_is_on_the_generated_page(reference: ModuleType) -> None:
-    headings = set(re.findall(r"^##+ `([a-z ]+)`$", page("cli"), re.MULTILINE))
-    assert headings == {name for name, _ in reference.commands(iceberg_maint, list(COMMANDS))}
+    headings = set(re.findall(r"^##+ `([a-z -]+)`$", page("cli"), re.MULTILINE))
+    assert headings - {"iceberg-maint"} == {
+        name for name, _ in reference.commands(iceberg_maint, list(COMMANDS))
+    }
 
 
 def test_table_that_is_not_on_its_page_is_an_error(reference: ModuleType) -> None:

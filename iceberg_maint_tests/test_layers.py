@@ -60,6 +60,7 @@ ROOMS: dict[str, str] = {
     "alerts": "CORE errors ports runner config",
     "wiring": "CORE errors ports runner orphans config catalog catalog.manifests ledger spark spark.session "
     "telemetry audit alerts",
+    "training_run": "CORE errors ports runner config wiring spark.session",
     "report": "CORE errors ports",
     "audit_publish": "CORE errors ports runner audit",
     "fleet_report": "CORE errors ports runner config report",
@@ -73,7 +74,7 @@ ROOMS: dict[str, str] = {
     "demo.flink": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "demo.race": "CORE errors ports runner config wiring report spark.jvm spark.session defs demo",
     "cli.checks": "CORE errors ports runner config wiring report spark.session defs",
-    "cli": "CORE errors ports runner orphans config wiring report audit_publish fleet_report spark.session telemetry audit alerts defs demo cli.checks __init__",
+    "cli": "CORE errors ports runner orphans config wiring report audit_publish fleet_report spark.session telemetry audit alerts defs demo training_run cli.checks __init__",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")

@@ -71,6 +71,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         yield home
     yield try_check("java", lambda: machine.check_java(config))
     yield try_check("jars", lambda: machine.check_jars(config))
+    yield from machine.check_class_archive(config)
     listed: dict[str, list[TableId]] = {}
     unread: set[str] = set()
     for name in runtime.catalogs:

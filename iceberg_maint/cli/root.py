@@ -38,6 +38,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "audit": ("audit", "Check the audit log."),
     "shards": ("shards", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
+    "archive-classes": (
+        "archive_classes",
+        "Write the archive of Java's classes, with which Spark starts faster.",
+    ),
     "rights": ("rights", "Print the rights that each role needs, as IAM policies and Polaris grants."),
     "demo": ("demo", "Build an unhealthy demo lake, maintain it, print before and after."),
 }
@@ -55,7 +59,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"iceberg_maint.cli.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def resolve_command(

@@ -51,6 +51,7 @@ class SparkSection(_Section):
     master: Reference = "local[2]"
     conf: dict[str, Reference] = Field(default_factory=dict)
     jars: list[str | dict[str, Any]] = Field(default_factory=list)
+    class_archive: Reference | None = None
 
 
 class PrometheusSection(_Section):

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from iceberg_maint.config.local_file import local_file
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.config.value_names import yaml_repr
 from iceberg_maint.errors import ConfigurationError
 
 _KEYS = {"path", "sha256"}
-# Spark reads the comma as a separator, and the others as patterns, fragments and escapes of a URI.
-_NOT_IN_PATHS = re.compile(r"[,*?\[\]{}#%\\\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +47,7 @@ def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
         entry, path_key = entry["path"], f"{where}.path"
     else:
         path_key = where
-    text = resolver.text(entry, path_key)
-    if not text.startswith("/"):
-        raise ConfigurationError(
-            "ICM-100",
-            f"{path_key} is '{text}'. It must be an absolute path of a local file.",
-            "write the absolute path.",
-        )
-    if forbidden := _NOT_IN_PATHS.search(text):
-        raise ConfigurationError(
-            "ICM-100",
-            f"{path_key} is '{text}'. It must not contain {forbidden[0]!r}, which Spark would not read literally.",
-            "rename the file or its folder.",
-        )
-    return JarConfig(Path(text), sha256)
+    return JarConfig(local_file(resolver.text(entry, path_key), path_key, "Spark"), sha256)
 
 
 def _checksum(value: object, where: str) -> str:

@@ -24,6 +24,7 @@ from iceberg_maint.config.document import (
 )
 from iceberg_maint.config.fleet_budget import fleet_budget
 from iceberg_maint.config.jars import JarConfig, jar_configs
+from iceberg_maint.config.local_file import local_file
 from iceberg_maint.config.locations import check_database
 from iceberg_maint.config.policy_layers import (
     COMMAND_LINE,
@@ -54,11 +55,12 @@ EMBEDDED_CATALOG = "lake"
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """The settings for starting Spark."""
+    """The settings for starting Spark. `class_archive` is the file of Java's classes, which need not exist."""
 
     master: str
     conf: Mapping[str, str] = field(repr=False)
     jars: tuple[JarConfig, ...] = ()
+    class_archive: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,7 @@ def _checked(
             resolver.text(document.spark.master, "spark.master"),
             conf,
             jar_configs(document.spark.jars, resolver),
+            _class_archive(document.spark.class_archive, resolver),
         ),
         defaults=policy_keys.flatten(document.defaults, DEFAULTS),
         catalog_policies={
@@ -224,6 +227,11 @@ def _checked(
         if document.fleet_budget is None
         else fleet_budget(document.fleet_budget, document.report),
     )
+
+
+def _class_archive(value: object, resolver: Resolver) -> Path | None:
+    where = "spark.class_archive"
+    return None if value is None else local_file(resolver.text(value, where), where, "Java")
 
 
 def _dagster_keep_days(days: int | None) -> int | None:

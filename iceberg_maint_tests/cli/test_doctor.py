@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -382,3 +384,47 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
     lake.runtime = replace(lake.runtime, spark=replace(spark, memory=replace(declared, is_local=True)))
     (only,) = [c["detail"] for c in lake.json("doctor")["checks"] if c["check"] == "spark memory"]
     assert "raise spark.driver.memory under" in only
+
+
+def archive_of(lake: Lake, **times: int) -> tuple[Path, tuple[str, str]]:
+    """The configured archive of classes, made at a time in seconds unless it is missing, and its check."""
+    folder = lake.home / "archive"
+    folder.mkdir(mode=0o755)
+    archive = folder / "classes.jsa"
+    lake.configure(f"spark: {{class_archive: {archive}}}\n")
+    if times:
+        archive.write_bytes(b"12345")
+        os.utime(archive, (times["made"], times["made"]))
+    result = lake.json("doctor", "--no-spark")
+    [found] = [(c["status"], c["detail"]) for c in result["checks"] if c["check"] == "class archive"]
+    return archive, found
+
+
+def test_archive_of_classes_is_named_with_its_size(lake: Lake) -> None:
+    archive, found = archive_of(lake, made=4_000_000_000)
+    assert found == ("ok", f"{archive} (5 bytes)")
+
+
+def test_missing_archive_of_classes_is_a_warning_with_the_command(lake: Lake) -> None:
+    archive, found = archive_of(lake)
+    assert found == (
+        "warning",
+        f"{archive} does not exist. Spark starts without it, later. Fix: run iceberg-maint archive-classes.",
+    )
+
+
+def test_archive_of_classes_older_than_java_or_its_jars_is_a_warning(lake: Lake) -> None:
+    archive, (status, detail) = archive_of(lake, made=1_000)
+    assert status == "warning"
+    assert re.fullmatch(
+        rf"{archive} is older than /\S+, so Java ignores it\. Fix: run iceberg-maint archive-classes\.",
+        detail,
+    )
+
+
+def test_archive_of_classes_that_others_can_write_fails(lake: Lake) -> None:
+    archive, _ = archive_of(lake, made=4_000_000_000)
+    archive.chmod(0o666)
+    found = checks(lake, "--no-spark", exit_code=3)["class archive"]
+    assert found[0] == "failed"
+    assert found[1].startswith(f"ICM-105 spark.class_archive: group or others can write {archive}.")

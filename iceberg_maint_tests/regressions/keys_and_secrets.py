@@ -514,4 +514,20 @@ KEYS_AND_SECRETS = (
             "test_stored_values_of_a_table_that_becomes_governed_are_redacted_until_it_is_free",
         ),
     ),
+    Regression(
+        "class-archive-that-others-can-write",
+        "found in review",
+        "Another user replaces the archive of Java's classes, and the driver runs that user's code",
+        "The file and the folders above it belong to this user or root, and no other user can write them, or Spark does not start",
+        off(
+            "spark/session/class_archive.py",
+            "    check_writers(archive)\n    return archive\n",
+            "    return archive\n",
+            "spark/session/test_class_archive.py::test_archive_that_others_can_write_is_refused",
+            "spark/session/test_class_archive.py::test_archive_in_a_folder_that_others_can_write_is_refused",
+            "spark/session/test_class_archive.py::"
+            "test_folder_above_that_others_can_write_is_refused_unless_it_is_sticky",
+            "spark/session/test_class_archive.py::test_archive_of_another_user_is_refused",
+        ),
+    ),
 )

@@ -9,10 +9,8 @@ the same ten thousand classes again. Without it they start as well, later.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "tests" / "classes.jsa"
@@ -43,7 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as name:
         made = Path(name) / ARCHIVE.name
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={made} {_QUIET}"
-        _work(Path(name)).wait()
+        _work(Path(name))
         if not made.exists():
             print("this Java writes no archive of classes; tests start their JVMs without", file=sys.stderr)
             return
@@ -51,11 +49,10 @@ def main() -> None:
     print(f"{ARCHIVE}: {ARCHIVE.stat().st_size:,} bytes")
 
 
-def _work(folder: Path) -> subprocess.Popen[bytes]:
-    """Ends the JVM, which then writes; gives its process."""
-    from py4j.protocol import Py4JError
-
+def _work(folder: Path) -> None:
+    """Ends the JVM, which then writes."""
     from iceberg_maint.runner.maintain import Request, maintain
+    from iceberg_maint.spark.session.session import exit_jvm
     from iceberg_maint.wiring import load
     from iceberg_maint_tests.support.e2e.lake import make_lake, make_table
 
@@ -76,11 +73,7 @@ def _work(folder: Path) -> subprocess.Popen[bytes]:
         spark.sql(f"DELETE FROM {name} WHERE id % 5 = 0")
         rows = spark.table(name)
         rows.join(rows.selectExpr("id + 1 AS id"), "id", "left_anti").groupBy("p").count().collect()
-    gateway = spark.sparkContext._gateway
-    with suppress(Py4JError, OSError):  # it ends without an answer
-        gateway.jvm.java.lang.System.exit(0)
-    process: subprocess.Popen[bytes] = gateway.proc
-    return process
+    exit_jvm()
 
 
 if __name__ == "__main__":

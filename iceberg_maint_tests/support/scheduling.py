@@ -10,6 +10,7 @@ from xdist.workermanage import WorkerController
 DAEMONS = ("iceberg_maint_tests/defs/test_daemon.py", "iceberg_maint_tests/security/test_canaries.py")
 PROGRAMS = (
     "iceberg_maint_tests/daemon_kills/test_lost_run.py",
+    "iceberg_maint_tests/cli/test_archive_classes.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_resume.py",
     "iceberg_maint_tests/stored/test_stored.py",

@@ -32,8 +32,13 @@ class Check:
 
 def try_check(name: str, body: Callable[[], str]) -> Check:
     """Returns the check whose detail `body` returns; a failed one if `body` raises an error."""
+    return check_or_failure(name, lambda: Check(name, OK, body()))
+
+
+def check_or_failure(name: str, body: Callable[[], Check]) -> Check:
+    """Returns the check that `body` returns; a failed one if `body` raises an error."""
     try:
-        return Check(name, OK, body())
+        return body()
     except IcebergMaintError as error:
         return Check(name, FAILED, str(error), error.code, error.exit_code)
     except Exception as error:  # noqa: BLE001 - an error must not stop the other checks

@@ -10,13 +10,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iceberg_maint.cli.checks.check import WARNING, Check, try_check
+from iceberg_maint.cli.checks.check import OK, WARNING, Check, check_or_failure, try_check
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
 
 _PACKAGES = ("pyspark", "pyiceberg", "pyiceberg-core", "dagster", "SQLAlchemy", "pyarrow")
+_ARCHIVE = "class archive"
 
 
 def check_packages() -> str:
@@ -80,6 +81,33 @@ def check_jars(config: Config) -> str:
         for jar in declared
     ]
     return "; ".join([f"{locked} jars with the right checksums in {config.cache / 'jars'}", *checksums])
+
+
+def check_class_archive(config: Config) -> Iterator[Check]:
+    """Whether Java will start with the archive of classes, if one is configured."""
+    from iceberg_maint.spark.session.class_archive import COMMAND, newer_parts, usable_archive
+    from iceberg_maint.spark.session.jars import pyspark_jars_dir
+    from iceberg_maint.spark.session.java import find_java
+
+    archive = config.spark.class_archive
+    if archive is None:
+        return
+
+    def check() -> Check:
+        if usable_archive(archive) is None:
+            what = "cannot be read" if os.path.lexists(archive) else "does not exist"
+            return _no_archive(f"{archive} {what}. Spark starts without it, later. Fix: run {COMMAND}.")
+        java = find_java(os.environ, shim_dir=config.cache / "java").path
+        parts = (java / "lib" / "modules", *sorted(pyspark_jars_dir().glob("*.jar")))
+        if (newer := next(newer_parts(archive, parts), None)) is not None:
+            return _no_archive(f"{archive} is older than {newer}, so Java ignores it. Fix: run {COMMAND}.")
+        return Check(_ARCHIVE, OK, f"{archive} ({archive.stat().st_size:,} bytes)")
+
+    yield check_or_failure(_ARCHIVE, check)
+
+
+def _no_archive(detail: str) -> Check:
+    return Check(_ARCHIVE, WARNING, detail)
 
 
 def check_dagster() -> str:

@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -23,6 +24,8 @@ SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12"
 """Spark version → its Scala and Iceberg versions. Tests run on the first."""
 
 SUPPORTED_JAVA = range(17, 24)
+EXIT_SECONDS = 300.0
+"""Time for the exit of a JVM. To write an archive of its classes takes a few seconds of it."""
 _STOPPED = "stopped SparkContext"
 """Part of Spark's message after its masters have not answered for a minute."""
 
@@ -105,6 +108,25 @@ def kill_jvm() -> None:
     process = getattr(SparkContext._gateway, "proc", None)
     if process is not None:
         process.kill()
+
+
+def exit_jvm() -> None:
+    """Stops the Spark of this process, lets its JVM exit with all that it does at its exit, and waits for its end. Kills
+    the JVM after `EXIT_SECONDS`."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    with suppress(*JVM_ERRORS, OSError):
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        # It ends without an answer.
+        gateway.jvm.java.lang.System.exit(0)
+    try:
+        gateway.proc.wait(EXIT_SECONDS)
+    except TimeoutExpired:
+        kill_jvm()
 
 
 def _not_started(why: str, fix: str) -> IcebergMaintError:

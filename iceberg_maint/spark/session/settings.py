@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.spark.session.class_archive import reading, with_java_options
 from iceberg_maint.spark.session.driver import check_driver
 from iceberg_maint.spark.session.launch_settings import check_launch
 
@@ -90,7 +91,8 @@ class SparkSettings:
 
     `jars` are paths of local files, the locked jars first. `catalogs` are the complete settings of each catalog, as
     `catalog_conf` returns them. `conf` are additional settings of the user. `local_dir` is the folder for scratch files
-    of a local master: on the machines of a cluster it need not exist.
+    of a local master: on the machines of a cluster it need not exist. `class_archive` is a file that `usable_archive`
+    has returned.
     """
 
     master: str
@@ -98,6 +100,7 @@ class SparkSettings:
     catalogs: Mapping[str, Mapping[str, str]]
     conf: Mapping[str, str] = field(default_factory=dict)
     local_dir: str | None = None
+    class_archive: Path | None = None
 
 
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
@@ -105,7 +108,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 
     Raises RefusedError ICM-105 if a setting of the user contradicts a pinned one, ICM-127 if a
     Spark with a local master would listen to other machines, ICM-164 for Spark Connect and deploy mode `cluster`.
-    Raises ConfigurationError ICM-100 for a master or a size of memory with which Spark does not start.
+    Raises ConfigurationError ICM-100 for a master or a size of memory with which Spark does not start, and for a second
+    archive of classes.
     """
     check_driver(settings.master, settings.conf)
     check_launch(settings.master, settings.conf)
@@ -136,6 +140,8 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
             conf["spark.local.dir"] = settings.local_dir
     if settings.jars:
         conf["spark.jars"] = ",".join(settings.jars)
+    if settings.class_archive is not None:
+        conf = with_java_options(conf, reading(settings.class_archive))
     for catalog in settings.catalogs.values():
         conf.update(catalog)
     return conf
