@@ -69,3 +69,14 @@ def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
     shown = lines(many)
     assert shown[0].startswith("lake.db.sick rewrite_data_files: FAILED conflict - ")
     assert shown[-1].startswith("30 tables with nothing due; 31 tables ")
+
+
+def test_tables_after_a_run_show_what_it_left_for_the_budget_as_waiting(tmp_path: Path) -> None:
+    # The ledger notes real times; the clock of the lake is weeks ahead.
+    lake = lake_of(tmp_path, {"lake.db.a": {"1": 10}, "lake.db.b": {"1": 10}})
+    lake.runtime = replace(lake.runtime, fleet_budget=FleetBudget(max_commits=1, period_seconds=10_000_000))
+    done, left = (t["operations"] for t in lake.json("run")["tables"])
+    assert [o["reason"] for o in done if o["operation"] == "rewrite_data_files"] == ["small_files"]
+    assert [o["reason"] for o in left if o["operation"] == "rewrite_data_files"] == ["fleet_budget"]
+    shown = [(t["status"], t["reason"], t["due_partitions"]) for t in lake.json("tables")["tables"]]
+    assert shown == [("healthy", "healthy", 0), ("waiting", "fleet_budget", 1)]
