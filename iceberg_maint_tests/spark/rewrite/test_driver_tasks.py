@@ -19,7 +19,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 from iceberg_maint.spark.jvm.jobs import Jobs
 from iceberg_maint.spark.rewrite.columnar import job, strategy
 from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
-from iceberg_maint.spark.rewrite.columnar.job import MEMORY_SETTING, run_tasks
+from iceberg_maint.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
@@ -50,33 +50,24 @@ def test_tasks_of_a_small_batch_run_in_this_process(
     assert [pid == str(os.getpid()) for pid in found] == [here, here]
 
 
-@pytest.mark.parametrize(("master", "here"), [("local[2]", True), ("spark://127.0.0.1:7077", False)])
-def test_tasks_of_a_cluster_run_on_its_executors(
-    monkeypatch: pytest.MonkeyPatch, master: str, here: bool
+@pytest.mark.parametrize(
+    ("master", "declared", "here"),
+    [("local[2]", 0, True), ("local[2]", 2 << 30, False), ("spark://127.0.0.1:7077", 0, False)],
+)
+def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
+    monkeypatch: pytest.MonkeyPatch, master: str, declared: int, here: bool
 ) -> None:
-    executed = SimpleNamespace(collect=lambda: [(0, "an executor")])
+    executed = SimpleNamespace(collect=lambda: [(0, "a worker")])
     monkeypatch.setattr(job, "_rdd", lambda *_: executed)
-    monkeypatch.setattr(job, "_declared", lambda _bridge: (0, 2))
+    monkeypatch.setattr(job, "_declared", lambda _bridge: (declared, 2))
     context = SimpleNamespace(master=master, defaultParallelism=2)
     bridge: Any = SimpleNamespace(cancellations=0, spark=SimpleNamespace(sparkContext=context))
-    assert run_tasks(bridge, process, ["a"], [1], values=1) == [str(os.getpid()) if here else "an executor"]
+    assert run_tasks(bridge, process, ["a"], [1], values=1) == [str(os.getpid()) if here else "a worker"]
 
 
 def test_tasks_get_the_properties_of_the_file_io_in_this_process(spark: Any) -> None:
     found = run_tasks(Bridge(spark), process_with_io, ["a"], [1], {"s3.region": "x"}, values=1)
     assert found == [f"{os.getpid()} x"]
-
-
-def test_declared_memory_of_the_workers_keeps_the_tasks_there(
-    spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    conf = spark.sparkContext._jsc.sc().conf()
-    conf.set(MEMORY_SETTING, "2g")
-    try:
-        [found] = run_tasks(Bridge(spark), process, ["a"], [1], values=1)
-    finally:
-        conf.remove(MEMORY_SETTING)
-    assert found != str(os.getpid())
 
 
 def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None:
