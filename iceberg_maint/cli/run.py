@@ -6,6 +6,7 @@ import os
 import socket
 import traceback
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from iceberg_maint.errors import (
     UnknownTableError,
 )
 from iceberg_maint.runner.deadline import TableTimeout
-from iceberg_maint.runner.fleet_pass import in_budget_order
+from iceberg_maint.runner.fleet_pass import in_budget_order, store_waits
 from iceberg_maint.runner.maintain import (
     BatchEnded,
     BatchStarted,
@@ -182,6 +183,13 @@ def run(
                 _maintain_one(own, result, replace(request, max_batches=remaining), progress, session)
                 if remaining is not None:
                     remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))
+            budget = runtime.fleet_budget
+            reasons = {o.reason for r in results for o in r.outcomes}
+            if budget is not None and Reason.FLEET_BUDGET in reasons:
+                # The pass before the run did not know the tables that the run was first to measure. Without this one, the
+                # next pass stores their waits.
+                with suppress(IcebergMaintError):
+                    store_waits(runtime, budget)
     except (Terminated, KeyboardInterrupt) as why:
         # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"

@@ -142,11 +142,13 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
         + outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
         + (f" ({escape(outcome.message)})" if outcome.message else ""),
     )
+    summary = ""
     if outcome.operation in DATA_OPERATIONS and outcome.batches:
         draw_grid(console, _BATCHES, [_batch_row(b) for b in outcome.batches], 2)
     elif outcome.batches:
         seconds = duration(sum(b.seconds for b in outcome.batches))
-        write(console, f"  {escape(escape_control_chars(work_of(outcome)))}, {seconds}", "    ")
+        summary = work_of(outcome)
+        write(console, f"  {escape(escape_control_chars(summary))}, {seconds}", "    ")
     for b in outcome.batches:
         shown = {
             name: value for name, value in b.counts.items() if name != "base_to_swap_ms" or b.commit_tries > 1
@@ -154,7 +156,7 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
         if shown and outcome.operation in DATA_OPERATIONS:
             counts = ", ".join(f"{name} {number(value)}" for name, value in shown.items())
             write(console, f"  {b.batch_id}: {counts}", "    ")
-        if b.message and b.outcome is not OutcomeStatus.IMPROVED:
+        if b.message and b.outcome is not OutcomeStatus.IMPROVED and b.message not in summary:
             write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
     # Notes of batches that succeeded, such as the strategy that was used instead: many batches have the same one.
     notes = Counter(b.message for b in outcome.batches if b.outcome is OutcomeStatus.IMPROVED and b.message)

@@ -1,8 +1,10 @@
-"""The screen of `run`: the work of each table; at most one line for a table without work, one for all healthy ones."""
+"""The screen of `run`: the work of each table; at most one line for a table without work, one for all healthy ones, and
+one entry for a failure that several tables have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -11,32 +13,38 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.report.console import draw_outcome, word
-from iceberg_maint.report.formatting import counted, outcome_sentence
+from iceberg_maint.report.formatting import counted, escape_control_chars, outcome_sentence
 from iceberg_maint.report.grid import write
 
 _QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
+_Failure = tuple[Operation, str]
+"""An operation and the cause that its batches name."""
 
 
 def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, verbose: bool) -> None:
     """Draws the outcomes of each table: operations with work or without success, then one line about the others that
-    wait. Of several tables it counts those with nothing due, and those whose storage was searched in vain; `verbose` draws
-    each."""
+    wait. Of several tables it counts those with nothing due, those whose storage was searched in vain, and those whose
+    operation failed for the same cause around them; `verbose` draws each."""
     counts = len(tables) > 1 and not verbose
+    failures = Counter(f for outcomes in tables for o in outcomes if counts and (f := _failure_of(o)))
+    shared = {failure: n for failure, n in failures.items() if n > 1}
     healthy = searched = 0
     for outcomes in tables:
         vain = [o for o in outcomes if counts and _is_vain_search(o)]
         idle = [o for o in outcomes if _is_idle(o)]
+        failed = [o for o in outcomes if _failure_of(o) in shared]
         waiting = [o for o in idle if o.reason not in _QUIET]
-        worked = [o for o in outcomes if o not in vain and o not in idle]
+        worked = [o for o in outcomes if o not in vain and o not in idle and o not in failed]
         searched += bool(vain)
         for outcome in worked:
             draw_outcome(console, outcome)
         if worked or waiting:
             _draw_idle(console, waiting)
         elif counts:
-            healthy += bool(outcomes)
+            healthy += bool(outcomes) and not failed
         else:
             _draw_idle(console, idle[-1:])
+    _draw_shared(console, shared)
     texts = [f"{counted(healthy, 'table')} with nothing due"] if healthy else []
     if searched:
         texts.append(f"{counted(searched, 'table')} searched for orphan files without one")
@@ -46,6 +54,26 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, 
 
 def _is_idle(outcome: OperationOutcome) -> bool:
     return outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches
+
+
+def _failure_of(outcome: OperationOutcome) -> _Failure | None:
+    """The failure of an operation for a cause outside of its table, which others may have too."""
+    messages = {b.message for b in outcome.batches} or {outcome.message}
+    if outcome.outcome is not OutcomeStatus.FAILED or outcome.reason is not Reason.ENVIRONMENT:
+        return None
+    return (outcome.operation, messages.pop()) if len(messages) == 1 else None
+
+
+def _draw_shared(console: Console, failures: Mapping[_Failure, int]) -> None:
+    for (operation, cause), tables in failures.items():
+        sentence = outcome_sentence(OutcomeStatus.FAILED, Reason.ENVIRONMENT, ran=True)
+        status = word(OutcomeStatus.FAILED.value)
+        write(
+            console,
+            f"[bold]{counted(tables, 'table')}[/] {operation}: {status} {Reason.ENVIRONMENT.value} - {sentence} "
+            "(--verbose names each)",
+        )
+        write(console, f"  {escape(escape_control_chars(cause))}", "    ")
 
 
 def _is_vain_search(outcome: OperationOutcome) -> bool:

@@ -42,7 +42,12 @@ def divide_budget(runtime: Runtime) -> None:
             ledger.delete_fleet_waits()
         return
     if passed_ms is None or not 0 <= ledger.now_ms() - passed_ms < PASS_SECONDS * 1000:
-        ledger.replace_fleet_waits(allotment(runtime, budget).waits)
+        store_waits(runtime, budget)
+
+
+def store_waits(runtime: Runtime, budget: FleetBudget) -> None:
+    """Divides the budget now, and stores which due partitions wait for it."""
+    runtime.ledger.replace_fleet_waits(allotment(runtime, budget).waits)
 
 
 def in_budget_order(runtime: Runtime, tables: Sequence[TableId]) -> list[TableId]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.orphans.fake import FakeOrphanFiles
+from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.cli.conftest import REJECTED, Lake, lake_of
 
 SEARCHED = "searched for orphan files without one"
@@ -69,3 +73,39 @@ def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
     shown = lines(many)
     assert shown[0].startswith("lake.db.sick rewrite_data_files: FAILED conflict - ")
     assert shown[-1].startswith("30 tables with nothing due; 31 tables ")
+
+
+def test_tables_after_a_run_show_what_it_left_for_the_budget_as_waiting(tmp_path: Path) -> None:
+    # The ledger notes real times; the clock of the lake is weeks ahead.
+    lake = lake_of(tmp_path, {"lake.db.a": {"1": 10}, "lake.db.b": {"1": 10}})
+    lake.runtime = replace(lake.runtime, fleet_budget=FleetBudget(max_commits=1, period_seconds=10_000_000))
+    done, left = (t["operations"] for t in lake.json("run")["tables"])
+    assert [o["reason"] for o in done if o["operation"] == "rewrite_data_files"] == ["small_files"]
+    assert [o["reason"] for o in left if o["operation"] == "rewrite_data_files"] == ["fleet_budget"]
+    shown = [(t["status"], t["reason"], t["due_partitions"]) for t in lake.json("tables")["tables"]]
+    assert shown == [("healthy", "healthy", 0), ("waiting", "fleet_budget", 1)]
+
+
+class _GoneCatalog(FakeOrphanFiles):
+    def run(self, *_: Any, **__: Any) -> OrphanWork:
+        raise IcebergMaintError("ICM-104", "catalog 'gone' cannot be reached.", "start it.")
+
+
+@pytest.fixture
+def gone(many: Lake) -> Lake:
+    many.runtime = replace(many.runtime, orphan_files=lambda _table: _GoneCatalog())
+    return many
+
+
+def test_failure_that_tables_share_is_one_entry(gone: Lake) -> None:
+    shown = gone("run").stdout.splitlines()
+    assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")
+    assert shown[3].startswith("31 tables remove_orphan_files: FAILED environment - ")
+    assert shown[3].endswith(" (--verbose names each)")
+    assert shown[4:] == ["  ICM-104 catalog 'gone' cannot be reached. Fix: start it."]
+
+
+def test_verbose_names_each_table_of_a_shared_failure_and_its_cause_once(gone: Lake) -> None:
+    shown = gone("run", "--verbose").stdout
+    assert shown.count("remove_orphan_files: FAILED environment - ") == 31
+    assert shown.count("ICM-104 catalog 'gone' cannot be reached.") == 31

@@ -19,6 +19,10 @@ COPY, STATISTICS, RULES, CHECK = (
 KEPT = f"{_HERE}/test_kept_row_groups.py"
 ENCODER, INDEX = "columnar/splice_encoder.py", "columnar/page_index.py"
 SAMPLE = "spark/rewrite/columnar/independent_sample.py"
+DRIVER, IN_DRIVER = (
+    "spark/rewrite/columnar/driver_tasks.py",
+    "iceberg_maint_tests/spark/rewrite/test_driver_tasks.py",
+)
 
 
 def rewrite(name: str) -> tuple[str, ...]:
@@ -180,5 +184,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("a copied bound may be one that no row has", STATISTICS, "if not problem and (stated.lower, stated.upper)", "if False and (stated.lower, stated.upper)", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("an encoded chunk without column index has no offset index", "columnar/splice.py", "if offset_index is not None:", "if column_index is not None and offset_index is not None:", (f"{_HERE}/test_page_splice.py::test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns",)),
+    # Tasks in the driver's process.
+    Mutant("a task begins in the driver after the cancellation", DRIVER, "                if bridge.cancellations != before:\n                    return\n", "", (IN_DRIVER,)),
+    Mutant("a cancelled task in the driver is waited for", DRIVER, "            break", "            pass", (IN_DRIVER,)),
+    Mutant("results of cancelled tasks in the driver are taken", DRIVER, '    if bridge.cancellations != before:\n        raise CancelledError("the tasks of the batch were cancelled")\n', "", (IN_DRIVER,)),
+    Mutant("many values are decoded in the driver", DRIVER, " and values <= MOST_VALUES", "", (IN_DRIVER,)),
+    Mutant("large inputs are decoded in the driver", DRIVER, "input_bytes <= MOST_BYTES and ", "", (IN_DRIVER,)),
+    Mutant("the declared memory of workers does not hold", "spark/rewrite/columnar/job.py", "        and not _declared(bridge)[0]\n", "", (IN_DRIVER,)),
+    Mutant("tasks of a cluster run in the driver", "spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),
+    Mutant("delete files are decoded in the driver", "spark/rewrite/columnar/strategy.py", "None if deletes else rows * len(table.types)", "rows * len(table.types)", (IN_DRIVER,)),
 )
 # fmt: on

@@ -28,6 +28,11 @@ T = TypeVar("T")
 JVM_ERRORS = (Py4JError, CapturedException)
 """What a call into the JVM may raise: a Java exception, or a broken connection."""
 
+
+class CancelledError(Py4JError):  # type: ignore[misc]
+    """Work of a session in this process was cancelled with its jobs: handled as Spark's error of a cancelled job."""
+
+
 _callback_lock = threading.Lock()
 _callback_users = 0
 
@@ -73,7 +78,8 @@ written to a location that is not approved."""
 
 
 class Bridge:
-    """Access to the JVM of one Spark session. Its only state is a cache of lookups. Any thread may use it."""
+    """Access to the JVM of one Spark session. Its only state is a cache of lookups, and how often the session's jobs were
+    cancelled. Any thread may use it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -88,6 +94,7 @@ class Bridge:
         self.iceberg: Any = self.jvm.org.apache.iceberg
         self.take_calls: Callable[[str, int], None] = lambda _table, _calls: None
         self.check_writes: CheckWrites | None = None
+        self.cancellations = 0
         self._classes: dict[str, Any] = {}
         self._singletons: dict[Callable[[Bridge], Any], Any] = {}
 

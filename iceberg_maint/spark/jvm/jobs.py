@@ -127,6 +127,7 @@ class Jobs:
         groups = tuple(self._running)
         if not groups:
             return
+        bridge.cancellations += 1
 
         def stop() -> None:
             for group in groups:

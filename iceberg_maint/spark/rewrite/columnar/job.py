@@ -16,6 +16,7 @@ from typing import Any
 from zipimport import zipimporter
 
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.rewrite.columnar.driver_tasks import is_small, run_in_driver
 
 Worker = Callable[[str, int], str]
 """Runs one task, given as JSON, in the given attempt of its Spark task. Returns the result as JSON."""
@@ -72,16 +73,27 @@ def run_tasks(
     tasks: Sequence[str],
     sizes: Sequence[int],
     io: Mapping[str, str] | None = None,
+    values: int | None = None,
 ) -> list[str]:
     """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
     properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
-    worker takes them as a third argument.
+    worker takes them as a third argument. `values` counts the values that the tasks decode, None if they are not known.
+    With few, on a local master, the tasks run in this process, unless `spark.executor.pyspark.memory` declares the
+    memory of the workers.
 
     Raises what Spark raises for a task that fails or is cancelled.
     """
     if not tasks:
         return []
     context = bridge.spark.sparkContext
+    if (
+        values is not None
+        and is_small(sum(sizes), values)
+        and str(context.master).startswith("local")
+        and not _declared(bridge)[0]
+        and (found := run_in_driver(bridge, worker, tasks, io)) is not None
+    ):
+        return found
     members = bins(sizes, int(context.defaultParallelism))
     parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
     shared = context.broadcast(dict(io)) if io else None

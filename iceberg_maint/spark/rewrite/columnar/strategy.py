@@ -86,7 +86,7 @@ def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFi
     """The fingerprint of written files of a table by their present bytes. Raises NotColumnarError if Arrow cannot read
     them with the settings of the table's FileIO."""
     paths, sizes = [f.path for f in files], [f.size_bytes for f in files]
-    digests = run_tasks(bridge, digest_task, paths, sizes, io_of(java_table, paths))
+    digests = run_tasks(bridge, digest_task, paths, sizes, io_of(java_table, paths), values=0)
     return fingerprint(zip((f.record_count for f in files), digests, strict=True))
 
 
@@ -115,7 +115,10 @@ def rewrite_groups(
         maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
         for o in outputs
     ]
-    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs], io)
+    rows = sum(f.record_count for o in outputs for f in o.files)
+    # The size of delete files is not among the input bytes.
+    values = None if deletes else rows * len(table.types)
+    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs], io, values)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])

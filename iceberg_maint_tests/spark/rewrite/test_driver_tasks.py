@@ -1,0 +1,145 @@
+"""Tasks of a small batch run in the driver's process, those of others in Spark's workers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
+from iceberg_maint.spark.jvm.jobs import Jobs
+from iceberg_maint.spark.rewrite.columnar import job, strategy
+from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
+from iceberg_maint.spark.rewrite.columnar.job import run_tasks
+from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
+from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
+
+pytestmark = pytest.mark.spark
+
+
+def process(_task: str, _attempt: int) -> str:
+    return str(os.getpid())
+
+
+def process_with_io(_task: str, _attempt: int, io: dict[str, str]) -> str:
+    return f"{os.getpid()} {io['s3.region']}"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "values", "here"),
+    [
+        ([MOST_BYTES - 1, 1], MOST_VALUES, True),
+        ([MOST_BYTES, 1], MOST_VALUES, False),
+        ([1, 1], MOST_VALUES + 1, False),
+        ([1, 1], None, False),
+    ],
+)
+def test_tasks_of_a_small_batch_run_in_this_process(
+    spark: Any, sizes: list[int], values: int | None, here: bool
+) -> None:
+    found = run_tasks(Bridge(spark), process, ["a", "b"], sizes, values=values)
+    assert [pid == str(os.getpid()) for pid in found] == [here, here]
+
+
+@pytest.mark.parametrize(
+    ("master", "declared", "here"),
+    [("local[2]", 0, True), ("local[2]", 2 << 30, False), ("spark://127.0.0.1:7077", 0, False)],
+)
+def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
+    monkeypatch: pytest.MonkeyPatch, master: str, declared: int, here: bool
+) -> None:
+    executed = SimpleNamespace(collect=lambda: [(0, "a worker")])
+    monkeypatch.setattr(job, "_rdd", lambda *_: executed)
+    monkeypatch.setattr(job, "_declared", lambda _bridge: (declared, 2))
+    context = SimpleNamespace(master=master, defaultParallelism=2)
+    bridge: Any = SimpleNamespace(cancellations=0, spark=SimpleNamespace(sparkContext=context))
+    assert run_tasks(bridge, process, ["a"], [1], values=1) == [str(os.getpid()) if here else "a worker"]
+
+
+def test_tasks_get_the_properties_of_the_file_io_in_this_process(spark: Any) -> None:
+    found = run_tasks(Bridge(spark), process_with_io, ["a"], [1], {"s3.region": "x"}, values=1)
+    assert found == [f"{os.getpid()} x"]
+
+
+def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None:
+    driver = os.getpid()
+
+    def failing(task: str, _attempt: int) -> str:
+        if os.getpid() == driver and task == "b":
+            raise OSError("not here")
+        return task if os.getpid() == driver else f"{task} of a worker"
+
+    found = run_tasks(Bridge(spark), failing, ["a", "b"], [1, 1], values=2)
+    assert found == ["a of a worker", "b of a worker"]
+
+
+def test_failure_of_the_second_run_is_spark_s(spark: Any) -> None:
+    def failing(_task: str, _attempt: int) -> str:
+        raise OSError("nowhere")
+
+    with pytest.raises(Exception, match=r"(?s)Job aborted due to stage failure.*OSError: nowhere"):
+        run_tasks(Bridge(spark), failing, ["a"], [1], values=1)
+
+
+def test_cancelled_jobs_end_the_wait_for_a_task_that_hangs_and_begin_no_further_one() -> None:
+    jobs, begun, goes_on = Jobs(), [], threading.Event()
+    bridge: Any = SimpleNamespace(
+        cancellations=0,
+        spark=SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=lambda _group: None)),
+    )
+    jobs._running.add("group")
+
+    def hanging(task: str, _attempt: int) -> str:
+        begun.append(task)
+        assert goes_on.wait(30)
+        return task
+
+    threading.Timer(0.1, jobs.cancel, [bridge]).start()
+    before = time.monotonic()
+    with pytest.raises(CancelledError, match="the tasks of the batch were cancelled"):
+        run_in_driver(bridge, hanging, ["a", "b"], None)
+    assert time.monotonic() - before < 10
+    goes_on.set()
+    time.sleep(0.1)
+    assert begun == ["a"]
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop(spark, lake_dir)
+
+
+@pytest.mark.parametrize(("deleted", "values"), [(False, [6 * 2]), (True, [None])])
+def test_batch_with_position_deletes_does_not_state_its_values(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, deleted: bool, values: Sequence[int | None]
+) -> None:
+    name = shop.new_name("native")
+    shop.sql(
+        f"create table {name} (id bigint, v bigint) using iceberg tblproperties ('format-version'='2', "
+        "'write.delete.mode'='merge-on-read')"
+    )
+    for start in (0, 3):
+        shop.sql(f"insert into {name} select id, id from range({start}, {start + 3}, 1, 1)")
+    if deleted:
+        shop.sql(f"delete from {name} where id = 1")
+    stated = []
+
+    def noted(*given: Any, **named: Any) -> list[str]:
+        stated.append(given[5])
+        return run_tasks(*given, **named)
+
+    monkeypatch.setattr(strategy, "run_tasks", noted)
+    columnar = replace(
+        FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
+    )
+    written = shop.engine.write(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), columnar)
+    assert (written.proof.equal, stated) == (True, values)
