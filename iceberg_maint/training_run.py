@@ -63,14 +63,16 @@ def _train(config: Config, archive: Path, log: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="iceberg_maint-") as folder:
         try:
             _work(_own_lake(config, Path(folder), writing(archive, log)))
-            exit_jvm()
+            code = exit_jvm()
         finally:
             kill_jvm()
-    if not archive.exists():
+    # A JVM that is killed while it writes leaves a part of the archive.
+    if code != 0 or not archive.exists():
         lines = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
+        cause = lines[-1].strip().rstrip(".") if lines else f"it ended with code {code} and named no cause"
         raise RefusedError(
             "ICM-103",
-            f"Java wrote no archive of classes: {lines[-1].strip().rstrip('.') if lines else 'it named no cause'}.",
+            f"Java wrote no archive of classes: {cause}.",
             "use an OpenJDK 17 or 21 with its own archive (java -Xshare:dump) and no folder with files on its class path, "
             f"and run {COMMAND} again; or remove spark.class_archive.",
         )

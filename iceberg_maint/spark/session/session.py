@@ -110,14 +110,14 @@ def kill_jvm() -> None:
         process.kill()
 
 
-def exit_jvm() -> None:
+def exit_jvm() -> int | None:
     """Stops the Spark of this process, lets its JVM exit with all that it does at its exit, and waits for its end. Kills
-    the JVM after `EXIT_SECONDS`."""
+    the JVM after `EXIT_SECONDS`. Returns its exit code, a negative one if a signal killed it, None if there is no JVM."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     if gateway is None:
-        return
+        return None
     with suppress(*JVM_ERRORS, OSError):
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
@@ -127,6 +127,8 @@ def exit_jvm() -> None:
         gateway.proc.wait(EXIT_SECONDS)
     except TimeoutExpired:
         kill_jvm()
+    code: int = gateway.proc.wait()
+    return code
 
 
 def _not_started(why: str, fix: str) -> IcebergMaintError:
