@@ -73,8 +73,8 @@ def _train(config: Config, archive: Path, log: Path) -> None:
         raise RefusedError(
             "ICM-103",
             f"Java wrote no archive of classes: {cause}.",
-            "use an OpenJDK 17 or 21 with its own archive (java -Xshare:dump) and no folder with files on its class path, "
-            f"and run {COMMAND} again; or remove spark.class_archive.",
+            "use an OpenJDK 17 or 21 with its own archive (java -Xshare:dump), a disk with 200 MB of room, and no folder with files "
+            f"on the class path, and run {COMMAND} again; or remove spark.class_archive.",
         )
 
 

@@ -138,7 +138,15 @@ def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path:
     archive.write_text("old")
     config = configured(tmp_path, "")
     environ = {**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
-    command = [sys.executable, "-m", "iceberg_maint", "--config", str(config), "archive-classes", str(archive)]
+    command = [
+        sys.executable,
+        "-m",
+        "iceberg_maint",
+        "--config",
+        str(config),
+        "archive-classes",
+        str(archive),
+    ]
     with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as run:
         while run.poll() is None and not list(archive.parent.glob(".classes.jsa.*/classes.jsa")):
             time.sleep(0.01)

@@ -25,6 +25,11 @@ def reading(archive: Path) -> str:
     return f"-XX:SharedArchiveFile={archive} {_QUIET}"
 
 
+def is_read(conf: Mapping[str, str]) -> bool:
+    """Whether the driver's JVM starts with an archive."""
+    return _OPTIONS_OF_ARCHIVES[0] in conf.get(_DEFAULT_OPTIONS, "")
+
+
 def writing(archive: Path, log: Path) -> str:
     """Java's options to write this archive when the JVM exits, and its errors about that to `log`."""
     quiet = "-Xlog:cds*=off -Xlog:class+path=off"
