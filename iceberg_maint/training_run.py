@@ -35,14 +35,13 @@ def write_class_archive(config: Config, target: Path) -> int:
     Ends the JVM of this process. Raises ConfigurationError ICM-100 if `target` cannot be written, RefusedError ICM-105 if
     other users could replace it, ICM-103 if Java writes no archive, and the errors of the start of Spark.
     """
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-        raise ConfigurationError(
-            "ICM-100", f"the archive {target} {what}.", "name a file in a folder that exists."
-        )
-    # A file that is there now is replaced.
-    check_writers(target.parent / f".{target.name}.new")
     try:
+        if target.is_dir() or not target.parent.is_dir():
+            what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
+            raise ConfigurationError(
+                "ICM-100", f"the archive {target} {what}.", "name a file in a folder that exists."
+            )
+        check_writers(target, is_replaced=True)
         # Only its owner can write into this folder. Each call has its own.
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             made = Path(folder) / target.name

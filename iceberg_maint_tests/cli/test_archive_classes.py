@@ -64,6 +64,19 @@ def test_path_that_cannot_be_a_file_is_refused(lake: Lake, tmp_path: Path, name:
     )
 
 
+def test_folder_that_cannot_be_looked_into_is_refused(lake: Lake, tmp_path: Path) -> None:
+    # As a folder that this user may not enter, also for root: a name that is too long.
+    target = tmp_path / ("x" * 300) / "classes.jsa"
+    result = lake("archive-classes", str(target))
+    assert (result.exit_code, result.stderr) == (
+        2,
+        (
+            f"ICM-100 the archive {target} cannot be written: File name too long. "
+            "Fix: name a file in a folder that you may write to.\n"
+        ),
+    )
+
+
 def test_path_that_java_would_misread_is_refused(lake: Lake, tmp_path: Path) -> None:
     result = lake("archive-classes", str(tmp_path / "a:b"))
     assert result.exit_code == 2
