@@ -35,14 +35,13 @@ def write_class_archive(config: Config, target: Path) -> int:
     Ends the JVM of this process. Raises ConfigurationError ICM-100 if `target` cannot be written, RefusedError ICM-105 if
     other users could replace it, ICM-103 if Java writes no archive, and the errors of the start of Spark.
     """
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
-        raise ConfigurationError(
-            "ICM-100", f"the archive {target} {what}.", "name a file in a folder that exists."
-        )
-    # A file that is there now is replaced.
-    check_writers(target.parent / f".{target.name}.new")
     try:
+        if target.is_dir() or not target.parent.is_dir():
+            what = "is a folder" if target.is_dir() else "is in a folder that does not exist"
+            raise ConfigurationError(
+                "ICM-100", f"the archive {target} {what}.", "name a file in a folder that exists."
+            )
+        check_writers(target, is_replaced=True)
         # Only its owner can write into this folder. Each call has its own.
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
             made = Path(folder) / target.name
@@ -63,16 +62,18 @@ def _train(config: Config, archive: Path, log: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="iceberg_maint-") as folder:
         try:
             _work(_own_lake(config, Path(folder), writing(archive, log)))
-            exit_jvm()
+            code = exit_jvm()
         finally:
             kill_jvm()
-    if not archive.exists():
+    # A JVM that is killed while it writes leaves a part of the archive.
+    if code != 0 or not archive.exists():
         lines = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
+        cause = lines[-1].strip().rstrip(".") if lines else f"it ended with code {code} and named no cause"
         raise RefusedError(
             "ICM-103",
-            f"Java wrote no archive of classes: {lines[-1].strip().rstrip('.') if lines else 'it named no cause'}.",
-            "use an OpenJDK 17 or 21 with its own archive (java -Xshare:dump) and no folder with files on its class path, "
-            f"and run {COMMAND} again; or remove spark.class_archive.",
+            f"Java wrote no archive of classes: {cause}.",
+            "use an OpenJDK 17 or 21 with its own archive (java -Xshare:dump), a disk with 200 MB of room, and no folder with files "
+            f"on the class path, and run {COMMAND} again; or remove spark.class_archive.",
         )
 
 

@@ -60,6 +60,8 @@ def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Par
                 return ""
     except (MetadataError, ThriftError, struct.error) as why:
         return f"{place}: the page index cannot be read: {why}"
+    except TypeError:
+        return f"{place}: the page index cannot be read: a field is missing or has another type"
     return problem
 
 
@@ -169,11 +171,11 @@ class ColumnParts:
 def _pages_of(chunk: Chunk, rows: int) -> list[tuple[int, int]]:
     """The rows of each page as its index states them, all rows as one page if there is no order in it."""
     try:
-        starts = starts_of(chunk)
-    except (MetadataError, ThriftError, struct.error):
-        starts = [0]
-    pages = list(pairwise([*starts, rows]))
-    return pages if starts[0] == 0 and all(a < b for a, b in pages) else [(0, rows)]
+        pages = list(pairwise([*starts_of(chunk), rows]))
+        is_sound = pages[0][0] == 0 and all(a < b for a, b in pages)
+    except (MetadataError, ThriftError, struct.error, TypeError):
+        is_sound = False
+    return pages if is_sound else [(0, rows)]
 
 
 class ListParts:

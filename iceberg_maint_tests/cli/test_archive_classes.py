@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,19 @@ def test_path_that_cannot_be_a_file_is_refused(lake: Lake, tmp_path: Path, name:
     assert (result.exit_code, result.stderr) == (
         2,
         f"ICM-100 the archive {tmp_path / name} {what}. Fix: name a file in a folder that exists.\n",
+    )
+
+
+def test_folder_that_cannot_be_looked_into_is_refused(lake: Lake, tmp_path: Path) -> None:
+    # As a folder that this user may not enter, also for root: a name that is too long.
+    target = tmp_path / ("x" * 300) / "classes.jsa"
+    result = lake("archive-classes", str(target))
+    assert (result.exit_code, result.stderr) == (
+        2,
+        (
+            f"ICM-100 the archive {target} cannot be written: File name too long. "
+            "Fix: name a file in a folder that you may write to.\n"
+        ),
     )
 
 
@@ -127,3 +142,30 @@ def test_java_that_writes_no_archive_is_refused_and_the_old_file_stays(
     assert error in run.stderr, run.stderr
     assert (archive.read_text(), list(archive.parent.iterdir())) == ("old", [archive])
     assert list((tmp_path / "tmp").glob("iceberg_maint-*")) == []
+
+
+@pytest.mark.spark
+def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
+    archive = tmp_path / "archive" / "classes.jsa"
+    archive.parent.mkdir(mode=0o755)
+    archive.write_text("old")
+    config = configured(tmp_path, "")
+    environ = {**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
+    command = [
+        sys.executable,
+        "-m",
+        "iceberg_maint",
+        "--config",
+        str(config),
+        "archive-classes",
+        str(archive),
+    ]
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as run:
+        while run.poll() is None and not list(archive.parent.glob(".classes.jsa.*/classes.jsa")):
+            time.sleep(0.01)
+        # The JVM is the only child: Spark's shell scripts become it.
+        os.kill(int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text()), signal.SIGKILL)
+        _, said = run.communicate(timeout=60)
+    assert run.returncode == 3, said
+    assert "ICM-103 Java wrote no archive of classes: it ended with code -9 and named no cause." in said
+    assert (archive.read_text(), list(archive.parent.iterdir())) == ("old", [archive])

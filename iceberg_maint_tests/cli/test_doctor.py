@@ -409,7 +409,7 @@ def test_missing_archive_of_classes_is_a_warning_with_the_command(lake: Lake) ->
     archive, found = archive_of(lake)
     assert found == (
         "warning",
-        f"{archive} does not exist. Spark starts without it, later. Fix: run iceberg-maint archive-classes.",
+        f"{archive} does not exist. Spark starts without it, more slowly. Fix: run iceberg-maint archive-classes.",
     )
 
 

@@ -461,6 +461,10 @@ def first_row_left_out(_: Struct, offsets: Struct) -> None:
     get(offsets, 1)[1][0][3] = (I64, 1)
 
 
+def first_row_lost(_: Struct, offsets: Struct) -> None:
+    del get(offsets, 1)[1][1][3]
+
+
 def pages_of_another_order(_: Struct, offsets: Struct) -> None:
     first, second = get(offsets, 1)[1][1:3]
     first[3], second[3] = second[3], first[3]
@@ -504,6 +508,7 @@ def test_bounds_of_a_page_that_exclude_a_row_are_found(
         ("l", later_row, "a page has other rows than the offset index states"),
         ("s", row_before, "the first rows of the pages are in no order"),
         ("l", first_row_left_out, "the first rows of the pages are in no order"),
+        ("l", first_row_lost, "the page index cannot be read: a field is missing or has another type"),
         ("l", pages_of_another_order, "the first rows of the pages are in no order"),
         ("l", other_place, "the offset index has another place of a page"),
         ("li.list.element", shorter_page, "the pages of the offset index do not end with the chunk"),
@@ -515,6 +520,18 @@ def test_entries_of_the_page_index_other_than_the_pages_are_found(
 ) -> None:
     contents = with_page_index(encoded(rows, page_rows=10), path, change)
     assert difference(rows, contents, metrics_of(rows, encoded(rows, page_rows=10))).endswith(words)
+
+
+def test_wrong_offset_index_beside_no_column_index_has_no_difference(rows: pa.Table) -> None:
+    """Readers do without the page index then."""
+    contents = with_page_index(encoded(rows, page_rows=10), "l", first_row_lost)
+    file = ParquetBytes.of(contents)
+    for number in (6, 7):
+        del file.chunk(1, 2).struct[number]
+    footer = thrift_bytes(file.footer)
+    end = len(contents) - TAIL_BYTES - int.from_bytes(contents[-8:-4], "little")
+    without = contents[:end] + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    assert difference(rows, without, metrics_of(rows, encoded(rows, page_rows=10))) == ""
 
 
 def test_sound_page_index_of_several_pages_has_no_difference(rows: pa.Table) -> None:

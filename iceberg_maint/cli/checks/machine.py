@@ -96,7 +96,7 @@ def check_class_archive(config: Config) -> Iterator[Check]:
     def check() -> Check:
         if usable_archive(archive) is None:
             what = "cannot be read" if os.path.lexists(archive) else "does not exist"
-            return _no_archive(f"{archive} {what}. Spark starts without it, later. Fix: run {COMMAND}.")
+            return _no_archive(f"{archive} {what}. Spark starts without it, more slowly. Fix: run {COMMAND}.")
         java = find_java(os.environ, shim_dir=config.cache / "java").path
         parts = (java / "lib" / "modules", *sorted(pyspark_jars_dir().glob("*.jar")))
         if (newer := next(newer_parts(archive, parts), None)) is not None:

@@ -25,6 +25,11 @@ def reading(archive: Path) -> str:
     return f"-XX:SharedArchiveFile={archive} {_QUIET}"
 
 
+def is_read(conf: Mapping[str, str]) -> bool:
+    """Whether the driver's JVM starts with an archive."""
+    return _OPTIONS_OF_ARCHIVES[0] in conf.get(_DEFAULT_OPTIONS, "")
+
+
 def writing(archive: Path, log: Path) -> str:
     """Java's options to write this archive when the JVM exits, and its errors about that to `log`."""
     quiet = "-Xlog:cds*=off -Xlog:class+path=off"
@@ -58,12 +63,13 @@ def usable_archive(archive: Path | None) -> Path | None:
     return archive
 
 
-def check_writers(archive: Path) -> None:
+def check_writers(archive: Path, *, is_replaced: bool = False) -> None:
     """Raises RefusedError ICM-105 if another user than this one and root can write the file, or replace it in its
-    folder or in one above. The file may be missing; its folder must exist."""
+    folder or in one above. `is_replaced`: a file or link that is there now does not count, because a new one replaces it."""
     user = os.getuid()
-    folders = [folder.stat() for folder in (archive.parent, archive.resolve().parent)]
-    for place in _places(archive):
+    target = archive.parent.resolve() / archive.name if is_replaced else archive.resolve()
+    folders = [folder.stat() for folder in (archive.parent, target.parent)]
+    for place in _places(archive.parent if is_replaced else archive):
         found = place.lstat()
         if found.st_uid not in (0, user):
             raise _refused(archive, f"{place} belongs to user {found.st_uid}", f"run chown -h {user} {place}")
@@ -72,7 +78,10 @@ def check_writers(archive: Path) -> None:
         is_sticky = holds_folders and found.st_mode & stat.S_ISVTX
         is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not stat.S_ISLNK(found.st_mode)
         if is_writable and not is_sticky:
-            raise _refused(archive, f"group or others can write {place}", f"run chmod go-w {place}")
+            # Other users need such a folder as it is: /tmp.
+            is_shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+            fix = "name a file in a folder of its own" if is_shared else f"run chmod go-w {place}"
+            raise _refused(archive, f"group or others can write {place}", fix)
 
 
 def newer_parts(archive: Path, parts: Iterable[Path]) -> Iterator[Path]:

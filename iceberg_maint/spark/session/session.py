@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.session.class_archive import COMMAND, SETTING, is_read
 from iceberg_maint.spark.session.driver import check_classic
 from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.spark.session.launch_settings import check_master_answers
@@ -95,9 +96,11 @@ def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     try:
         SparkContext._ensure_initialized(conf=arguments)
     except PySparkRuntimeError as why:
+        # Java 17 maps a truncated archive and crashes.
+        archive = f" If the file of {SETTING} is damaged, run {COMMAND}." if is_read(conf) else ""
         raise _not_started(
             "its JVM ended before it answered",
-            "read what Java wrote on stderr; check spark.driver.memory and the other settings of spark.conf.",
+            f"read what Java wrote on stderr; check spark.driver.memory and the other settings of spark.conf.{archive}",
         ) from why
 
 
@@ -110,14 +113,14 @@ def kill_jvm() -> None:
         process.kill()
 
 
-def exit_jvm() -> None:
+def exit_jvm() -> int | None:
     """Stops the Spark of this process, lets its JVM exit with all that it does at its exit, and waits for its end. Kills
-    the JVM after `EXIT_SECONDS`."""
+    the JVM after `EXIT_SECONDS`. Returns its exit code, a negative one if a signal killed it, None if there is no JVM."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway
     if gateway is None:
-        return
+        return None
     with suppress(*JVM_ERRORS, OSError):
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
@@ -127,6 +130,8 @@ def exit_jvm() -> None:
         gateway.proc.wait(EXIT_SECONDS)
     except TimeoutExpired:
         kill_jvm()
+    code: int = gateway.proc.wait()
+    return code
 
 
 def _not_started(why: str, fix: str) -> IcebergMaintError:

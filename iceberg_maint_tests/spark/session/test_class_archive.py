@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.config import load_config
 from iceberg_maint.errors import EXIT_REFUSED, ConfigurationError, RefusedError
-from iceberg_maint.spark.session.class_archive import newer_parts, usable_archive
+from iceberg_maint.spark.session.class_archive import check_writers, newer_parts, usable_archive
 from iceberg_maint.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.wiring import start_settings
 
@@ -87,7 +87,19 @@ def test_archive_that_others_can_write_is_refused(archive: Path, mode: int) -> N
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
 def test_archive_in_a_folder_that_others_can_write_is_refused(archive: Path, mode: int) -> None:
     archive.parent.chmod(mode)
-    assert refusal_of(archive).endswith(f"Fix: run chmod go-w {archive.parent}.")
+    # Without the right to write, other users could not use a folder such as /tmp.
+    fix = "name a file in a folder of its own" if mode == 0o1777 else f"run chmod go-w {archive.parent}"
+    assert refusal_of(archive).endswith(f"Fix: {fix}.")
+
+
+def test_archive_that_others_can_write_may_be_replaced_in_a_folder_of_this_user(archive: Path) -> None:
+    archive.chmod(0o666)
+    check_writers(archive, is_replaced=True)
+    archive.parent.chmod(0o777)
+    with pytest.raises(
+        RefusedError, match=f"group or others can write {archive.parent}\\. .* write {archive} "
+    ):
+        check_writers(archive, is_replaced=True)
 
 
 def test_folder_above_that_others_can_write_is_refused_unless_it_is_sticky(archive: Path) -> None:

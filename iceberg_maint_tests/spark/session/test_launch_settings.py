@@ -115,19 +115,32 @@ def test_standalone_master_that_does_not_answer_is_an_error_at_once() -> None:
     check_master_answers("yarn")
 
 
-def test_jvm_that_ends_at_its_start_is_an_error_with_its_code() -> None:
+@pytest.mark.parametrize(
+    ("options", "fix"),
+    [
+        ("-Da=b", ""),
+        (
+            "-XX:SharedArchiveFile=/a.jsa",
+            " If the file of spark.class_archive is damaged, run iceberg-maint archive-classes.",
+        ),
+    ],
+)
+def test_jvm_that_ends_at_its_start_is_an_error_with_its_code(options: str, fix: str) -> None:
     """In a process of its own: this one may have a JVM."""
     program = """
+import sys
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.spark.session.session import launch
+memory, options = {"spark.driver.memory": "2 gigs"}, {"spark.driver.defaultJavaOptions": sys.argv[1]}
 try:
-    launch({"spark.master": "local[1]", "spark.driver.memory": "2 gigs"}, ())
+    launch({"spark.master": "local[1]", **memory, **options}, ())
 except IcebergMaintError as error:
     print(error.exit_code, error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    code = (
-        f"{EXIT_FAILED} ICM-175 Spark does not start: its JVM ended before it answered. Fix: read what Java"
+    command = [sys.executable, "-c", program, options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == (
+        f"{EXIT_FAILED} ICM-175 Spark does not start: its JVM ended before it answered. Fix: read what Java wrote on "
+        f"stderr; check spark.driver.memory and the other settings of spark.conf.{fix}\n"
     )
-    assert done.stdout.startswith(code)
     assert "Invalid maximum heap size: -Xmx2 gigs" in done.stderr
