@@ -12,7 +12,7 @@ from statistics import median
 
 SWEEPS = 20
 """Rounds over the parts at most. Each sets one part to its optimum, given the others."""
-SETTLED = 0.001
+SETTLED = 0.0001
 """The share by which a round changes no part if the parts are settled: far below the error of a prediction."""
 TRUST = 0.5
 """Weight of the parts before any batch, in batches."""
