@@ -44,7 +44,7 @@ def run_in_driver(
                 if bridge.cancellations != before:
                     return
                 results.append(worker(task, 0, *further))
-        except Exception:  # noqa: BLE001 - Spark runs the tasks again, and tells
+        except Exception:  # noqa: BLE001 - Spark runs the tasks again and raises its own error
             results.clear()
         finally:
             ended.set()
