@@ -178,7 +178,9 @@ def cache_dir(environ: Mapping[str, str]) -> Path:
 
 def _home(path: Path | None, environ: Mapping[str, str]) -> Path:
     folder = Path.cwd() if path is None else path.absolute().parent
-    return Path(environ.get(HOME_VARIABLE) or folder / ".iceberg_maint").absolute()
+    home = Path(environ.get(HOME_VARIABLE) or folder / ".iceberg_maint").absolute()
+    # An address of SQLite has no `..`. Other paths stay as they were written, with their links.
+    return home.resolve() if ".." in home.parts else home
 
 
 def _checked(

@@ -437,3 +437,15 @@ def test_property_of_the_table_is_refused_by_its_name(load: Load) -> None:
         config.policy_for(EVENTS, {"maintenance.windows.ordre": "x"})
     with pytest.raises(IcebergMaintError, match=r"--set mde is unknown. Did you mean mode\?"):
         config.policy_for(EVENTS, {}, {"mde": "act"})
+
+
+def test_home_of_a_file_above_is_named_without_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "maint.yaml").write_text("catalogs: {lake: {type: rest, uri: 'http://127.0.0.1:9'}}\n")
+    monkeypatch.chdir(tmp_path / "below")
+    config = load_config(Path("../maint.yaml"), {}, "")
+    assert config.home == tmp_path.resolve() / ".iceberg_maint"
+    assert config.ledger_url == f"sqlite:///{config.home / 'ledger.db'}"
+    assert (
+        load_config(Path("../maint.yaml"), {"ICEBERG_MAINT_HOME": "../state"}, "").home == tmp_path / "state"
+    )
