@@ -192,6 +192,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("large inputs are decoded in the driver", DRIVER, "input_bytes <= MOST_BYTES and ", "", (IN_DRIVER,)),
     Mutant("the declared memory of workers does not hold", "spark/rewrite/columnar/job.py", "        and not _declared(bridge)[0]\n", "", (IN_DRIVER,)),
     Mutant("tasks of a cluster run in the driver", "spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),
-    Mutant("delete files are decoded in the driver", "spark/rewrite/columnar/strategy.py", "None if deletes else rows * len(table.types)", "rows * len(table.types)", (IN_DRIVER,)),
+    Mutant("long binary values are decoded in the driver", "spark/rewrite/columnar/strategy.py", " and _LONG.isdisjoint(map(base_type, table.types.values()))", "", (IN_DRIVER,)),
+    Mutant("delete files are decoded in the driver", "spark/rewrite/columnar/strategy.py", "is_known = not deletes and ", "is_known = ", (IN_DRIVER,)),
 )
 # fmt: on

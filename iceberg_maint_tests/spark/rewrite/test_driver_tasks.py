@@ -118,17 +118,22 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop(spark, lake_dir)
 
 
-@pytest.mark.parametrize(("deleted", "values"), [(False, [6 * 2]), (True, [None])])
-def test_batch_with_position_deletes_does_not_state_its_values(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch, deleted: bool, values: Sequence[int | None]
+@pytest.mark.parametrize(
+    ("kind", "deleted", "values"),
+    [("bigint", False, [6 * 2]), ("bigint", True, [None]), ("binary", False, [None])],
+)
+def test_batch_with_position_deletes_or_a_binary_column_does_not_state_its_values(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str, deleted: bool, values: Sequence[int | None]
 ) -> None:
     name = shop.new_name("native")
     shop.sql(
-        f"create table {name} (id bigint, v bigint) using iceberg tblproperties ('format-version'='2', "
+        f"create table {name} (id bigint, v {kind}) using iceberg tblproperties ('format-version'='2', "
         "'write.delete.mode'='merge-on-read')"
     )
     for start in (0, 3):
-        shop.sql(f"insert into {name} select id, id from range({start}, {start + 3}, 1, 1)")
+        shop.sql(
+            f"insert into {name} select id, cast(cast(id as string) as {kind}) from range({start}, {start + 3}, 1, 1)"
+        )
     if deleted:
         shop.sql(f"delete from {name} where id = 1")
     stated = []

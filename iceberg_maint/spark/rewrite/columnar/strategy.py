@@ -116,8 +116,9 @@ def rewrite_groups(
         for o in outputs
     ]
     rows = sum(f.record_count for o in outputs for f in o.files)
-    # The size of delete files is not among the input bytes.
-    values = None if deletes else rows * len(table.types)
+    # The size of delete files is not among the input bytes, and few bytes may hold a long binary value many times.
+    is_known = not deletes and _LONG.isdisjoint(map(base_type, table.types.values()))
+    values = rows * len(table.types) if is_known else None
     texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs], io, values)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
@@ -216,6 +217,9 @@ def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Posi
         return ""
     return f"{marked} rows are marked deleted in {len(files)} files, {removed} were left out"
 
+
+_LONG = frozenset({"binary", "fixed"})
+"""Types whose values may be long and are decoded one by one. Texts keep their dictionaries."""
 
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})
 """What the content-file JSON of an output has in common with its input."""
