@@ -13,7 +13,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 
 MOST_BYTES = 1024 * 1024
 """Input bytes of a batch whose tasks run here."""
-MOST_VALUES = 4_000_000
+MOST_VALUES = 1_000_000
 """Values of its rows: few bytes may hold many equal ones. Decoded, most take 8 bytes."""
 _POLL_SECONDS = 0.2
 
