@@ -81,7 +81,7 @@ def run_tasks(
     With few, on a local master, the tasks run in this process, unless `spark.executor.pyspark.memory` declares the
     memory of the workers.
 
-    Raises what Spark raises for a task that fails or is cancelled.
+    Raises what Spark raises for a task that fails or is cancelled, CancelledError for one in this process.
     """
     if not tasks:
         return []
