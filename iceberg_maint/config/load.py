@@ -19,9 +19,8 @@ from iceberg_maint.config.document import (
     CatalogSection,
     Document,
     SparkSection,
-    parse_document,
-    read_document,
 )
+from iceberg_maint.config.document_reader import parse_document, read_document
 from iceberg_maint.config.fleet_budget import fleet_budget
 from iceberg_maint.config.jars import JarConfig, jar_configs
 from iceberg_maint.config.local_file import local_file

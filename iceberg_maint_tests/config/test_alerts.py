@@ -9,7 +9,8 @@ from iceberg_maint.config.alerts import (
     WebhookConfig,
     alerts_config,
 )
-from iceberg_maint.config.document import AlertsSection, parse_document
+from iceberg_maint.config.document import AlertsSection
+from iceberg_maint.config.document_reader import parse_document
 from iceberg_maint.config.secrets import Resolver
 from iceberg_maint.errors import ConfigurationError
 

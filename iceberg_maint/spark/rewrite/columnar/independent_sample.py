@@ -8,13 +8,13 @@ row group of one output file, and the live rows of the inputs at the same places
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
+from iceberg_maint.core.planning.applied_deletes import AppliedDeletes
 from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, first_cause
 from iceberg_maint.spark.jvm.columns import LINEAGE
@@ -90,28 +90,18 @@ class _Inputs:
         self._tasks = tasks
         locations = self._functions.texts(tasks.stream().map(self._functions.task_location))
         self._numbers = {path: number for number, path in enumerate(locations)}
-        self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
-        for delete in deletes:
-            self._deletes[delete.path].append(delete)
+        self._deletes = AppliedDeletes(deletes)
 
     def live_count(self, file: InputFile) -> int | None:
         """The rows of a file that are not deleted, as metadata state it: position delete files do not."""
-        applied = self._applied(file)
+        applied = self._deletes.of_file(file)
         if any(d.content_offset is None for d in applied):
             return None
         return file.record_count - sum(d.record_count for d in applied) - len(self._marks.get(file.path, ()))
 
     def position_rows(self, file: InputFile) -> int:
         """The rows of the position delete files that apply to a file."""
-        return sum(d.record_count for d in self._applied(file) if d.content_offset is None)
-
-    def _applied(self, file: InputFile) -> list[PositionDeleteFile]:
-        return [
-            d
-            for path in dict.fromkeys(file.delete_files)
-            for d in self._deletes[path]
-            if d.referenced_data_file in (None, file.path)
-        ]
+        return sum(d.record_count for d in self._deletes.of_file(file) if d.content_offset is None)
 
     def constants(self, file: InputFile) -> Any:
         """The values of a file that Iceberg takes from metadata, as a Java map by field id."""

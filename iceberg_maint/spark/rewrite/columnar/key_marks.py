@@ -16,6 +16,7 @@ from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTas
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.planning import inputs as plan
+from iceberg_maint.core.planning.applied_deletes import AppliedDeletes
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy
@@ -102,9 +103,7 @@ class _Tasks:
         self._specs = partition_specs(bridge, table.java)
         self._name_mapping = table.java.properties().get("schema.name-mapping.default")
         self._keys = {i for d in batch.equality_deletes for i in d.equality_ids}
-        self._position_deletes: dict[str, list[plan.PositionDeleteFile]] = defaultdict(list)
-        for delete in batch.applied_deletes:
-            self._position_deletes[delete.path].append(delete)
+        self._position_deletes = AppliedDeletes(batch.applied_deletes)
 
     def tasks(self, planned: Sequence[GroupTasks]) -> Iterator[MarkTask]:
         """The tasks of all groups. Raises NotColumnarError if one does not fit."""
@@ -158,13 +157,12 @@ class _Tasks:
             )  # fmt: skip
 
     def _input(self, file: plan.InputFile) -> InputFile:
-        deletes = (d for path in file.delete_files for d in self._position_deletes[path])
         return InputFile(
             path=file.path,
             size_bytes=file.size_bytes,
             record_count=file.record_count,
             data_sequence_number=file.data_sequence_number,
-            deletes=tuple(reference(d) for d in deletes if d.referenced_data_file in (None, file.path)),
+            deletes=tuple(reference(d) for d in self._position_deletes.of_file(file)),
         )
 
     def _constants(self, group_tasks: GroupTasks) -> Mapping[int, object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from iceberg_maint.columnar.task import (
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
 from iceberg_maint.core.planning import inputs as plan
+from iceberg_maint.core.planning.applied_deletes import AppliedDeletes
 from iceberg_maint.core.planning.inputs import PositionDeleteFile
 from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -60,9 +60,7 @@ class TaskMaker:
         self._memory_bytes = task_memory_bytes(bridge)
         self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
-        self._deletes: dict[str, list[PositionDeleteFile]] = defaultdict(list)
-        for delete in deletes:
-            self._deletes[delete.path].append(delete)
+        self._deletes = AppliedDeletes(deletes)
         self._marks = marks
 
     def task(
@@ -93,12 +91,7 @@ class TaskMaker:
             data_sequence_number=file.data_sequence_number,
             first_row_id=None if file.first_row_id == NO_ROW_IDS else file.first_row_id,
             constants=constants,
-            deletes=tuple(
-                reference(d)
-                for path in file.delete_files
-                for d in self._deletes[path]
-                if d.referenced_data_file in (None, file.path)
-            ),
+            deletes=tuple(reference(d) for d in self._deletes.of_file(file)),
             marks=b64encode(marks.serialize()).decode() if (marks := self._marks.get(file.path)) else "",
         )
 
