@@ -10,9 +10,6 @@ from typing import assert_never
 
 from iceberg_maint.core.decisions.backoff import (
     failed,
-    quarantined_history,
-    refused,
-    succeeded,
     undone,
     write_ahead,
 )
@@ -22,7 +19,6 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     CommitResult,
@@ -32,7 +28,6 @@ from iceberg_maint.core.outcomes.outcome import (
     gained,
 )
 from iceberg_maint.core.planning.batch_cost import batch_cost
-from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
@@ -43,7 +38,6 @@ from iceberg_maint.core.planning.work import (
     RewriteDataFiles,
     RewriteManifests,
     RewritePositionDeleteFiles,
-    Work,
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
@@ -63,10 +57,15 @@ from iceberg_maint.runner.attempt_result import (
     rejected_commit,
     unknown_commit,
 )
+from iceberg_maint.runner.batch_outcome import (
+    batch_outcome,
+    histories_after,
+    layout_gain_of,
+    removed_deletes_of,
+)
 from iceberg_maint.runner.deadline import TableTimeout
 from iceberg_maint.runner.housekeeping import (
     NOTHING_WRITTEN,
-    counts_of,
     doubtful_clocks,
     judge_expiry,
     judge_regrouping,
@@ -147,7 +146,7 @@ def execute(
     cost = batch_cost(batch, earlier, cpu_seconds)
     oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
     outcome = replace(
-        _outcome(batch, attempt_result, seconds),
+        batch_outcome(batch, attempt_result, seconds),
         predicted=prediction,
         cost=cost,
         generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
@@ -160,7 +159,7 @@ def execute(
         if attempt_result.reason is Reason.TIME_BUDGET
         else _BATCH_STATUS[attempt_result.outcome],
         outcome,
-        _histories(attempt_result, histories, policy, runtime),
+        histories_after(attempt_result, histories, policy, runtime),
     )
     return outcome
 
@@ -309,78 +308,14 @@ def _judge(
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     removed_records = written.proof.removed_records
-    removed_deletes, large = _removed_deletes(snapshot), limits.large_above_bytes
-    better = gained(batch, sizes, removed_deletes, removed_records, large, _layout_gain(batch.work, written))
+    removed_deletes, large = removed_deletes_of(snapshot), limits.large_above_bytes
+    better = gained(
+        batch, sizes, removed_deletes, removed_records, large, layout_gain_of(batch.work, written)
+    )
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return AttemptResult(status, reason, written.note, written.proof, written, result, snapshot)
-
-
-def _outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -> BatchOutcome:
-    committed = attempt_result.snapshot is not None
-    written = attempt_result.written
-    return BatchOutcome(
-        batch_id=batch.batch_id,
-        partitions=batch.partitions,
-        outcome=attempt_result.outcome,
-        reason=attempt_result.reason,
-        input_files=batch.input_files,
-        output_files=len(written.files) if written and committed else 0,
-        input_bytes=batch.input_bytes,
-        output_bytes=written.output_bytes if written and committed else 0,
-        delete_files_removed=_removed_deletes(attempt_result.snapshot) if attempt_result.snapshot else 0,
-        seconds=round(seconds, 3),
-        snapshot_before=batch.snapshot_id,
-        snapshot_after=attempt_result.snapshot.snapshot_id if attempt_result.snapshot else None,
-        commit_tries=attempt_result.commit.tries if attempt_result.commit else 0,
-        wasted_bytes=_wasted_bytes(written, committed=committed),
-        proof=attempt_result.proof,
-        message=attempt_result.message,
-        memory=written.memory if written else attempt_result.memory,
-        layout=_layout_gain(batch.work, written) if written and committed else None,
-        counts=counts_of(attempt_result),
-        held=attempt_result.work.held if attempt_result.work else None,
-        unlogged=attempt_result.work.unlogged if attempt_result.work else None,
-    )
-
-
-def _layout_gain(work: Work, written: Written) -> LayoutGain | None:
-    if not isinstance(work, RewriteDataFiles) or work.layout is None:
-        return None
-    return layout_gain(work.layout, ((f.group, f.content) for f in written.files))
-
-
-def _histories(
-    attempt_result: AttemptResult,
-    histories: Mapping[PartitionKey, PartitionHistory],
-    policy: Policy,
-    runtime: Runtime,
-) -> dict[PartitionKey, PartitionHistory]:
-    # An orphan pass that finds no orphans is a success.
-    no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
-    if (
-        attempt_result.outcome is OutcomeStatus.IMPROVED
-        or attempt_result.reason is Reason.FORCED
-        or no_orphans
-    ):
-        return {p: succeeded() for p in histories}
-    if attempt_result.outcome is OutcomeStatus.UNKNOWN:
-        return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):
-        # A conflict is counted once, at the end of the run.
-        return {p: undone(h) for p, h in histories.items()}
-    if attempt_result.reason is Reason.CLOCKS_DISAGREE:
-        # The back-off counts by the slower clock. By a clock that is ahead it would last too long.
-        earliest_ms = min(runtime.clock.now_ms(), runtime.ledger.now_ms())
-        return {
-            p: refused(h, policy.retry, earliest_ms, attempt_result.message) for p, h in histories.items()
-        }
-    now_ms = runtime.clock.now_ms()
-    why = attempt_result.message or attempt_result.reason.value
-    if attempt_result.reason is Reason.REFS_LOST:
-        return {p: quarantined_history(h, why) for p, h in histories.items()}
-    return {p: failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
 
 
 def _terminated(
@@ -396,7 +331,7 @@ def _terminated(
     timed_out = isinstance(why, TableTimeout)
     message = f"{why}" if timed_out else message
     now_ms = runtime.clock.now_ms()
-    outcome = _outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
+    outcome = batch_outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
     # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
     # the program would not stop.
     with suppress(Exception):
@@ -411,14 +346,3 @@ def _terminated(
                 for p, h in histories.items()
             },
         )
-
-
-def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
-    if written is None or written.adopted:
-        # The attempt that wrote the files counts their bytes.
-        return 0
-    return written.scratch_bytes + (0 if committed else written.output_bytes)
-
-
-def _removed_deletes(snapshot: Snapshot) -> int:
-    return int(snapshot.summary.get("removed-delete-files", "0"))
