@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.decimals import integer_decimals
 from iceberg_maint.columnar.decode import DecodedFile, Decoder
+from iceberg_maint.columnar.decoded_size import check_decoded_size
 from iceberg_maint.columnar.dictionaries import compacted
 from iceberg_maint.columnar.digest import digest_of
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
@@ -46,6 +47,7 @@ _READS_IN_MEMORY = 8
 _LEAST_READ_BYTES, _MOST_READ_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SHARE_AFTER_SHORTAGE = 4
 """A task that ran out of memory is tried again with this part of it."""
+_NOT_READ: Mapping[str, pa.Buffer] = {}
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class _ShortOfMemoryError(Exception):
     """The decoded rows do not fit the memory of the task."""
 
 
-def rewrite(task: RewriteTask) -> RewriteResult:
+def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> RewriteResult:
     """Writes the output file of a task and proves it. Commits nothing.
 
     If the rows fit `memory_limit_bytes`, they are decoded once (table mode). Otherwise one row group is held at a time
@@ -75,11 +77,19 @@ def rewrite(task: RewriteTask) -> RewriteResult:
     more, in streaming mode with less. Raises UnsupportedColumnError before it writes, WrongInputError if an input does
     not hold what the task states, MemoryError if the second run has no memory either. An output file that is left
     behind by an error is deleted.
+
+    With `most_decoded_bytes`, raises DecodedSizeError before it decodes if the rows may take more. Then all inputs are read
+    at once, so they must be small.
     """
+    contents: dict[str, pa.Buffer] = {}
+    if most_decoded_bytes is not None:
+        storage, table = Storage(task.io), table_schema(task.schema, lineage=task.keep_row_lineage)
+        contents = {f.path: storage.read(f.path) for f in task.inputs}
+        check_decoded_size(((f, contents[f.path]) for f in task.inputs), table, most_decoded_bytes)
     try:
         if task.splice and (spliced := spliced_result(task)) is not None:
             return spliced
-        return _result(task)
+        return _result(task, contents)
     except (MemoryError, pa.ArrowException, OSError) as why:
         if not is_shortage(why):
             raise
@@ -93,9 +103,12 @@ def rewrite(task: RewriteTask) -> RewriteResult:
         raise
 
 
-def _result(task: RewriteTask, *, streamed: bool = False) -> RewriteResult:
-    """The result of table mode, or of streaming mode if it is asked for or the rows do not fit."""
-    run = _Run(task)
+def _result(
+    task: RewriteTask, contents: Mapping[str, pa.Buffer] = _NOT_READ, *, streamed: bool = False
+) -> RewriteResult:
+    """The result of table mode, or of streaming mode if it is asked for or the rows do not fit. `contents` are those of
+    inputs that were read before."""
+    run = _Run(task, contents)
     try:
         if not streamed:
             with suppress(_ShortOfMemoryError):
@@ -146,7 +159,7 @@ class _Tables:
 
 
 class _Run:
-    def __init__(self, task: RewriteTask) -> None:
+    def __init__(self, task: RewriteTask, contents: Mapping[str, pa.Buffer]) -> None:
         self.task = task
         self.storage = Storage(task.io)
         self.created = False
@@ -155,7 +168,7 @@ class _Run:
         self._input_bytes = sum(f.size_bytes for f in task.inputs)
         self._input_rows = sum(f.record_count for f in task.inputs)
         self._deleted = 0
-        self._contents: dict[str, pa.Buffer] = {}
+        self._contents = dict(contents)
 
     def result(self, *, streamed: bool) -> RewriteResult:
         """Raises _ShortOfMemoryError in table mode."""
