@@ -14,16 +14,22 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 from iceberg_maint.spark.jvm.jobs import Jobs
 from iceberg_maint.spark.rewrite.columnar import job, strategy
+from iceberg_maint.spark.rewrite.columnar.attempt import ATTEMPT, of_attempt
 from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
 from iceberg_maint.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
 pytestmark = pytest.mark.spark
+
+COLUMNAR = replace(
+    FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
+)
 
 
 def process(_task: str, _attempt: int) -> str:
@@ -80,6 +86,24 @@ def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None
 
     found = run_tasks(Bridge(spark), failing, ["a", "b"], [1, 1], values=2)
     assert found == ["a of a worker", "b of a worker"]
+
+
+def test_files_of_tasks_that_ended_in_this_process_do_not_fail_the_run_by_spark(
+    spark: Any, tmp_path: Path
+) -> None:
+    driver = os.getpid()
+
+    def writing(task: str, attempt: int) -> str:
+        if os.getpid() == driver and task == "b":
+            raise OSError("not here")
+        # As a task creates its output.
+        location = of_attempt(str(tmp_path / f"{task}{ATTEMPT}id.parquet"), attempt)
+        Storage({}).create(location).close()
+        return Path(location).name
+
+    found = run_tasks(Bridge(spark), writing, ["a", "b"], [1, 1], values=2)
+    assert found == ["a-1-id.parquet", "b-1-id.parquet"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a-0-id.parquet", *found]
 
 
 def test_failure_of_the_second_run_is_spark_s(spark: Any) -> None:
@@ -143,8 +167,38 @@ def test_batch_with_position_deletes_or_a_binary_column_does_not_state_its_value
         return run_tasks(*given, **named)
 
     monkeypatch.setattr(strategy, "run_tasks", noted)
-    columnar = replace(
-        FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)
-    )
-    written = shop.engine.write(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), columnar)
+    written = shop.engine.write(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), COLUMNAR)
     assert (written.proof.equal, stated) == (True, values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "rows"),
+    [
+        ("array<bigint>", "array_repeat(7L, 2500000)", 2),
+        ("string", "repeat('x', 10000)", 10_000),
+        ("struct<t: string>", "named_struct('t', repeat('x', 10000))", 10_000),
+        ("string", "concat('x', id)", 10_000),
+    ],
+    ids=["list", "text", "nested text", "short texts"],
+)
+def test_small_files_of_large_rows_are_decoded_by_spark(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str, value: str, rows: int
+) -> None:
+    name = shop.new_name("native")
+    shop.sql(f"create table {name} (v {kind}) using iceberg")
+    for _ in range(2):
+        shop.sql(f"insert into {name} select {value} from range(0, {rows // 2}, 1, 1)")
+    before = shop.sql(f"select count(*), min(hash(v)), sum(hash(v)) from {name}").collect()
+    here: list[bool] = []
+
+    def noted(*given: Any) -> list[str] | None:
+        found = run_in_driver(*given)
+        here.append(found is not None)
+        return found
+
+    monkeypatch.setattr(job, "run_in_driver", noted)
+    batch = shop.batch(name, strategy=RewriteStrategy.COLUMNAR)
+    written = shop.engine.write(batch, COLUMNAR)
+    shop.commit(batch, written)
+    assert (written.proof.equal, here[0]) == (True, value.startswith("concat"))
+    assert shop.sql(f"select count(*), min(hash(v)), sum(hash(v)) from {name}").collect() == before

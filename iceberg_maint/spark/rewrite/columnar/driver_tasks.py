@@ -14,7 +14,9 @@ from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 MOST_BYTES = 1024 * 1024
 """Input bytes of a batch whose tasks run here."""
 MOST_VALUES = 1_000_000
-"""Values of its rows: few bytes may hold many equal ones. Decoded, most take 8 bytes."""
+"""Values of its rows, those in lists and maps aside: few bytes may hold many equal ones."""
+MOST_DECODED_BYTES = 64 * 1024 * 1024
+"""Decoded bytes of a task that runs here. Its input's size and rows do not bound them: texts and lists may be long."""
 _POLL_SECONDS = 0.2
 
 

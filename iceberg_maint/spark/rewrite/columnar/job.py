@@ -74,32 +74,36 @@ def run_tasks(
     sizes: Sequence[int],
     io: Mapping[str, str] | None = None,
     values: int | None = None,
+    here: Callable[..., str] | None = None,
 ) -> list[str]:
     """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
     properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
     worker takes them as a third argument. `values` counts the values that the tasks decode, None if they are not known.
     With few, on a local master, the tasks run in this process, unless `spark.executor.pyspark.memory` declares the
-    memory of the workers.
+    memory of the workers. `here` is the worker of this process if it is another: it raises an error for a task that should
+    not run in it. That run is the first attempt of each task.
 
     Raises what Spark raises for a task that fails or is cancelled, CancelledError for one in this process.
     """
     if not tasks:
         return []
     context = bridge.spark.sparkContext
+    attempts = 0
     if (
         values is not None
         and is_small(sum(sizes), values)
         and str(context.master).startswith("local")
         and not _declared(bridge)[0]
-        and (found := run_in_driver(bridge, worker, tasks, io)) is not None
     ):
-        return found
+        if (found := run_in_driver(bridge, here or worker, tasks, io)) is not None:
+            return found
+        attempts = 1
     members = bins(sizes, int(context.defaultParallelism))
     parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
     shared = context.broadcast(dict(io)) if io else None
     try:
         run = worker if shared is None else WithFileIO(worker, shared)
-        results = dict(_rdd(bridge, parts, Runner(run)).collect())
+        results = dict(_rdd(bridge, parts, Runner(run, attempts)).collect())
     finally:
         if shared is not None:
             shared.destroy()
@@ -117,16 +121,16 @@ class WithFileIO:
 
 
 class Runner:
-    """The function of a Spark task."""
+    """The function of a Spark task. The files of `attempts_before`, which Spark does not count, may exist."""
 
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+    def __init__(self, worker: Worker, attempts_before: int = 0) -> None:
+        self._worker, self._attempts_before = worker, attempts_before
 
     def __call__(self, parts: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, str]]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        attempt = 0 if context is None else context.attemptNumber()
+        attempt = self._attempts_before + (0 if context is None else context.attemptNumber())
         before = gc.get_threshold()
         gc.set_threshold(_NEW_OBJECTS, *before[1:])
         try:

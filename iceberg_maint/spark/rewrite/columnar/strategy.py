@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES, column_list
@@ -24,6 +25,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
+from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_DECODED_BYTES
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, TaskMemoryError, io_of
 from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.spark.rewrite.columnar.independent_sample import compare_sample
@@ -119,7 +121,9 @@ def rewrite_groups(
     # The size of delete files is not among the input bytes, and few bytes may hold a long binary value many times.
     is_known = not deletes and _LONG.isdisjoint(map(base_type, table.types.values()))
     values = rows * len(table.types) if is_known else None
-    texts = run_tasks(bridge, rewrite_task, tasks, [o.input_bytes for o in outputs], io, values)
+    sizes = [o.input_bytes for o in outputs]
+    here = partial(rewrite_task, most_decoded_bytes=MOST_DECODED_BYTES)
+    texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, values, here)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])

@@ -44,8 +44,11 @@ class TaskResult:
         return json.dumps(asdict(self))
 
 
-def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
-    """Runs one task and returns its `TaskResult` as JSON. `io` has the properties of the table's FileIO."""
+def rewrite_task(
+    text: str, attempt: int, io: Mapping[str, str] = _LOCAL, most_decoded_bytes: int | None = None
+) -> str:
+    """Runs one task and returns its `TaskResult` as JSON. `io` has the properties of the table's FileIO. Raises
+    DecodedSizeError if the rows may take more than `most_decoded_bytes`, before it decodes them."""
     import pyarrow as pa  # the driver does not need it
 
     from iceberg_maint.columnar.rewrite import rewrite
@@ -54,7 +57,7 @@ def rewrite_task(text: str, attempt: int, io: Mapping[str, str] = _LOCAL) -> str
     task = RewriteTask.from_json(text)
     location = of_attempt(task.output_path, attempt)
     try:
-        result = rewrite(replace(task, output_path=location, io=io))
+        result = rewrite(replace(task, output_path=location, io=io), most_decoded_bytes)
     except UnsupportedColumnError as why:
         return TaskResult(location, unsupported=str(why)).text()
     except WrongInputError as why:
