@@ -191,6 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("many values are decoded in the driver", DRIVER, " and values <= MOST_VALUES", "", (IN_DRIVER,)),
     Mutant("large inputs are decoded in the driver", DRIVER, "input_bytes <= MOST_BYTES and ", "", (IN_DRIVER,)),
     Mutant("the declared memory of workers does not hold", "spark/rewrite/columnar/job.py", "        and not _declared(bridge)[0]\n", "", (IN_DRIVER,)),
+    Mutant("tasks of an object store run in the driver", "spark/rewrite/columnar/job.py", "        and not io\n", "", (IN_DRIVER,)),
     Mutant("rows of any decoded size are decoded in the driver", "spark/rewrite/columnar/job.py", "here or worker", "worker", (IN_DRIVER,)),
     Mutant("Spark writes the files that the driver wrote", "spark/rewrite/columnar/job.py", "        attempts = 1\n", "", (IN_DRIVER,)),
     Mutant("tasks of a cluster run in the driver", "spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),

@@ -71,9 +71,11 @@ def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
     assert run_tasks(bridge, process, ["a"], [1], values=1) == [str(os.getpid()) if here else "a worker"]
 
 
-def test_tasks_get_the_properties_of_the_file_io_in_this_process(spark: Any) -> None:
-    found = run_tasks(Bridge(spark), process_with_io, ["a"], [1], {"s3.region": "x"}, values=1)
-    assert found == [f"{os.getpid()} x"]
+def test_tasks_of_an_object_store_run_in_workers(spark: Any) -> None:
+    # Arrow's S3 client holds up the end of its process until a request that was left behind is answered.
+    [found] = run_tasks(Bridge(spark), process_with_io, ["a"], [1], {"s3.region": "x"}, values=1)
+    process, region = found.split()
+    assert (process == str(os.getpid()), region) == (False, "x")
 
 
 def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None:
@@ -130,7 +132,7 @@ def test_cancelled_jobs_end_the_wait_for_a_task_that_hangs_and_begin_no_further_
     threading.Timer(0.1, jobs.cancel, [bridge]).start()
     before = time.monotonic()
     with pytest.raises(CancelledError, match="the tasks of the batch were cancelled"):
-        run_in_driver(bridge, hanging, ["a", "b"], None)
+        run_in_driver(bridge, hanging, ["a", "b"])
     assert time.monotonic() - before < 10
     goes_on.set()
     time.sleep(0.1)

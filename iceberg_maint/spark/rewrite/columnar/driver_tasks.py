@@ -7,7 +7,7 @@ tiny files cost a fifth of that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 
@@ -25,27 +25,24 @@ def is_small(input_bytes: int, values: int) -> bool:
     return input_bytes <= MOST_BYTES and values <= MOST_VALUES
 
 
-def run_in_driver(
-    bridge: Bridge, worker: Callable[..., str], tasks: Sequence[str], io: Mapping[str, str] | None
-) -> list[str] | None:
+def run_in_driver(bridge: Bridge, worker: Callable[..., str], tasks: Sequence[str]) -> list[str] | None:
     """Returns the results of the tasks in order. None: a task raised an error; run all of them by Spark, whose errors
     the callers know.
 
-    The tasks run on a thread of their own, because a read of a store that does not answer cannot be interrupted. Raises
+    The tasks run on a thread of their own, because a read of a file system that does not answer cannot be interrupted. Raises
     CancelledError when the session's jobs are cancelled. A task that is left behind then ends later, and no
     metadata name what it writes.
     """
     results: list[str] = []
     ended = threading.Event()
     before = bridge.cancellations
-    further = (io,) if io else ()
 
     def run() -> None:
         try:
             for task in tasks:
                 if bridge.cancellations != before:
                     return
-                results.append(worker(task, 0, *further))
+                results.append(worker(task, 0))
         except Exception:  # noqa: BLE001 - Spark runs the tasks again and raises its own error
             results.clear()
         finally:

@@ -79,9 +79,10 @@ def run_tasks(
     """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
     properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
     worker takes them as a third argument. `values` counts the values that the tasks decode, None if they are not known.
-    With few, on a local master, the tasks run in this process, unless `spark.executor.pyspark.memory` declares the
-    memory of the workers. `here` is the worker of this process if it is another: it raises an error for a task that should
-    not run in it. That run is the first attempt of each task.
+    With few, on a local master and a local file system, the tasks run in this process, unless
+    `spark.executor.pyspark.memory` declares the memory of the workers. A process does not end while Arrow's S3 client waits
+    for an answer. `here` is the worker of this process if it is another: it raises an error for a task that should not run
+    in it. That run is the first attempt of each task.
 
     Raises what Spark raises for a task that fails or is cancelled, CancelledError for one in this process.
     """
@@ -91,11 +92,12 @@ def run_tasks(
     attempts = 0
     if (
         values is not None
+        and not io
         and is_small(sum(sizes), values)
         and str(context.master).startswith("local")
         and not _declared(bridge)[0]
     ):
-        if (found := run_in_driver(bridge, here or worker, tasks, io)) is not None:
+        if (found := run_in_driver(bridge, here or worker, tasks)) is not None:
             return found
         attempts = 1
     members = bins(sizes, int(context.defaultParallelism))
