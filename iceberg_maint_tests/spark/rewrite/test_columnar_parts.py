@@ -126,7 +126,7 @@ def test_spark_task_freezes_modules_that_it_imported_and_nothing_later(
 def test_rows_that_arrow_cannot_rewrite_are_unsupported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unable(_task: RewriteTask) -> RewriteResult:
+    def unable(_task: RewriteTask, _most_decoded_bytes: int | None) -> RewriteResult:
         raise pa.ArrowNotImplementedError("no kernel")
 
     monkeypatch.setattr("iceberg_maint.columnar.rewrite.rewrite", unable)
