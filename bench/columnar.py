@@ -1,6 +1,7 @@
 """The columnar strategy against the native one and against Iceberg's stock `rewrite_data_files`, on identical tables.
 
     python -m bench.columnar [PART...] [--rounds N] [--variants NAME... --no-targets] [--share F] [--tables FOLDER]
+                             [--no-class-archive]
 
 A part is a table: `small` (301 files of 1 MB in seven partitions), `encoded` (the same, but no page can be copied: the
 files have another codec than the table), `large` (50 of 8 MB), `tiny` (1,000 of 55 KB), `partitions` (5,000 of 10 KB in
@@ -13,7 +14,8 @@ there. Each table is rolled back in between, so that every run rewrites the same
 and backwards. Each rewrites the table three times: the first run is `cold`, the median of the others `warm`. Figures
 are CPU seconds of the JVM, of Python and of Spark's Python workers from planning to commit, with the full proof for
 ours; the lines on stderr have those of each process. Stock runs through SparkActions with every file selected; `tuned`
-adds zstd level 1 and batches of 20,000 rows. Exits 1 below a target. Variants without `stock` or `columnar` need
+adds zstd level 1 and batches of 20,000 rows. All variants start with an archive of Java's classes, which
+`iceberg-maint archive-classes` writes first. Exits 1 below a target. Variants without `stock` or `columnar` need
 `--no-targets`, which prints figures and checks nothing.
 """
 
@@ -25,9 +27,11 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from bench.class_archive import class_archive
 from bench.columnar_proof import proof_misses
 from bench.columnar_tables import PARTS, Part, table_of
 
@@ -48,6 +52,9 @@ def main() -> int:
     parser.add_argument("--no-targets", action="store_true")
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--tables", type=Path)
+    parser.add_argument(
+        "--no-class-archive", action="store_true", help="start Spark without an archive of classes"
+    )
     given = parser.parse_args()
     if unknown := set(given.parts) - {*PARTS, PROOF}:
         parser.error(f"{min(unknown)} is no part. Fix: name one of {', '.join([*PARTS, PROOF])}.")
@@ -57,27 +64,29 @@ def main() -> int:
         )
     checks = not given.no_targets
     missed: list[str] = []
-    for name in given.parts:
-        if name == PROOF:
-            missed += proof_misses(given.share, given.tables, checks=checks)
-        else:
-            results = _results(name, given.share, given.rounds, given.variants, given.tables)
-            missed += _report(name, results, checks=checks)
+    with nullcontext() if given.no_class_archive or given.parts == [PROOF] else class_archive() as archive:
+        for name in given.parts:
+            if name == PROOF:
+                missed += proof_misses(given.share, given.tables, checks=checks)
+            else:
+                with table_of(name, given.share, given.tables) as folder:
+                    arguments = [str(folder)] if archive is None else [str(folder), str(archive)]
+                    results = _results(name, arguments, given.rounds, given.variants)
+                missed += _report(name, results, checks=checks)
     if not checks:
         print("No target was checked.")
     return int(bool(missed))
 
 
-def _results(name: str, share: float, rounds: int, variants: Sequence[str], tables: Path | None) -> Runs:
+def _results(name: str, arguments: Sequence[str], rounds: int, variants: Sequence[str]) -> Runs:
     results: Runs = {variant: [] for variant in variants}
-    with table_of(name, share, tables) as folder:
-        for turn in range(rounds):
-            for variant in variants if turn % 2 == 0 else variants[::-1]:
-                command = [sys.executable, "-m", "bench.columnar_run", variant, str(folder)]
-                run = subprocess.run(command, check=True, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
-                result = json.loads(run.stdout.splitlines()[-1])
-                results[variant].append(result)
-                print(name, variant, json.dumps(result), file=sys.stderr, flush=True)
+    for turn in range(rounds):
+        for variant in variants if turn % 2 == 0 else variants[::-1]:
+            command = [sys.executable, "-m", "bench.columnar_run", variant, *arguments]
+            run = subprocess.run(command, check=True, cwd=PROJECT, stdout=subprocess.PIPE, text=True)
+            result = json.loads(run.stdout.splitlines()[-1])
+            results[variant].append(result)
+            print(name, variant, json.dumps(result), file=sys.stderr, flush=True)
     return results
 
 

@@ -1,6 +1,6 @@
 """One process of `bench.columnar`: rewrites the table of a part by one variant and prints the figures.
 
-python -m bench.columnar_run VARIANT FOLDER
+python -m bench.columnar_run VARIANT FOLDER [ARCHIVE]
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ WARM_RUNS = 2
 
 def main() -> None:
     """Prints one line of JSON."""
-    variant, folder = sys.argv[1:]
-    print(json.dumps(_measure(Path(folder), variant)))
+    variant, folder, *archives = sys.argv[1:]
+    print(json.dumps(_measure(Path(folder), variant, Path(archives[0]) if archives else None)))
 
 
-def _measure(folder: Path, variant: str) -> dict[str, Any]:
-    spark = native._session(folder)
+def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str, Any]:
+    spark = native._session(folder, class_archive)
     run = _variant(spark, folder, variant)
     table = run.bridge.load_table(native.TABLE)
     start = int(table.currentSnapshot().snapshotId())

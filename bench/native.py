@@ -101,7 +101,7 @@ def _report(found: dict[str, list[dict[str, Any]]]) -> int:
 # in a process of its own
 
 
-def _session(folder: Path) -> Any:
+def _session(folder: Path, class_archive: Path | None = None) -> Any:
     from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
     from iceberg_maint.spark.session.java import find_java
     from iceberg_maint.spark.session.session import build_session
@@ -115,7 +115,7 @@ def _session(folder: Path) -> Any:
     )
     conf = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
     settings = SparkSettings(
-        "local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark")
+        "local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark"), class_archive
     )
     return build_session(settings)
 

@@ -21,7 +21,8 @@ import time
 from typing import Any
 
 from bench.made_up_s3 import PAGE, name
-from bench.orphans import MADE_UP, PROJECT, Reached, looked, made_up_store, table_state
+from bench.orphan_looks import MADE_UP, Reached, looked, made_up_store, table_state
+from bench.worker import PROJECT
 
 SIZES = (10_000, 100_000, 1_000_000)
 ORPHANS_PER_OBJECT = 100

@@ -12,38 +12,39 @@ CPU seconds are those of the process and its JVM. Exits 1 when a target is misse
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parent.parent
+from bench.orphan_looks import (
+    MADE_UP,
+    TABLE,
+    Reached,
+    digest_of_paths,
+    looked,
+    made_up_store,
+    process_start,
+    table_state,
+)
+from bench.orphan_table import DATA, FILES, make
+from bench.worker import PROJECT
+
 CACHE = PROJECT / ".cache"
-DATA = Path(__file__).parent / ".data" / "orphans"
-FILES, MANIFESTS, SNAPSHOTS, ORPHANS, FOLDERS = 100_000, 2_000, 500, 1_000, 100
 PATHS, MADE_UP_ORPHANS = 1_000_000, 10_000
-OLD_SECONDS = 30 * 86_400
-TABLE = "lake.db.t"
-MADE_UP = "s3://bucket/w/t"
-"""The table of `bench.made_up_s3`."""
 LIMITS = {
     "million_peak_mb": 1024.0,
     "s3_sweep_deletes": 1_000.0,
     "s3_sweep_over_baseline_mb": 200.0,
 }
 LEAST = {"stock_action_cpu_over_ours": 2.0, "stock_action_seconds_over_ours": 1.0}
-_VERSION = "1"
 
 
 def main() -> int:
@@ -144,54 +145,6 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
     return int(missed)
 
 
-def make() -> None:
-    """Writes the table, unless it is there."""
-    stamp = DATA / "complete"
-    if stamp.is_file() and stamp.read_text() == _VERSION:
-        return
-    shutil.rmtree(DATA, ignore_errors=True)
-    _write_table(DATA)
-    stamp.write_text(_VERSION)
-
-
-def _write_table(folder: Path) -> None:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
-    from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
-
-    class Once(TableFiles):
-        """Writes each manifest once, however many snapshots list it."""
-
-        def _write_manifest(self, manifest: ManifestFile) -> dict[str, Any]:
-            if manifest.sequence_number not in written:
-                written[manifest.sequence_number] = super()._write_manifest(manifest)
-            return written[manifest.sequence_number]
-
-    written: dict[int, dict[str, Any]] = {}
-    schema = Schema(NestedField(1, "id", LongType(), required=False))
-    table = Once(folder / "warehouse" / "db" / "t", schema, [spec(0)])
-    paths = [f"{table.folder}/data/{n % FOLDERS:03d}/{n:06d}-0-live.parquet" for n in range(FILES)]
-    others = [f"{table.folder}/data/{n % FOLDERS:03d}/{n:06d}-0-left.parquet" for n in range(ORPHANS)]
-    for number in range(FOLDERS):
-        (table.folder / "data" / f"{number:03d}").mkdir(parents=True)
-    each = FILES // MANIFESTS
-    manifests = [
-        ManifestFile(
-            tuple(File(f"file://{p}") for p in paths[n * each : (n + 1) * each]), spec(0), n + 1, n + 1
-        )
-        for n in range(MANIFESTS)
-    ]
-    for n in range(1, SNAPSHOTS + 1):
-        now = manifests[: n * MANIFESTS // SNAPSHOTS]
-        table.commit(now, snapshot_id=len(now), sequence_number=len(now), timestamp_ms=n * 1000)
-    table.register(folder / "catalog.db", "db.t")
-    then = time.time() - OLD_SECONDS
-    for path in (*paths, *others):
-        Path(path).write_bytes(b"x")
-        os.utime(path, (then, then))
-
-
 def _ours() -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import LocalStore
@@ -236,53 +189,6 @@ def _million() -> dict[str, Any]:
         )
         del found["digest"]
         return found
-
-
-class Reached:
-    """The reachability of a table whose metadata names these paths."""
-
-    def __init__(self, location: str, paths: Callable[[], Iterator[str]]) -> None:
-        self._location, self._paths = location, paths
-
-    def metadata_location(self) -> str:
-        return f"{self._location}/metadata/1.metadata.json"
-
-    def log(self) -> Any:
-        from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
-
-        return MetadataLog(self.metadata_location(), 0, 0, 0, ())
-
-    def paths(self) -> Iterator[str]:
-        return self._paths()
-
-    def second_opinion(self, most: int) -> Iterator[str]:
-        return islice(self._paths(), most)
-
-
-def table_state(location: str) -> Any:
-    """An empty table at this location."""
-    from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.core.model.table_state import TableState
-
-    return TableState(
-        table=TableId.parse(TABLE),
-        uuid="1",
-        location=location,
-        format_version=2,
-        metadata_location=f"{location}/metadata/1.metadata.json",
-        metadata_bytes=0,
-        last_updated_ms=0,
-        last_sequence_number=0,
-        schema_id=0,
-        current_spec_id=0,
-        specs={},
-        sort_order_id=0,
-        properties={},
-        refs=(),
-        snapshot=None,
-        snapshots=(),
-        manifests=(),
-    )
 
 
 def _s3_sweep(objects: int) -> dict[str, Any]:
@@ -348,59 +254,6 @@ def _s3_sweep(objects: int) -> dict[str, Any]:
         }
 
 
-@contextmanager
-def made_up_store(objects: int) -> Iterator[tuple[Any, Callable[[], dict[str, int]]]]:
-    """The program's own store of an S3 endpoint in another process that makes so many objects up, and what returns the
-    number of requests by kind."""
-    import urllib.request
-
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    from iceberg_maint.catalog.open_store import open_store
-    from iceberg_maint.catalog.s3_store import S3Store
-
-    command = [sys.executable, "-m", "bench.made_up_s3", str(objects)]
-    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-            properties = {"s3.endpoint": endpoint, "s3.region": "us-east-1"}
-            properties |= {"s3.access-key-id": "key", "s3.secret-access-key": "secret"}
-            store = open_store(PyArrowFileIO(properties), MADE_UP)
-            assert isinstance(store, S3Store)
-
-            def counts() -> dict[str, int]:
-                with urllib.request.urlopen(f"{endpoint}/counts") as answer:
-                    found: dict[str, int] = json.load(answer)
-                    return found
-
-            yield store, counts
-        finally:
-            server.terminate()
-
-
-def looked(state: Any, **around: Any) -> dict[str, Any]:
-    """The figures of a scan by the program."""
-    from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-    from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
-
-    with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
-        world = Surroundings(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
-        looking = OrphanPass(world).look(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
-        with looking as found:
-            digest, orphans = _digest(o.path for o in found.paths.orphans()), found.counts.orphan_files
-            on_disk = sum(p.stat().st_size for p in Path(scratch).rglob("*.db"))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "seconds": time.time() - _started(),
-        "cpu_seconds": used.ru_utime + used.ru_stime,
-        "peak_mb": used.ru_maxrss / 1024,
-        "scratch_mb": on_disk / 1e6,
-        "digest": digest,
-        "orphans": orphans,
-    }
-
-
 def _stock() -> dict[str, Any]:
     import psutil
 
@@ -428,12 +281,12 @@ def _stock() -> dict[str, Any]:
     ).collect()
     paths = sorted("file://" + row[0].removeprefix("file:").removeprefix("//") for row in rows)
     found = {
-        "seconds": time.time() - _started(),
+        "seconds": time.time() - process_start(),
         "action_seconds": time.time() - started,
         "cpu_seconds": cpu_seconds(),
         "action_cpu_seconds": cpu_seconds() - cpu_before,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + peak_mb(jvm.pid),
-        "digest": _digest(iter(paths)),
+        "digest": digest_of_paths(iter(paths)),
     }
     spark.stop()
     return found
@@ -445,20 +298,6 @@ WORKERS = {
     "million": _million,
     "s3_sweep": _s3_sweep,
 }
-
-
-def _started() -> float:
-    """When this process was started."""
-    import psutil
-
-    return psutil.Process().create_time()
-
-
-def _digest(paths: Iterator[str]) -> str:
-    found = hashlib.sha256()
-    for path in paths:
-        found.update(path.encode() + b"\n")
-    return found.hexdigest()
 
 
 if __name__ == "__main__":

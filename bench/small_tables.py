@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.class_archive import write_archive
 from bench.fleet_tables import write_config
 from bench.small_tables_phases import Phases, noted
 from bench.worker import PROJECT, run_worker
@@ -58,13 +59,8 @@ def main() -> int:
         spark["conf"] = {"spark.driver.defaultJavaOptions": given.java_options}
     if not given.no_class_archive:
         spark["class_archive"] = str(DATA / "classes.jsa")
-        _archive_classes(_configured_lake(given.tables, spark))
+        write_archive(_configured_lake(given.tables, spark))
     return _compare(given.tables, given.rounds, given.parts, spark)
-
-
-def _archive_classes(home: Path) -> None:
-    command = [sys.executable, "-m", "iceberg_maint", "archive-classes"]
-    subprocess.run([*command, "--config", str(home / "iceberg_maint.yaml")], cwd=PROJECT, check=True)
 
 
 def _compare(tables: int, rounds: int, parts: list[str], spark: dict[str, Any]) -> int:
