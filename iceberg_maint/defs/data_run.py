@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import dagster as dg
 
-from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
@@ -17,6 +18,7 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.defs.card import stored_view
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations
+from iceberg_maint.defs.kept_connections import kept_connections
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.table_checks import table_evaluations
@@ -25,6 +27,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import counted, number, size
 from iceberg_maint.report.holds import hold
 from iceberg_maint.report.refusals import refusal
+from iceberg_maint.report.table_card import TableView
 from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event, PlanReady
 from iceberg_maint.runner.runtime import Runtime, SessionFactory
@@ -73,10 +76,11 @@ class MaintenanceRun(TableRun):
             if existing != frozenset():
                 self._start_spark()
             outcomes = () if existing == frozenset() else self._maintain(existing)
-        if outcomes:
-            self._finish(combine_outcomes(outcomes), existing, unknown)
-        else:
-            self._drop(unknown)
+        with kept_connections(context.instance):
+            if outcomes:
+                self._finish(combine_outcomes(outcomes), existing, unknown)
+            else:
+                self._drop(unknown)
 
     def _start_spark(self) -> None:
         """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
@@ -94,7 +98,7 @@ class MaintenanceRun(TableRun):
             # A partition may be newer than the stored health.
             assess(self._table, self._runtime)
             keys = unknown_partitions(self._runtime, self._table, requested)
-        self._evaluate(sorted(keys))
+        self._evaluate(sorted(keys), self._runtime.ledger.health(self._table))
         return frozenset(keys)
 
     def _drop(self, unknown: frozenset[PartitionKey]) -> None:
@@ -151,20 +155,24 @@ class MaintenanceRun(TableRun):
                 self._after[partition] = event.after[partition]
                 finished.append(partition)
         plan_ended = not any(self._open.values())
+        measured = self._runtime.ledger.health(self._table)
+        look = self._look(measured)
         for partition in finished:
             # Earlier ones have none: it would repeat all batches on each partition.
             is_last = plan_ended and partition == finished[-1]
             proof = self._proof_metadata(self._table_uuid) if is_last else {}
-            self._materialize_batches(partition, event.after[partition], cursors | proof)
-        self._evaluate(finished)
+            card = self._card(look, _became(partition, self._before[partition], event.after[partition]))
+            self._materialize_batches(partition, event.after[partition], card, cursors | proof)
+        self._evaluate(finished, measured)
 
-    def _card(self, event: str) -> Metadata:
-        measured = self._runtime.ledger.health(self._table)
+    def _look(self, measured: Measured | None) -> Callable[[], TableView] | None:
+        """The view of the table at this moment, which is computed once. None without stored health."""
         if measured is None:
-            return {}
-        return self._card_metadata(
-            lambda: stored_view(self._runtime, measured, self._after), self._table_uuid, event
-        )
+            return None
+        return cache(partial(stored_view, self._runtime, measured, dict(self._after)))
+
+    def _card(self, look: Callable[[], TableView] | None, event: str) -> Metadata:
+        return {} if look is None else self._card_metadata(look, self._table_uuid, event)
 
     def _succeeded(self, partition: PartitionKey) -> bool:
         """Whether all batches of the partition succeeded. The successor of a stale batch counts in its place."""
@@ -172,23 +180,16 @@ class MaintenanceRun(TableRun):
         return bool(counting) and all(b.outcome in SUCCESSFUL for b in counting)
 
     def _materialize_batches(
-        self, partition: PartitionKey, after: PartitionHealth, cursors: Metadata
+        self, partition: PartitionKey, after: PartitionHealth, card: Metadata, cursors: Metadata
     ) -> None:
         batches = [b for b in self._batches[partition] if b.reason is not Reason.STALE]
         uncounted = [b for b in batches if b.batch_id not in self._counted]
         self._counted.update(b.batch_id for b in uncounted)
         run_id, before = self._context.run.run_id, self._before[partition]
         operations = {b.batch_id: operation for operation, b in self._batch_outcomes}
-        event = (
-            f"`{partition}`: {counted(before.data_files, 'data file')} and "
-            f"{counted(before.delete_files, 'delete file')} became {number(after.data_files)} and "
-            f"{number(after.delete_files)}, {size(after.data_bytes)}."
-        )
         self._materialize(
             partition,
-            self._card(event)
-            | batch_metadata(before, after, batches, uncounted, operations, run_id)
-            | cursors,
+            card | batch_metadata(before, after, batches, uncounted, operations, run_id) | cursors,
         )
 
     def _materialize(self, partition: PartitionKey, metadata: Metadata) -> None:
@@ -214,6 +215,7 @@ class MaintenanceRun(TableRun):
         log = self._context.log
         measured = self._runtime.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
+        look = self._look(measured)
         for partition, status, reason in outcome.partitions:
             if partition in self._materialized or (requested is not None and partition not in requested):
                 continue
@@ -223,7 +225,7 @@ class MaintenanceRun(TableRun):
                 if requested is not None:
                     self._materialize(
                         partition,
-                        self._card(f"`{partition}`: nothing to do.")
+                        self._card(look, f"`{partition}`: nothing to do.")
                         | nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
                     )
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
@@ -245,15 +247,14 @@ class MaintenanceRun(TableRun):
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
 
     def _evaluate_all(self, requested: frozenset[PartitionKey]) -> None:
-        self._evaluate([p for p in sorted(requested) if p not in self._evaluated])
         measured = self._runtime.ledger.health(self._table)
+        self._evaluate([p for p in sorted(requested) if p not in self._evaluated], measured)
         if measured is not None:
             history = stored_decision(self._runtime, measured)[0]
             log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
 
-    def _evaluate(self, partitions: Sequence[PartitionKey]) -> None:
-        measured = self._runtime.ledger.health(self._table) if partitions else None
-        if measured is None:
+    def _evaluate(self, partitions: Sequence[PartitionKey], measured: Measured | None) -> None:
+        if measured is None or not partitions:
             return
         self._evaluated.update(partitions)
         evaluations = partition_evaluations(
@@ -266,6 +267,14 @@ class MaintenanceRun(TableRun):
             hold(stored_decision(self._runtime, measured)[1]),
         )
         log_evaluations(self._context, evaluations)
+
+
+def _became(partition: PartitionKey, before: PartitionHealth, after: PartitionHealth) -> str:
+    return (
+        f"`{partition}`: {counted(before.data_files, 'data file')} and "
+        f"{counted(before.delete_files, 'delete file')} became {number(after.data_files)} and "
+        f"{number(after.delete_files)}, {size(after.data_bytes)}."
+    )
 
 
 def _requested(context: dg.AssetExecutionContext) -> frozenset[PartitionKey] | None:

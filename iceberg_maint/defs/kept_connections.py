@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import dagster as dg
@@ -18,10 +19,12 @@ from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from sqlalchemy import create_engine, inspect
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import NullPool
 
 _INDEX = "index"
+_ENGINES = 8
+"""Databases whose engines are kept: the index, the runs, and one for each run that is written."""
 _KEPT: dict[tuple[int, int], _Storages] = {}
 """What is replaced now, by thread and instance."""
 
@@ -141,7 +144,7 @@ class _Storages:
             self._once(self._event_log)
         if isinstance(self._runs, SqliteRunStorage):
             url = self._runs._conn_string
-            runs = self._new(_Kept(lambda _: create_engine(url, poolclass=NullPool).connect()))
+            runs = self._new(_Kept(lambda _: _engine(url).connect()))
             self._replace(self._runs, "connect", lambda: runs.connect(""))
         elif _is_postgres(self._runs):
             self._keep_postgres(self._runs, "connect")
@@ -157,9 +160,7 @@ class _Storages:
         connect = storage._connect
 
         def opened(shard: str) -> Connection:
-            url = storage.conn_string_for_shard(shard)
-            arguments = {"timeout": SQLITE_BUSY_TIMEOUT_SECONDS}
-            return create_engine(url, poolclass=NullPool, connect_args=arguments).connect()
+            return _engine(storage.conn_string_for_shard(shard), SQLITE_BUSY_TIMEOUT_SECONDS).connect()
 
         kept = self._new(_Kept(opened, storage._db_lock))
 
@@ -207,6 +208,14 @@ class _Storages:
 
         setattr(storage, name, chosen)
         self._restored.callback(delattr, storage, name)
+
+
+@lru_cache(maxsize=_ENGINES)
+def _engine(url: str, timeout_seconds: float | None = None) -> Engine:
+    """The engine of a database of SQLite, without connections. It keeps what it has compiled of Dagster's statements for the
+    next block."""
+    arguments = {} if timeout_seconds is None else {"timeout": timeout_seconds}
+    return create_engine(url, poolclass=NullPool, connect_args=arguments)
 
 
 def _is_postgres(storage: object) -> bool:

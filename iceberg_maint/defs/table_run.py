@@ -16,6 +16,7 @@ from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.card import CARD, PROOF, described, last_proof
 from iceberg_maint.defs.early_session import EarlySession
+from iceberg_maint.defs.kept_connections import kept_connections
 from iceberg_maint.defs.last_observation import store_run
 from iceberg_maint.defs.metadata import Metadata
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
@@ -179,7 +180,8 @@ class TableRun(ABC):
             line = progress_line(event.step, event.batch, event.seconds, event.work)
             self._context.log.info(f"{event.operation}: {line}")
         else:
-            self._observe(event)
+            with kept_connections(self._context.instance):
+                self._observe(event)
 
     @abstractmethod
     def _observe(self, event: Event) -> None:
