@@ -11,7 +11,7 @@ from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import IcebergMaintError, RefusedError
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, bridge_of, one_line
 from iceberg_maint.spark.session.class_archive import COMMAND, SETTING, is_read
 from iceberg_maint.spark.session.driver import check_classic
 from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
@@ -139,10 +139,13 @@ def _not_started(why: str, fix: str) -> IcebergMaintError:
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
-    """The versions that run, read from the JVM."""
-    bridge = Bridge(spark)
+    """The versions that run, read from the JVM once."""
+    return bridge_of(spark).once(_versions)
+
+
+def _versions(bridge: Bridge) -> dict[str, str]:
     return {
-        "spark": spark.version,
+        "spark": bridge.spark.version,
         "iceberg": str(bridge.iceberg.IcebergBuild.version()),
         "iceberg_commit": str(bridge.iceberg.IcebergBuild.gitCommitShortId()),
         "scala": str(bridge.jvm.scala.util.Properties.versionNumberString()),
@@ -159,11 +162,16 @@ def check_session(spark: SparkSession) -> None:
     """
     check_classic(spark)
     check_versions(versions(spark))
-    bridge = Bridge(spark)
-    conf = dict(spark.sparkContext.getConf().getAll()) | bridge.conf()
+    bridge = bridge_of(spark)
+    # Others may change the session's settings at any time, the context's only before it starts.
+    conf = bridge.once(_context_conf) | bridge.conf()
     testing = bridge.jvm.org.apache.spark.util.Utils.isTesting()
     check_conf(conf, testing=bool(testing))
     check_executors(spark)
+
+
+def _context_conf(bridge: Bridge) -> dict[str, str]:
+    return dict(bridge.spark.sparkContext.getConf().getAll())
 
 
 def check_versions(running: dict[str, str]) -> None:
