@@ -3,8 +3,9 @@
 No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import dagster as dg
 
@@ -135,9 +136,14 @@ class Observation:
         self._instance = context.instance
         self._runtime = runtime
         self._translator = translator
-        self._busy = busy_assets(context.instance)
         self._queued = queued_runs(context.instance, runtime.clock.now_ms())
         self._run_id = context.run.run_id
+
+    @cached_property
+    def _busy(self) -> Callable[[dg.AssetKey], bool]:
+        """Whether a run or backfill may change an asset, as of the first question. It reads all unfinished runs, of which one
+        may have a thousand assets."""
+        return busy_assets(self._instance)
 
     def observe(self, tables: Sequence[TableId], *, changed_only: bool) -> None:
         """Raises Failure if no due table could be read, and no other table of the code location is known

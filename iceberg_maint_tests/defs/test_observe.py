@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.defs.instance import check_instance
+from iceberg_maint.defs.instance import busy_assets, check_instance
 from iceberg_maint.defs.metadata import WORST_PARTITIONS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
@@ -101,6 +102,31 @@ def test_partition_key_is_not_retired_under_an_unfinished_run(world: World) -> N
     world.instance.report_run_failed(run)
     world.observe(changed_only=False)
     assert known_keys(world) == [key("d2")]
+
+
+def test_unfinished_runs_are_read_once_when_a_key_is_to_be_retired(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+
+    def noted(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:
+        reads.append(len(known_keys(world)))
+        return busy_assets(instance)
+
+    monkeypatch.setattr("iceberg_maint.defs.observe.busy_assets", noted)
+    tables = [world.catalog.create("db.t"), world.catalog.create("db.u")]
+    for table in tables:
+        table.add("d1", 1)
+        table.add("d2", 1)
+    world.observe()
+    for table in tables:
+        table.drop("d1")
+    world.observe()
+    assert reads == []
+    for table in tables:
+        table.add("d2", 1)
+    world.observe()
+    assert (reads, known_keys(world)) == ([2], [key("d2")])
 
 
 def test_unreadable_table_is_reported_and_stops_no_other(world: World) -> None:
