@@ -76,8 +76,10 @@ def _tree(pid: int) -> float:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
+            # A JVM has hundreds of threads: a path object and a decoder would cost three times as much.
+            with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as children:  # noqa: PTH123
+                found += map(int, children.read().split())
     except (FileNotFoundError, ProcessLookupError):
         pass
     return found
