@@ -340,7 +340,7 @@ COMMITTING = (
         "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
         "Failures of the environment leave the history of a partition as it was",
         off(
-            "runner/execute.py",
+            "runner/batch_outcome.py",
             "    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):\n",
             "    if attempt_result.reason is Reason.STALE:\n",
             "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
@@ -501,7 +501,7 @@ COMMITTING = (
         "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
         "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
         off(
-            "runner/execute.py",
+            "runner/batch_outcome.py",
             "(Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT)",
             "(Reason.STALE, Reason.ENVIRONMENT)",
             "runner/test_maintain.py::"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import ColumnElement, and_, bindparam, select, update
 
+from iceberg_maint.core.decisions.backoff import succeeded
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes import settle as settling
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
@@ -210,12 +211,12 @@ def unknown_clears_back_off(patch: pytest.MonkeyPatch) -> None:
     def make(real):
         def histories_of(ended, past, policy, runtime):
             if ended.outcome is OutcomeStatus.UNKNOWN:
-                return {p: executing.succeeded() for p in past}
+                return {p: succeeded() for p in past}
             return real(ended, past, policy, runtime)
 
         return histories_of
 
-    wrapped(patch, executing, "_histories", make)
+    wrapped(patch, executing, "histories_after", make)
 
 
 @mutant("quarantine is kept")
