@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dagster as dg
 from dagster._core.storage.event_log import SqliteEventLogStorage
@@ -25,6 +26,8 @@ from sqlalchemy.pool import NullPool
 _INDEX = "index"
 _ENGINES = 8
 """Databases whose engines are kept: the index, the runs, and one for each run that is written."""
+_EXISTING: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""Tables, and columns with their table, that a storage has."""
 _KEPT: dict[tuple[int, int], _Storages] = {}
 """What is replaced now, by thread and instance."""
 
@@ -179,20 +182,29 @@ class _Storages:
         self._replace(storage, name, lambda: kept.connect(""))
 
     def _once(self, storage: Any) -> None:
-        """Asks the storage once which tables and columns it has. Dagster asks for each event."""
+        """Asks the storage once which tables and columns it has. Dagster asks for each event. What exists stays; what does not
+        is asked again in the next block."""
         tables: dict[str, bool] = {}
         has_table = storage.has_table
+        existing = _EXISTING.setdefault(storage, set())
 
         def known(name: str) -> bool:
             if name not in tables:
-                tables[name] = has_table(name)
+                tables[name] = name in existing or has_table(name)
+                if tables[name]:
+                    existing.add(name)
             return tables[name]
 
         columns: dict[str, bool] = {}
 
         def has_column(connection: Connection, name: str) -> bool:
+            place = f"asset_keys.{name}"
             if name not in columns:
-                columns[name] = name in [c["name"] for c in inspect(connection).get_columns("asset_keys")]
+                columns[name] = place in existing or name in [
+                    c["name"] for c in inspect(connection).get_columns("asset_keys")
+                ]
+                if columns[name]:
+                    existing.add(place)
             return columns[name]
 
         self._replace(storage, "has_table", known)

@@ -81,9 +81,10 @@ class TableRun(ABC):
         """
         context = self._context
         self._requested = partitions
-        store_run(context.instance, self._translator.get_asset_key(self._table), context.run.run_id)
-        if TABLE_TAG not in context.run.tags:
-            context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: str(self._table)})
+        with kept_connections(context.instance):
+            store_run(context.instance, self._translator.get_asset_key(self._table), context.run.run_id)
+            if TABLE_TAG not in context.run.tags:
+                context.instance.add_run_tags(context.run.run_id, {TABLE_TAG: str(self._table)})
         # Each retry of Dagster within a run has its own lease.
         retry = f"-{context.retry_number}" if context.retry_number else ""
         request = Request(
