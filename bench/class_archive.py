@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.fleet_tables import write_config
 from bench.worker import PROJECT
 
 
@@ -24,10 +25,7 @@ def class_archive() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="bench-classes-") as folder:
         home = Path(folder)
         archive = home / "classes.jsa"
-        (home / "iceberg_maint.yaml").write_text(
-            f"catalogs: {{lake: {{type: sql, uri: 'sqlite:///{home}/catalog.db', warehouse: 'file://{home}/wh'}}}}\n"
-            f"spark: {{class_archive: {archive}}}\n",
-            encoding="utf-8",
-        )
+        with write_config(home).open("a", encoding="utf-8") as config:
+            config.write(f"spark: {{class_archive: {archive}}}\n")
         write_archive(home)
         yield archive
