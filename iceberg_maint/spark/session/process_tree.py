@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import process_time
 from typing import NamedTuple
@@ -76,12 +77,16 @@ def _tree(pid: int) -> float:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
-            # A JVM has hundreds of threads: a path object and a decoder would cost three times as much.
-            with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as children:  # noqa: PTH123
-                found += map(int, children.read().split())
+        tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except (FileNotFoundError, ProcessLookupError):
-        pass
+        return found
+    for task in tasks:
+        # A thread may end before it is read. A JVM has hundreds: a path object and a decoder would cost three times as much.
+        with (
+            suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as children,  # noqa: PTH123
+        ):
+            found += map(int, children.read().split())
     return found
 
 

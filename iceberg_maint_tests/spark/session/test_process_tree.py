@@ -49,6 +49,14 @@ def test_child_of_another_thread_is_found_and_counted(child: subprocess.Popen[st
     assert _tree(os.getpid()) - sum(_seconds(os.getpid())) >= 0.29
 
 
+def test_thread_that_ends_during_the_look_hides_no_child_of_others(
+    child: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = os.listdir(f"/proc/{os.getpid()}/task")  # noqa: PTH208
+    monkeypatch.setattr(os, "listdir", lambda _: ["4194305", *threads])
+    assert child.pid in _children(os.getpid())
+
+
 def test_process_that_ended_has_no_children_and_no_seconds(child: subprocess.Popen[str]) -> None:
     child.kill()
     child.wait()
