@@ -257,6 +257,7 @@ def test_run_that_waits_for_a_file_that_hangs_answers_sigterm(lake: HangingLake)
     # The table is read by the thread that prepares it, and then by the run itself.
     lines = iter(process.stderr.readline, "")
     assert sum(1 for _ in islice((line for line in lines if "hangs" in line), 2)) == 2
+    _wait_until_asleep(process.pid)
     process.send_signal(signal.SIGTERM)
     code, out, err = ended(process)
     assert "terminated by SIGTERM; finished batches stay, and the next run continues" in err
