@@ -142,15 +142,17 @@ def test_instance_in_memory_is_left_as_it_is() -> None:
         assert numbers(instance) == [1]
 
 
-def test_blocks_on_sqlite_share_the_engine_that_keeps_compiled_statements(tmp_path: Path) -> None:
+def test_blocks_on_sqlite_share_engines_and_what_the_storage_is_known_to_have(tmp_path: Path) -> None:
     engines = []
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         storage = instance.event_log_storage
         assert isinstance(storage, SqliteEventLogStorage)
         for number in range(2):
-            with kept_connections(instance):
+            with opened() as count, kept_connections(instance):
                 report(instance, number)
                 with storage.index_connection() as connection:
                     engines.append(connection.engine)
             assert connection.closed
     assert engines[0] is engines[1]
+    # In the first block the storage is asked for its tables, on connections of its own.
+    assert max(count.values()) == 1
