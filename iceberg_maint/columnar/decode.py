@@ -309,7 +309,12 @@ def _read(file: DecodedFile, names: list[str] | None) -> pa.Table:
     """The columns of these names of an open file, None for all."""
     assert file.parquet is not None
     with readable(file.file.path):
-        return file.parquet.read(columns=names, use_threads=False)
+        rows = file.parquet.read(columns=names, use_threads=False)
+    if names != [] and rows.num_rows != file.file.record_count:
+        raise WrongInputError(
+            f"{file.file.path} has {rows.num_rows} rows; its manifest states {file.file.record_count}."
+        )
+    return rows
 
 
 @contextmanager
@@ -317,7 +322,7 @@ def readable(path: str) -> Iterator[None]:
     """Names the file if it cannot be read as Parquet: raises WrongInputError."""
     try:
         yield
-    except (pa.ArrowException, OSError) as why:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as why:
         raise_shortage(why)
         raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
 

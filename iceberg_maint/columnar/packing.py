@@ -65,7 +65,15 @@ def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.
     decimals. None: one of the files has a form that is not packed, or another schema than the first."""
     try:
         return _Packing(files, integers).file()
-    except (_NotPackedError, MetadataError, ThriftError, pa.ArrowException, OSError, IndexError) as why:
+    except (
+        _NotPackedError,
+        MetadataError,
+        ThriftError,
+        pa.ArrowException,
+        OSError,
+        IndexError,
+        UnicodeDecodeError,
+    ) as why:
         raise_shortage(why)
         return None
 

@@ -60,8 +60,6 @@ def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Par
                 return ""
     except (MetadataError, ThriftError, struct.error) as why:
         return f"{place}: the page index cannot be read: {why}"
-    except TypeError:
-        return f"{place}: the page index cannot be read: a field is missing or has another type"
     return problem
 
 
@@ -173,7 +171,7 @@ def _pages_of(chunk: Chunk, rows: int) -> list[tuple[int, int]]:
     try:
         pages = list(pairwise([*starts_of(chunk), rows]))
         is_sound = pages[0][0] == 0 and all(a < b for a, b in pages)
-    except (MetadataError, ThriftError, struct.error, TypeError):
+    except (MetadataError, ThriftError, struct.error):
         is_sound = False
     return pages if is_sound else [(0, rows)]
 

@@ -12,6 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from iceberg_maint.columnar.file_range import FileRange
+from iceberg_maint.columnar.metadata_forms import (
+    COLUMN_INDEX,
+    FOOTER,
+    OFFSET_INDEX,
+    PAGE_HEADER,
+    Form,
+    form_difference,
+)
 from iceberg_maint.columnar.thrift import I32, Reader, Struct, ThriftError
 
 MAGIC = b"PAR1"
@@ -19,6 +27,7 @@ TAIL_BYTES = 8
 # Physical types.
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
 # Encodings of data pages that need a dictionary.
+_PLAIN = 0
 _RLE_DICTIONARY = 8
 DICTIONARY_ENCODINGS = frozenset({2, _RLE_DICTIONARY})
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
@@ -95,7 +104,7 @@ class ParquetBytes:
         start = len(data) - TAIL_BYTES - int.from_bytes(data[-8:-4], "little")
         if start < len(MAGIC):
             raise MetadataError("the footer is longer than the file")
-        return cls(data, _struct(data[start:-TAIL_BYTES]))
+        return cls(data, _struct(data[start:-TAIL_BYTES], FOOTER))
 
     @cached_property
     def _chunks(self) -> dict[tuple[int, int], Chunk]:
@@ -144,10 +153,13 @@ class ParquetBytes:
         return found
 
     def chunk(self, group: int, column: int) -> Chunk:
-        """The chunk of a leaf column in a row group."""
+        """The chunk of a leaf column in a row group. Raises MetadataError if the row group lacks it."""
         key = group, column
         if key not in self._chunks:
-            self._chunks[key] = Chunk(self.data, get(self.row_groups[group], 1)[1][column])
+            chunks = get(self.row_groups[group], 1)[1]
+            if column >= len(chunks):
+                raise MetadataError(f"row group {group} has {len(chunks)} columns")
+            self._chunks[key] = Chunk(self.data, chunks[column])
         return self._chunks[key]
 
 
@@ -199,6 +211,21 @@ class Chunk:
         found: Struct = get(self.metadata, 12, {})
         return found
 
+    @property
+    def has_dictionary(self) -> bool:
+        """Whether the metadata state that a data page has the dictionary."""
+        return not DICTIONARY_ENCODINGS.isdisjoint(get(self.metadata, 2)[1])
+
+    @property
+    def is_dictionary_encoded(self) -> bool:
+        """Whether the metadata state that every data page has the dictionary."""
+        stated = set(get(self.metadata, 2)[1])
+        if 13 in self.metadata:
+            counts = get(self.metadata, 13)[1]
+            stated = {get(c, 2) for c in counts if get(c, 1) in (DATA_PAGE, DATA_PAGE_V2)}
+            return stated <= DICTIONARY_ENCODINGS
+        return _PLAIN not in stated and self.has_dictionary
+
     def column_index(self) -> Struct | None:
         """The chunk's `ColumnIndex`. None: it has none."""
         return self._column_index
@@ -209,19 +236,19 @@ class Chunk:
 
     @cached_property
     def _column_index(self) -> Struct | None:
-        return self._index(6, 7)
+        return self._index(6, 7, COLUMN_INDEX)
 
     @cached_property
     def _offset_index(self) -> Struct | None:
-        return self._index(4, 5)
+        return self._index(4, 5, OFFSET_INDEX)
 
-    def _index(self, offset: int, length: int) -> Struct | None:
+    def _index(self, offset: int, length: int, form: Form) -> Struct | None:
         if offset not in self.struct or length not in self.struct:
             return None
         start, size = get(self.struct, offset), get(self.struct, length)
         if start < len(MAGIC) or size <= 0 or start + size > len(self.data) - TAIL_BYTES:
             raise MetadataError("a page index is outside of its file")
-        return _struct(self.data[start : start + size])
+        return _struct(self.data[start : start + size], form)
 
     def pages(self, contents: memoryview | None = None, *, with_dictionary: bool = False) -> tuple[Page, ...]:
         """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. With
@@ -235,7 +262,7 @@ class Chunk:
         encodings: set[int | None] = set()
         while position < end:
             reader = Reader(data, position)
-            header = _read(reader)
+            header = _read(reader, PAGE_HEADER)
             kind = get(header, 1)
             is_dictionary = with_dictionary and kind == DICTIONARY_PAGE and not position
             detail = get(header, {DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, -1))
@@ -279,12 +306,15 @@ class Chunk:
         return [{_RLE_DICTIONARY if e in DICTIONARY_ENCODINGS else e for e in found} for found in lists]
 
 
-def _struct(data: memoryview) -> Struct:
-    return _read(Reader(bytes(data)))
+def _struct(data: memoryview, form: Form) -> Struct:
+    return _read(Reader(bytes(data)), form)
 
 
-def _read(reader: Reader) -> Struct:
+def _read(reader: Reader, form: Form) -> Struct:
     try:
-        return reader.struct()
+        found = reader.struct()
     except ThriftError as why:
         raise MetadataError(f"damaged metadata: {why}") from why
+    if problem := form_difference(found, form):
+        raise MetadataError(f"damaged metadata: {problem}")
+    return found

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import numbers_of
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
 
@@ -53,7 +53,7 @@ class Positions:
     def _delete_file(self, reference: DeleteReference) -> dict[str, np.ndarray[Any, Any]]:
         buffer = self._storage.read(reference.path)
         try:
-            file = pq.ParquetFile(pa.BufferReader(buffer), read_dictionary=["file_path"])
+            file = opened(buffer, dictionaries=["file_path"])
             rows = file.read(columns=["file_path", "pos"], use_threads=False).select(["file_path", "pos"])
         except (pa.ArrowException, OSError, KeyError) as why:
             raise_shortage(why)

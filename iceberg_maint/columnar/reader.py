@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
@@ -19,9 +20,25 @@ _SCHEMA_FIELD = 2
 class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
     """A ParquetFile that looks for the columns below a name when columns are read by name. PyArrow does so when it opens
     a file, which takes a third of the time. Readers of files with the same columns can share what one of them has. If
-    PyArrow's private names change, it does so again."""
+    PyArrow's private names change, it does so again.
+
+    Raises ArrowInvalid for an index outside of its dictionary. Arrow does not look at the indexes of a column that keeps
+    its dictionary, and reads memory at random when it uses them.
+    """
 
     _paths: list[Any]
+
+    def read(self, *args: Any, **options: Any) -> pa.Table:
+        """Reads rows, as ParquetFile does."""
+        return _checked(super().read(*args, **options))
+
+    def read_row_group(self, *args: Any, **options: Any) -> pa.Table:
+        """Reads the rows of a row group, as ParquetFile does."""
+        return _checked(super().read_row_group(*args, **options))
+
+    def iter_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
+        """Reads rows part by part, as ParquetFile does."""
+        return map(_checked, super().iter_batches(*args, **options))
 
     def _build_nested_paths(self) -> None:
         self._paths = []
@@ -41,6 +58,22 @@ class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
         """Shares the columns below each name with readers of files that have the same columns. `paths` is empty before
         the first of them looks."""
         self._paths = paths
+
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+
+
+def _checked(rows: Rows) -> Rows:
+    for column in rows.columns:
+        if not pa.types.is_dictionary(column.type):
+            continue
+        for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
+            highest = pc.max(chunk.indices).as_py()
+            if highest is not None and highest >= len(chunk.dictionary):
+                raise pa.ArrowInvalid(
+                    f"index {highest} is outside of a dictionary of {len(chunk.dictionary)} values"
+                )
+    return rows
 
 
 def opened(

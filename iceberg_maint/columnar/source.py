@@ -10,14 +10,7 @@ import pyarrow as pa
 from iceberg_maint.columnar.decode import readable
 from iceberg_maint.columnar.file_range import FileRange
 from iceberg_maint.columnar.packing import MOST_BYTES
-from iceberg_maint.columnar.parquet_metadata import (
-    DATA_PAGE,
-    DATA_PAGE_V2,
-    DICTIONARY_ENCODINGS,
-    Chunk,
-    ParquetBytes,
-    get,
-)
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.projection import FileColumn, file_columns
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Primitive, Struct
@@ -28,9 +21,6 @@ _FEWEST_ROWS = 20_000
 """Rows from which the choice of the source's writer is a hint. Writers give small files dictionaries always."""
 _FEW_VALUES = 0.1
 """The most values per row of a string column that keeps the dictionaries of small files."""
-_DICTIONARY_ENCODINGS = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
-_ENCODINGS, _ENCODING_COUNTS, _PLAIN = 2, 13, 0
-"""Fields of Parquet's `ColumnMetaData`, and the encoding without dictionary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +36,13 @@ class SourceDictionaries:
 def source_dictionaries(
     read: Callable[[InputFile], pa.Buffer | FileRange], task: RewriteTask, table: Struct
 ) -> SourceDictionaries:
-    """Reads the footers of the largest input files."""
+    """Reads the footers of the largest input files. A footer that this package cannot read gives no hint: Arrow decides
+    whether the file can be read."""
     largest = sorted(task.inputs, key=lambda f: -f.size_bytes)[:_FILES]
-    of_files = [_of_file(read(f), f, task.name_mapping) for f in largest]
+    try:
+        of_files = [_of_file(read(f), f, task.name_mapping) for f in largest]
+    except MetadataError:
+        return SourceDictionaries()
     if not of_files:
         return SourceDictionaries()
     agreed = {
@@ -97,39 +91,31 @@ def _with_plain_pages(
     pages when a dictionary gets too large. Decoded with a dictionary, all values would be in it."""
     if not strings:
         return set()
-    with readable(file.path):
-        parquet = opened(contents)
-    ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
-    footer = ParquetBytes.of(contents)
+    ids, footer = _leaf_ids(contents, file, name_mapping), ParquetBytes.of(contents)
     return {
         field_id
         for group in range(len(footer.row_groups))
         for index, field_id in enumerate(ids)
-        if field_id in strings and _has_plain_pages(footer.chunk(group, index))
+        if field_id in strings and not footer.chunk(group, index).is_dictionary_encoded
     }
 
 
-def _has_plain_pages(chunk: Chunk) -> bool:
-    counts = get(chunk.metadata, _ENCODING_COUNTS)
-    if counts is None:
-        return _PLAIN in get(chunk.metadata, _ENCODINGS)[1]
-    return any(
-        get(c, 1) in (DATA_PAGE, DATA_PAGE_V2) and get(c, 2) not in DICTIONARY_ENCODINGS for c in counts[1]
-    )
-
-
 def _of_file(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> dict[int, bool]:
-    with readable(file.path):
-        parquet = opened(contents)
-    ids = leaf_ids(file_columns(parquet.schema_arrow, name_mapping, file.path))
+    # PyArrow ends the process if it makes an object of damaged metadata of a chunk.
+    ids, footer = _leaf_ids(contents, file, name_mapping), ParquetBytes.of(contents)
     found: dict[int, bool] = {}
-    for number in range(parquet.metadata.num_row_groups):
-        group = parquet.metadata.row_group(number)
+    for number in range(len(footer.row_groups)):
         for index, field_id in enumerate(ids):
             if field_id is not None:
-                has = bool(_DICTIONARY_ENCODINGS.intersection(group.column(index).encodings))
+                has = footer.chunk(number, index).has_dictionary
                 found[field_id] = has and found.get(field_id, True)
     return found
+
+
+def _leaf_ids(contents: pa.Buffer | FileRange, file: InputFile, name_mapping: str | None) -> list[int | None]:
+    with readable(file.path):
+        schema = opened(contents).schema_arrow
+    return leaf_ids(file_columns(schema, name_mapping, file.path))
 
 
 def leaf_ids(columns: Sequence[FileColumn]) -> list[int | None]:

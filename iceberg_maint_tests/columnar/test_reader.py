@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from iceberg_maint.columnar.reader import Schemas, footer_of, opened
 from iceberg_maint.columnar.storage import Storage
+from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
 
 STRUCT = pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.string())])
 ROWS = pa.table({"n": pa.array([1, 2]), "s": pa.array([{"x": 1, "y": "a"}, None], STRUCT)})
@@ -24,6 +26,21 @@ def written(rows: pa.Table, **options: Any) -> pa.Buffer:
 def test_columns_are_read_by_name() -> None:
     assert opened(written(ROWS)).read(columns=["s.y"]).to_pylist() == [{"s": {"y": "a"}}, {"s": None}]
     assert opened(written(ROWS), dictionaries=["n"]).read(columns=["n"]).to_pylist() == [{"n": 1}, {"n": 2}]
+
+
+def test_index_outside_of_its_dictionary_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"t": [TEXTS[n * 7919 % 5] for n in range(1000)]}), path, compression="none")
+    assert opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"]).read().num_rows == 1000
+    with_index_outside(str(path), 0)
+    reader = opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"])
+    words = "index 7 is outside of a dictionary of 5 values"
+    with pytest.raises(pa.ArrowInvalid, match=words):
+        reader.read()
+    with pytest.raises(pa.ArrowInvalid, match=words):
+        reader.read_row_group(0, columns=["t"])
+    with pytest.raises(pa.ArrowInvalid, match=words):
+        list(reader.iter_batches(100))
 
 
 def test_schema_is_kept_for_files_that_start_alike() -> None:

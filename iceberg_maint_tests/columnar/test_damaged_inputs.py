@@ -1,0 +1,186 @@
+"""Input files and delete files with damaged bytes that Arrow reads without an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from iceberg_maint.columnar.metadata_forms import (
+    COLUMN_INDEX,
+    FOOTER,
+    OFFSET_INDEX,
+    PAGE_HEADER,
+    Form,
+    form_difference,
+)
+from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.task import (
+    DeleteKind,
+    DeleteReference,
+    Encoding,
+    InputFile,
+    RewriteTask,
+    WrongInputError,
+)
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Reader
+from iceberg_maint.columnar.thrift import Struct as Fields
+from iceberg_maint_tests.columnar.test_splice import edited, metadata
+from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
+
+SCHEMA = schema_of(field(1, "id", "long"), field(2, "s", "string"))
+OPTIONS: dict[str, Any] = {"compression": "none", "use_dictionary": ["s"], "write_page_index": True}
+ENCODING = Encoding(codec="uncompressed", level=None)
+
+
+def texts(folder: Path, name: str, rows: int) -> InputFile:
+    values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
+    return write_file(folder, name, SCHEMA, values, **OPTIONS)
+
+
+@pytest.mark.parametrize("splice", [False, True])
+@pytest.mark.parametrize(("rows", "files"), [(60_000, 1), (60_000, 2), (500, 3)])
+def test_input_with_an_index_outside_of_its_dictionary_is_refused(
+    tmp_path: Path, rows: int, files: int, splice: bool
+) -> None:
+    inputs = [texts(tmp_path, f"{k}.parquet", rows) for k in range(files)]
+    task = task_of(tmp_path, SCHEMA, inputs, splice=splice, encoding=ENCODING)
+    assert rewrite(task).proof.difference == ""
+    Path(task.output_path).unlink()
+    with_index_outside(inputs[-1].path, 1)
+    with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*dictionary"):
+        rewrite(task)
+    assert not Path(task.output_path).exists()
+
+
+def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused(tmp_path: Path) -> None:
+    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(5)]
+    table = pa.table({"file_path": [files[n * 7919 % 5].path for n in range(1000)], "pos": range(1000)})
+    marks = write_table(tmp_path, "d.parquet", table, compression="none")
+    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
+    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
+    assert rewrite(task).record_count == 4000
+    Path(task.output_path).unlink()
+    with_index_outside(marks.path, 0)
+    with pytest.raises(WrongInputError, match="index 7 is outside of a dictionary of 5 values"):
+        rewrite(task)
+    assert not Path(task.output_path).exists()
+
+
+def test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 30_000)
+    contents = edited(Path(file.path).read_bytes(), lambda footer: footer.update({4: (LIST, (STRUCT, []))}))
+    Path(file.path).write_bytes(contents)
+    wrong = replace(file, size_bytes=len(contents))
+    for splice in (False, True):
+        with pytest.raises(WrongInputError, match="has 0 rows; its manifest states 30000"):
+            rewrite(task_of(tmp_path, SCHEMA, [wrong], splice=splice))
+
+
+def test_column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 700)
+    data = Path(file.path).read_bytes()
+
+    def unnamed_chunk(footer: Fields) -> None:
+        metadata(footer, 0)[3] = (LIST, (BINARY, [b"\xff"]))
+
+    def unnamed_column(footer: Fields) -> None:
+        get(footer, 2)[1][1][4] = (BINARY, b"\xff")
+
+    def task(contents: bytes) -> RewriteTask:
+        Path(file.path).write_bytes(contents)
+        return task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))])
+
+    assert rewrite(task(edited(data, unnamed_chunk))).record_count == 700
+    with pytest.raises(WrongInputError, match="cannot be read as Parquet: 'utf-8' codec"):
+        rewrite(replace(task(edited(data, unnamed_column)), output_path=str(tmp_path / "other.parquet")))
+
+
+LOCATION: Fields = {1: (I32, 4), 2: (I32, 30), 3: (I32, 0)}
+NO_PAGE_HEADER: Fields = {1: (I32, 0), 2: (I32, 10)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "form", "words"),
+    [
+        ({1: (LIST, (STRUCT, [LOCATION]))}, OFFSET_INDEX, ""),
+        ({1: (LIST, (STRUCT, []))}, OFFSET_INDEX, ""),
+        ({}, OFFSET_INDEX, "the offset index lacks field 1"),
+        ({1: (LIST, (I32, [4]))}, OFFSET_INDEX, "field 1 of the offset index has another type"),
+        (
+            {1: (LIST, (STRUCT, [{1: (I32, 4)}]))},
+            OFFSET_INDEX,
+            "field 1 of the offset index has another type",
+        ),
+        ({1: (I32, 4)}, OFFSET_INDEX, "field 1 of the offset index has another type"),
+        ({2: (LIST, (BINARY, []))}, COLUMN_INDEX, "the column index lacks field 1"),
+        (NO_PAGE_HEADER, PAGE_HEADER, "the page header lacks field 3"),
+        ({**NO_PAGE_HEADER, 3: (BINARY, b"")}, PAGE_HEADER, "field 3 of the page header has another type"),
+        (
+            {**NO_PAGE_HEADER, 3: (I32, 1), 5: (STRUCT, {})},
+            PAGE_HEADER,
+            "field 5 of the page header has another type",
+        ),
+        (
+            {**NO_PAGE_HEADER, 3: (I32, 1), 5: (I32, 1)},
+            PAGE_HEADER,
+            "field 5 of the page header has another type",
+        ),
+        ({2: (LIST, (STRUCT, [])), 3: (I32, 0)}, FOOTER, "the footer lacks field 4"),
+    ],
+)
+def test_struct_with_other_fields_than_its_form_is_named(fields: Fields, form: Form, words: str) -> None:
+    assert form_difference(fields, form) == words
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 7, 9])
+def test_footer_without_a_field_of_a_column_is_damaged(tmp_path: Path, number: int) -> None:
+    data = Path(texts(tmp_path, "1.parquet", 700).path).read_bytes()
+    assert ParquetBytes.of(data).rows == 700
+
+    def lacking(footer: Fields) -> None:
+        del metadata(footer, 1)[number]
+
+    with pytest.raises(MetadataError, match="damaged metadata: field 4 of the footer has another type"):
+        ParquetBytes.of(edited(data, lacking))
+
+
+def test_page_whose_header_states_no_size_is_damaged(tmp_path: Path) -> None:
+    contents = bytearray(Path(texts(tmp_path, "1.parquet", 700).path).read_bytes())
+    chunk = ParquetBytes.of(bytes(contents)).chunk(0, 0)
+    header = Reader(bytes(contents), chunk.start).struct()
+    assert get(header, 3) > 0
+    # The field's number is the distance from the one before, in the upper half of its first byte.
+    assert contents[chunk.start + 4 - 4] == 0x15
+    place = contents.index(0x15, contents.index(0x15, chunk.start + 1) + 1)
+    contents[place] = 0x45
+    with pytest.raises(MetadataError, match="damaged metadata: the page header lacks field 3"):
+        ParquetBytes.of(bytes(contents)).chunk(0, 0).pages()
+
+
+def test_column_that_a_row_group_lacks_is_damaged(tmp_path: Path) -> None:
+    data = Path(texts(tmp_path, "1.parquet", 700).path).read_bytes()
+
+    def shorter(footer: Fields) -> None:
+        kind, chunks = get(get(footer, 4)[1][0], 1)
+        get(footer, 4)[1][0][1] = (LIST, (kind, chunks[:1]))
+
+    with pytest.raises(MetadataError, match="row group 0 has 1 columns"):
+        ParquetBytes.of(edited(data, shorter)).chunk(0, 1)
+
+
+def test_footer_with_damaged_sizes_of_values_does_not_end_the_process(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 30_000)
+
+    def other_levels(footer: Fields) -> None:
+        metadata(footer, 0)[16] = (STRUCT, {2: (LIST, (I64, [1, 2, 3]))})
+
+    contents = edited(Path(file.path).read_bytes(), other_levels)
+    Path(file.path).write_bytes(contents)
+    with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*histogram size mismatch"):
+        rewrite(task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))]))
