@@ -39,8 +39,10 @@ _HELD_PER_BYTE = 6
 the task has, a row group is held at a time, and the encoded columns of all."""
 _LARGEST_GROUP = 1.5
 """The largest row group of the output, as a multiple of the row group size: parts end with a file."""
-LEAST_GROUP_BYTES = 32 * 1024 * 1024
-"""A file of one row group from this size on stays a row group. Then its chunks are copied with their dictionaries."""
+LEAST_GROUP_BYTES = 8 * 1024 * 1024
+"""A file of one row group from this size on stays a row group, if it has no more columns than `_COLUMNS` for these bytes. Then
+its chunks are copied with their dictionaries. Readers pay for each chunk (`bench.row_groups`)."""
+_COLUMNS = 16
 
 
 def spliced_result(task: RewriteTask) -> RewriteResult | None:
@@ -208,8 +210,9 @@ class _Splice:
 
 
 def _is_large_group(source: ParquetBytes) -> bool:
-    """Whether a file has one row group, which is large enough for readers."""
-    return sum(1 for g in source.row_groups if get(g, 3)) == 1 and len(source.data) >= LEAST_GROUP_BYTES
+    """Whether a file has one row group, and chunks that are large enough for readers."""
+    groups = [get(g, 1)[1] for g in source.row_groups if get(g, 3)]
+    return len(groups) == 1 and len(source.data) >= LEAST_GROUP_BYTES * max(1, len(groups[0]) / _COLUMNS)
 
 
 def _may_splice(column: Column) -> bool:

@@ -31,6 +31,7 @@ from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Struct
 from iceberg_maint.columnar.task import OutputMetrics
 
+_TEXTS = ("string", "binary")
 _BATCH_ROWS = 65_536
 """Rows that are decoded together: few pages, which stay in the processor's cache."""
 
@@ -49,7 +50,8 @@ def statistics_difference(
     comparison.totals.update(totals)
     try:
         metadata = IntegerFooters().metadata(output, integers_of(table))
-        file, parsed = opened(output, metadata=metadata), ParquetBytes.of(output)
+        parsed = ParquetBytes.of(output)
+        file = opened(output, metadata=metadata, dictionaries=_dictionary_texts(parsed, table, spliced))
         problem = comparison.footer_difference(file.metadata.num_rows)
         for number in range(file.metadata.num_row_groups):
             for index, leaf in enumerate(leaves_of(table)):
@@ -67,6 +69,19 @@ def statistics_difference(
         raise_shortage(why)
         return f"the copied columns cannot be read: {why}"
     return problem or comparison.end_difference()
+
+
+def _dictionary_texts(output: ParquetBytes, table: Struct, spliced: Collection[int]) -> list[str]:
+    """The paths of copied texts of which every page has a dictionary. They are decoded as dictionaries: a text for each
+    row takes several times as long."""
+    groups = range(len(output.row_groups))
+    return [
+        leaf.path
+        for leaf in leaves_of(table)
+        if (field_id := leaf.column.field_id) in spliced
+        and leaf.primitive.base in _TEXTS
+        and all(output.chunk(n, output.leaf_by_id[field_id]).is_dictionary_encoded for n in groups)
+    ]
 
 
 def _page_statistics(

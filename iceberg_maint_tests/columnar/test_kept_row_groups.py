@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar import page_splice, splice
+from iceberg_maint.columnar import page_splice, splice, splice_statistics
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
-from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask
+from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask, WrongInputError
 from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from iceberg_maint_tests.columnar.test_page_splice import (
     PLAIN,
@@ -27,6 +29,7 @@ from iceberg_maint_tests.columnar.test_page_splice import (
     without_splice,
 )
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
+from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 
 COPIED = (1, 3, 4, 5, 6)
@@ -85,6 +88,54 @@ def test_small_row_groups_are_merged(task: RewriteTask, monkeypatch: pytest.Monk
     monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", task.inputs[0].size_bytes * 2)
     found = rewrite(task)
     assert (found.spliced, found.proof.difference) == ((), "")
+
+
+def test_row_groups_of_small_chunks_are_merged(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_splice, "_COLUMNS", 5)
+    assert rewrite(task).spliced == ()
+    monkeypatch.setattr(page_splice, "_COLUMNS", 6)
+    assert rewrite(replace(task, output_path=f"{task.output_path}.again")).spliced == COPIED
+
+
+def test_copied_texts_of_which_each_page_has_a_dictionary_are_decoded_as_such(
+    task: RewriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def spy(contents: Any, *, metadata: Any, dictionaries: Sequence[str]) -> Any:
+        asked.append(tuple(dictionaries))
+        return opened(contents, metadata=metadata, dictionaries=dictionaries)
+
+    monkeypatch.setattr(splice_statistics, "opened", spy)
+    assert rewrite(task).spliced == COPIED
+    options = {**PLAIN, "use_dictionary": True, "dictionary_pagesize_limit": 50_000}
+    file = write_file(tmp_path, "n.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", 1)
+    plain = replace(task, inputs=(file,), output_path=f"{task.output_path}.again")
+    assert rewrite(plain).spliced == COPIED
+    assert asked == [("text", "flag"), ("flag",)]
+
+
+def test_kept_chunk_with_an_index_outside_of_its_dictionary_is_refused(
+    task: RewriteTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", 1)
+    monkeypatch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
+    schema = schema_of(field(1, "id", "long"), field(2, "s", "string"))
+    options = {**PLAIN, "compression": "none", "use_dictionary": ["s"]}
+    rows = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(ROWS)]
+    file = write_file(tmp_path, "i.parquet", schema, rows, **options)
+    encoding = Encoding(codec="uncompressed", level=None, row_group_bytes=file.size_bytes)
+    one = replace(task, schema=schema, inputs=(file,), encoding=encoding)
+    spliced = page_splice.spliced_result(one)
+    assert spliced is not None
+    assert spliced.spliced == (1, 2)
+    Path(spliced.path).unlink()
+    with_index_outside(file.path, 1)
+    assert page_splice.spliced_result(one) is None
+    with pytest.raises(WrongInputError, match="cannot be read as Parquet: Index not in dictionary bounds"):
+        rewrite(one)
+    assert not Path(one.output_path).exists()
 
 
 def test_one_small_file_among_large_ones_merges_all(
