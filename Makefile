@@ -306,6 +306,10 @@ bench-columnar: setup  ## the columnar strategy against stock, stock-tuned and n
 bench-reads: setup  ## reads by Spark and DuckDB after columnar, against before and after stock; fails over target
 	$(PY) -m bench.reads
 
+.PHONY: bench-row-groups
+bench-row-groups: setup  ## reads by Spark and DuckDB of one file by the size of its row groups
+	$(PY) -m bench.row_groups
+
 .PHONY: bench-independent-sample
 bench-independent-sample: setup  ## CPU of the sample that Iceberg's reader decodes for the proof, first and later ones
 	$(PY) -m bench.independent_sample

@@ -14,7 +14,7 @@ import json
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,21 @@ def _measure(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Median CPU seconds by engine and query, then by snapshot."""
     spark = native._session(folder)
     snapshots, paths = _snapshots(spark, folder)
-    readers: dict[str, Reader] = {"Spark": _spark_reader(spark, snapshots), "DuckDB": _duckdb_reader(paths)}
+    tables = {name: f"{native.TABLE} version as of {snapshot}" for name, snapshot in snapshots.items()}
+    figures = measured(
+        {"Spark": spark_reader(spark, tables), "DuckDB": duckdb_reader(paths)}, list(tables), rounds
+    )
+    spark.stop()
+    return figures
+
+
+def measured(readers: Mapping[str, Reader], names: Sequence[str], rounds: int) -> dict[str, dict[str, float]]:
+    """Median CPU seconds by engine and query, then by the names that the readers know, which take turns."""
     measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for engine, read in readers.items():
         for query, text in QUERIES.items():
             for turn in range(rounds + 1):
-                for name in list(snapshots) if turn % 2 == 0 else list(snapshots)[::-1]:
+                for name in names if turn % 2 == 0 else names[::-1]:
                     before = tree_cpu_seconds()
                     for _ in range(REPEATS[engine]):
                         read(name, text)
@@ -68,7 +77,6 @@ def _measure(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
                 name: [round(s, 2) for s in found] for name, found in measured[f"{engine}, {query}"].items()
             }
             print(f"{engine}, {query}", json.dumps(each), file=sys.stderr, flush=True)
-    spark.stop()
     return {key: {n: statistics.median(s) for n, s in by.items()} for key, by in measured.items()}
 
 
@@ -95,14 +103,17 @@ def _snapshots(spark: Any, folder: Path) -> tuple[dict[str, int], dict[str, list
     return ids, paths
 
 
-def _spark_reader(spark: Any, snapshots: dict[str, int]) -> Reader:
+def spark_reader(spark: Any, tables: Mapping[str, str]) -> Reader:
+    """Reads tables, given as SQL by their names, by Spark."""
+
     def read(name: str, query: str) -> None:
-        spark.sql(query.format(table=f"{native.TABLE} version as of {snapshots[name]}")).collect()
+        spark.sql(query.format(table=tables[name])).collect()
 
     return read
 
 
-def _duckdb_reader(paths: dict[str, list[str]]) -> Reader:
+def duckdb_reader(paths: Mapping[str, Sequence[str]]) -> Reader:
+    """Reads data files, given by the names of their tables, by DuckDB."""
     import duckdb
 
     connection = duckdb.connect()

@@ -49,6 +49,10 @@ def sample(name: str) -> tuple[str, ...]:
     return (f"iceberg_maint_tests/spark/rewrite/test_independent_sample.py::test_{name}",)
 
 
+def damaged(name: str) -> tuple[str, ...]:
+    return (f"{_HERE}/test_damaged_inputs.py::test_{name}",)
+
+
 def decimals(name: str) -> tuple[str, ...]:
     return (f"{_HERE}/test_decimals.py::test_{name}",)
 
@@ -172,8 +176,18 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a NaN bound of a footer is compared", "columnar/proof.py", "None if isinstance(v, float) and math.isnan(v) else v", "v", (f"{_HERE}/test_file_statistics.py::test_nan_bound_of_a_footer_is_no_bound",)),
     Mutant("the place of a kept dictionary is not compared", CHECK, "if (stated or None) != (expected and expected + shift):", "if False:", (f"{KEPT}::test_place_of_a_dictionary_or_first_page_that_differs_is_found",)),
     Mutant("a merged chunk may have a dictionary", RULES, "if not alone and (get(md, 11)", "if False and (get(md, 11)", (SPLICE,)),
-    Mutant("small row groups are kept", COPY, " and len(source.data) >= LEAST_GROUP_BYTES", "", (f"{KEPT}::test_small_row_groups_are_merged",)),
-    Mutant("files of several row groups are kept", COPY, "for g in source.row_groups if get(g, 3)) == 1", "for g in source.row_groups if get(g, 3)) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
+    Mutant("small row groups are kept", COPY, " and len(source.data) >= LEAST_GROUP_BYTES * max(1, len(groups[0]) / _COLUMNS)", "", (f"{KEPT}::test_small_row_groups_are_merged",)),
+    Mutant("files of several row groups are kept", COPY, "return len(groups) == 1", "return len(groups) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
+    Mutant("row groups of small chunks are kept", COPY, " * max(1, len(groups[0]) / _COLUMNS)", "", (f"{KEPT}::test_row_groups_of_small_chunks_are_merged",)),
+    # Damaged inputs.
+    Mutant("an index outside of its dictionary is used", READER, "highest >= len(chunk.dictionary)", "False", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
+    Mutant("indexes of a row group are not looked at", READER, "return _checked(super().read_row_group(*args, **options))", "return super().read_row_group(*args, **options)", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
+    Mutant("indexes of batches are not looked at", READER, "return map(_checked, super().iter_batches(*args, **options))", "return super().iter_batches(*args, **options)", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
+    Mutant("a file may have fewer rows than its manifest states", DECODE, "if names != [] and rows.num_rows != file.file.record_count:", "if False:", damaged("file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused")),
+    Mutant("a struct may have other fields than its form", "columnar/parquet_metadata.py", "if problem := form_difference(found, form):", 'if problem := "":', damaged("footer_without_a_field_of_a_column_is_damaged")),
+    Mutant("a field of a form may be missing", "columnar/metadata_forms.py", "            elif is_required:", "            elif False:", damaged("page_whose_header_states_no_size_is_damaged")),
+    Mutant("a row group may lack a column", "columnar/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
+    Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),

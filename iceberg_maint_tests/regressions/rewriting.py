@@ -510,4 +510,30 @@ REWRITING = (
             "cli/test_hanging_tables.py::test_call_that_nothing_interrupts_ends_the_process_after_a_signal",
         ),
     ),
+    Regression(
+        "index-outside-of-its-dictionary",
+        "found in an audit",
+        "A damaged page has an index outside of its dictionary. PyArrow does not look at the indexes of a column that keeps its "
+        "dictionary: the rewrite writes a file that no reader reads, a position delete file loses deletes, or the process ends",
+        "Every column that keeps its dictionary is read with a check of its indexes",
+        known(
+            "columnar",
+            "an index outside of its dictionary is used",
+            "columnar/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",
+            "columnar/test_damaged_inputs.py::"
+            "test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused",
+        ),
+    ),
+    Regression(
+        "row-group-with-fewer-rows",
+        "found in an audit",
+        "A damaged footer states the rows of the manifest, and its row groups have fewer: a splice takes the file for an empty one",
+        "The rows that were decoded are counted against the manifest",
+        known(
+            "columnar",
+            "a file may have fewer rows than its manifest states",
+            "columnar/test_damaged_inputs.py::"
+            "test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused",
+        ),
+    ),
 )
