@@ -209,7 +209,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("rows of any decoded size are decoded in the driver", "spark/rewrite/columnar/job.py", "here or worker", "worker", (IN_DRIVER,)),
     Mutant("Spark writes the files that the driver wrote", "spark/rewrite/columnar/job.py", "        attempts = 1\n", "", (IN_DRIVER,)),
     Mutant("tasks of a cluster run in the driver", "spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),
-    Mutant("long binary values are decoded in the driver", "spark/rewrite/columnar/strategy.py", " and _LONG.isdisjoint(map(base_type, table.types.values()))", "", (IN_DRIVER,)),
-    Mutant("delete files are decoded in the driver", "spark/rewrite/columnar/strategy.py", "is_known = not deletes and ", "is_known = ", (IN_DRIVER,)),
+    Mutant("delete files are decoded in the driver", "spark/rewrite/columnar/strategy.py", "None if deletes else rows", "rows", (IN_DRIVER,)),
 )
 # fmt: on

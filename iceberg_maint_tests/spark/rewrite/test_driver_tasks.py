@@ -146,9 +146,9 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
 
 @pytest.mark.parametrize(
     ("kind", "deleted", "values"),
-    [("bigint", False, [6 * 2]), ("bigint", True, [None]), ("binary", False, [None])],
+    [("bigint", False, [6 * 2]), ("bigint", True, [None]), ("binary", False, [6 * 2])],
 )
-def test_batch_with_position_deletes_or_a_binary_column_does_not_state_its_values(
+def test_batch_without_position_deletes_states_its_values(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str, deleted: bool, values: Sequence[int | None]
 ) -> None:
     name = shop.new_name("native")

@@ -118,9 +118,8 @@ def rewrite_groups(
         for o in outputs
     ]
     rows = sum(f.record_count for o in outputs for f in o.files)
-    # The size of delete files is not among the input bytes, and few bytes may hold a long binary value many times.
-    is_known = not deletes and _LONG.isdisjoint(map(base_type, table.types.values()))
-    values = rows * len(table.types) if is_known else None
+    # The size of delete files is not among the input bytes.
+    values = None if deletes else rows * len(table.types)
     sizes = [o.input_bytes for o in outputs]
     here = partial(rewrite_task, most_decoded_bytes=MOST_DECODED_BYTES)
     texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, values, here)
@@ -221,9 +220,6 @@ def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Posi
         return ""
     return f"{marked} rows are marked deleted in {len(files)} files, {removed} were left out"
 
-
-_LONG = frozenset({"binary", "fixed"})
-"""Types whose values may be long and are decoded one by one. Texts keep their dictionaries."""
 
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})
 """What the content-file JSON of an output has in common with its input."""
