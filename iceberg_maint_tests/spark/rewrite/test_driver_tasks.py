@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
 from iceberg_maint.spark.jvm.jobs import Jobs
-from iceberg_maint.spark.rewrite.columnar import job, strategy
+from iceberg_maint.spark.rewrite.columnar import driver_tasks, job, strategy
 from iceberg_maint.spark.rewrite.columnar.attempt import ATTEMPT, of_attempt
 from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
 from iceberg_maint.spark.rewrite.columnar.job import run_tasks
@@ -204,3 +206,69 @@ def test_small_files_of_large_rows_are_decoded_by_spark(
     shop.commit(batch, written)
     assert (written.proof.equal, here[0]) == (True, value.startswith("concat"))
     assert shop.sql(f"select count(*), min(hash(v)), sum(hash(v)) from {name}").collect() == before
+
+
+def _evolved(shop: Workshop, name: str, _folder: Path) -> None:
+    """Files of three schemas: columns are added, renamed, promoted, dropped and moved."""
+    shop.sql(f"create table {name} (id int, a string, b float, c string) using iceberg")
+    shop.sql(f"insert into {name} select id, 'a', id / 2, 'c' from range(0, 4, 1, 2)")
+    shop.sql(f"alter table {name} add column d struct<x: int, y: string>")
+    shop.sql(f"alter table {name} rename column a to e")
+    shop.sql(f"alter table {name} alter column id type bigint")
+    shop.sql(f"alter table {name} alter column b type double")
+    shop.sql(
+        f"insert into {name} select id, 'e', id / 3, 'c', named_struct('x', 1, 'y', 'z') from range(4, 8, 1, 2)"
+    )
+    shop.sql(f"alter table {name} drop column c")
+    shop.sql(f"alter table {name} add column c decimal(9, 2) first")
+    shop.sql(f"insert into {name} select 1.25, id, 'e', id / 5, null from range(8, 12, 1, 2)")
+
+
+def _imported(shop: Workshop, name: str, folder: Path) -> None:
+    """Files without field ids, whose columns are found by the table's name mapping, and one of Iceberg."""
+    for part in ("one", "two"):
+        rows = shop.spark.range(0, 40, 1, 2).selectExpr("id", "cast(id as string) as a", "id % 3 = 0 as b")
+        rows.write.parquet(str(folder / part))
+    shop.sql(f"create table {name} (id bigint, a string, b boolean, later int) using iceberg")
+    for part in ("one", "two"):
+        catalog, _, rest = name.partition(".")
+        shop.sql(
+            f"call {catalog}.system.add_files(table => '{rest}', source_table => '`parquet`.`{folder / part}`')"
+        )
+    shop.sql(f"insert into {name} values (1, 'x', null, 7)")
+
+
+@pytest.mark.parametrize("make", [_evolved, _imported])
+def test_driver_and_workers_write_the_same_bytes(
+    shop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[Workshop, str, Path], None],
+) -> None:
+    name = shop.new_name("same")
+    make(shop, name, tmp_path)
+    before = shop.rows(name)
+    written, in_driver = list[Written](), list[bool]()
+
+    def noted(*given: Any) -> list[str] | None:
+        results = run_in_driver(*given)
+        in_driver.append(results is not None)
+        return results
+
+    monkeypatch.setattr(job, "run_in_driver", noted)
+    for most_bytes in (MOST_BYTES, -1):
+        monkeypatch.setattr(driver_tasks, "MOST_BYTES", most_bytes)
+        written.append(shop.engine.write(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), COLUMNAR))
+    assert in_driver == [True]
+    assert [w.proof.equal for w in written] == [True, True]
+    here, there = ([_contents(f.path) for f in w.files] for w in written)
+    assert here == there
+    assert (
+        shop.commit(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), written[0]).status
+        is CommitStatus.COMMITTED
+    )
+    assert shop.rows(name) == before
+
+
+def _contents(location: str) -> bytes:
+    return Path(location.removeprefix("file:")).read_bytes()
