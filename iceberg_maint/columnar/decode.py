@@ -193,6 +193,7 @@ class Decoder:
             with readable(file.path):
                 batch = next(batches, None)
             if batch is None:
+                _check_count(file, start)
                 return
             rows = pa.Table.from_batches([batch])
             yield self._live(file, rows, dict(enumerate(sources)), start, positions)
@@ -218,10 +219,6 @@ class Decoder:
                 if names or metadata is not parquet.metadata:
                     parquet = opened(contents, metadata=metadata, dictionaries=names, read_bytes=read_bytes)
         parquet.share_paths(self._schemas.paths)
-        if parquet.metadata.num_rows != file.record_count:
-            raise WrongInputError(
-                f"{file.path} has {parquet.metadata.num_rows} rows; its manifest states {file.record_count}."
-            )
         return parquet, schema
 
     def _kept(self, schema: pa.Schema, path: str) -> tuple[list[str], Integers]:
@@ -250,9 +247,10 @@ class Decoder:
             is_same = last_schema is schema or last_schema.equals(schema, check_metadata=True)
             if is_same and constants == file.constants:
                 return found
-        columns = file_columns(schema, self._name_mapping, file.path)
-        sources = projection(columns, self.table, file.constants)
-        needed = _needed(schema, sources)
+        with readable(file.path):  # A name may be no UTF-8.
+            columns = file_columns(schema, self._name_mapping, file.path)
+            sources = projection(columns, self.table, file.constants)
+            needed = _needed(schema, sources)
         found = needed, _renumbered(sources, needed is not None)
         self._last = schema, file.constants, found
         return found
@@ -310,11 +308,14 @@ def _read(file: DecodedFile, names: list[str] | None) -> pa.Table:
     assert file.parquet is not None
     with readable(file.file.path):
         rows = file.parquet.read(columns=names, use_threads=False)
-    if names != [] and rows.num_rows != file.file.record_count:
-        raise WrongInputError(
-            f"{file.file.path} has {rows.num_rows} rows; its manifest states {file.file.record_count}."
-        )
+    _check_count(file.file, rows.num_rows)
     return rows
+
+
+def _check_count(file: InputFile, rows: int) -> None:
+    # A footer may state other rows than its row groups have.
+    if rows != file.record_count:
+        raise WrongInputError(f"{file.path} has {rows} rows; its manifest states {file.record_count}.")
 
 
 @contextmanager

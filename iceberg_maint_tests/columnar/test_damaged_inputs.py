@@ -77,13 +77,13 @@ def test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused
     contents = edited(Path(file.path).read_bytes(), lambda footer: footer.update({4: (LIST, (STRUCT, []))}))
     Path(file.path).write_bytes(contents)
     wrong = replace(file, size_bytes=len(contents))
-    for splice in (False, True):
+    for splice, memory in ((False, 1 << 30), (True, 1 << 30), (False, 1000)):
         with pytest.raises(WrongInputError, match="has 0 rows; its manifest states 30000"):
-            rewrite(task_of(tmp_path, SCHEMA, [wrong], splice=splice))
+            rewrite(task_of(tmp_path, SCHEMA, [wrong], splice=splice, memory_limit_bytes=memory))
 
 
 def test_column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place(tmp_path: Path) -> None:
-    file = texts(tmp_path, "1.parquet", 700)
+    file, other = texts(tmp_path, "1.parquet", 700), texts(tmp_path, "2.parquet", 700)
     data = Path(file.path).read_bytes()
 
     def unnamed_chunk(footer: Fields) -> None:
@@ -94,9 +94,9 @@ def test_column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_pl
 
     def task(contents: bytes) -> RewriteTask:
         Path(file.path).write_bytes(contents)
-        return task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))])
+        return task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents)), other])
 
-    assert rewrite(task(edited(data, unnamed_chunk))).record_count == 700
+    assert rewrite(task(edited(data, unnamed_chunk))).record_count == 1400
     with pytest.raises(WrongInputError, match="cannot be read as Parquet: 'utf-8' codec"):
         rewrite(replace(task(edited(data, unnamed_column)), output_path=str(tmp_path / "other.parquet")))
 
