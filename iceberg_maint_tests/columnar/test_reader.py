@@ -28,10 +28,13 @@ def test_columns_are_read_by_name() -> None:
     assert opened(written(ROWS), dictionaries=["n"]).read(columns=["n"]).to_pylist() == [{"n": 1}, {"n": 2}]
 
 
-def test_index_outside_of_its_dictionary_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [1000, 10_000])
+@pytest.mark.parametrize("has_null", [False, True])
+def test_index_outside_of_its_dictionary_is_an_error(tmp_path: Path, rows: int, has_null: bool) -> None:
     path = tmp_path / "texts.parquet"
-    pq.write_table(pa.table({"t": [TEXTS[n * 7919 % 5] for n in range(1000)]}), path, compression="none")
-    assert opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"]).read().num_rows == 1000
+    values = [None if has_null and not n else TEXTS[n * 7919 % 5] for n in range(rows)]
+    pq.write_table(pa.table({"t": values}), path, compression="none")
+    assert opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"]).read().num_rows == rows
     with_index_outside(str(path), 0)
     reader = opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"])
     words = "index 7 is outside of a dictionary of 5 values"
@@ -41,6 +44,12 @@ def test_index_outside_of_its_dictionary_is_an_error(tmp_path: Path) -> None:
         reader.read_row_group(0, columns=["t"])
     with pytest.raises(pa.ArrowInvalid, match=words):
         list(reader.iter_batches(100))
+
+
+def test_text_that_is_no_utf8_is_read_with_its_dictionary() -> None:
+    rows = pa.table({"t": pa.array([b"\xff", b"a", b"\xff"]).view(pa.string())})
+    found = opened(written(rows), dictionaries=["t"]).read().column(0)
+    assert [c.as_py() for c in found.cast(pa.binary())] == [b"\xff", b"a", b"\xff"]
 
 
 def test_schema_is_kept_for_files_that_start_alike() -> None:

@@ -181,6 +181,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("row groups of small chunks are kept", COPY, " * max(1, len(groups[0]) / _COLUMNS)", "", (f"{KEPT}::test_row_groups_of_small_chunks_are_merged",)),
     # Damaged inputs.
     Mutant("an index outside of its dictionary is used", READER, "highest >= len(chunk.dictionary)", "False", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
+    Mutant("text that is no UTF-8 is an index outside of its dictionary", READER, "        except pa.ArrowInvalid:", "        except MemoryError:", (f"{_HERE}/test_reader.py::test_text_that_is_no_utf8_is_read_with_its_dictionary",)),
     Mutant("indexes of a row group are not looked at", READER, "return _checked(super().read_row_group(*args, **options))", "return super().read_row_group(*args, **options)", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
     Mutant("indexes of batches are not looked at", READER, "return map(_checked, super().iter_batches(*args, **options))", "return super().iter_batches(*args, **options)", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
     Mutant("a file may have fewer rows than its manifest states", DECODE, "    _check_count(file.file, rows.num_rows)\n", "", damaged("file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused")),
