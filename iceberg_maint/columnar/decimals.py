@@ -16,9 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from iceberg_maint.columnar.metadata_forms import START_OF_FOOTER, form_difference
+from iceberg_maint.columnar.numbers import mask_of
 from iceberg_maint.columnar.parquet_metadata import MAGIC, TAIL_BYTES, get
 from iceberg_maint.columnar.reader import footer_of
 from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_type
+from iceberg_maint.columnar.task import WrongInputError
 from iceberg_maint.columnar.thrift import I32, LIST, STRUCT, ThriftError, encoded, head
 from iceberg_maint.columnar.thrift import Struct as Fields
 
@@ -66,11 +69,18 @@ def with_integers(schema: pa.Schema, table: Struct) -> pa.Schema:
 
 
 def unscaled(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Returns the integers of an array of decimals with at most 18 digits."""
+    """Returns the integers of an array of decimals with at most 18 digits. Raises WrongInputError for a number that
+    the integer type cannot hold: a file may have decimals as bytes."""
     if not len(values):
         return pa.array([], kind)
     words = np.frombuffer(values.buffers()[1], dtype="<i8")[2 * values.offset :]
     low = np.ascontiguousarray(words[: 2 * len(values) : 2])
+    least, most = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1)
+    is_wrong = (words[1 : 2 * len(values) : 2] != low >> 63) | (low < least) | (low > most)
+    if values.null_count:
+        is_wrong &= mask_of(values.is_valid())
+    if is_wrong.any():
+        raise WrongInputError(f"A decimal has more digits than its type {values.type}.")
     integers = pa.Array.from_buffers(pa.int64(), len(low), [None, pa.py_buffer(low)])
     if values.null_count:
         integers = pc.if_else(values.is_null(), pa.nulls(1, pa.int64())[0], integers)
@@ -91,7 +101,7 @@ class IntegerFooters:
         if not before or last != integers or not footer.startswith(before):
             try:
                 before, after = _starts(footer, lambda elements: without_notes(elements, integers))
-            except (ThriftError, KeyError):
+            except ThriftError:
                 return None
             self._last = integers, before, after
         return pq.read_metadata(pa.BufferReader(_framed(after + footer[len(before) :])))
@@ -142,6 +152,8 @@ def _changed(elements: Elements, change: Callable[[Fields], Fields]) -> Elements
     # The elements below this one, per level, that are still to come.
     to_come: list[int] = [1]
     for element in elements:
+        if not to_come:
+            raise ThriftError("the schema has an element below no other")
         children = get(element, _CHILDREN, 0)
         is_top = len(to_come) == _TOP and not children
         found.append(change(element) if is_top else element)
@@ -182,6 +194,8 @@ def _plain(element: Fields, kind: pa.DataType | None) -> Fields:
 def _starts(footer: bytes, change: Callable[[Elements], Elements]) -> tuple[bytes, bytes]:
     """The first bytes of a footer, through its schema, and what they become if the schema changes so."""
     fields, end = head(footer, 2)
+    if problem := form_difference(fields, START_OF_FOOTER):
+        raise ThriftError(f"damaged metadata: {problem}")
     kind, elements = fields[2][1]
     changed = {**fields, 2: (LIST, (kind, change(elements)))}
     # The last byte ends a struct. Fields count from the one before, which stays the schema.

@@ -193,11 +193,11 @@ class Decoder:
             with readable(file.path):
                 batch = next(batches, None)
             if batch is None:
-                _check_count(file, start)
-                return
+                break
             rows = pa.Table.from_batches([batch])
             yield self._live(file, rows, dict(enumerate(sources)), start, positions)
             start += rows.num_rows
+        _check_rows(file, start)
 
     def _open(
         self, file: InputFile, contents: pa.Buffer | FileRange, read_bytes: int = 0
@@ -219,6 +219,7 @@ class Decoder:
                 if names or metadata is not parquet.metadata:
                     parquet = opened(contents, metadata=metadata, dictionaries=names, read_bytes=read_bytes)
         parquet.share_paths(self._schemas.paths)
+        _check_rows(file, parquet.metadata.num_rows)
         return parquet, schema
 
     def _kept(self, schema: pa.Schema, path: str) -> tuple[list[str], Integers]:
@@ -247,9 +248,10 @@ class Decoder:
             is_same = last_schema is schema or last_schema.equals(schema, check_metadata=True)
             if is_same and constants == file.constants:
                 return found
-        with readable(file.path):  # A name may be no UTF-8.
+        with readable(file.path):
             columns = file_columns(schema, self._name_mapping, file.path)
-            sources = projection(columns, self.table, file.constants)
+            with _named(file.path):
+                sources = projection(columns, self.table, file.constants)
             needed = _needed(schema, sources)
         found = needed, _renumbered(sources, needed is not None)
         self._last = schema, file.constants, found
@@ -268,7 +270,8 @@ class Decoder:
         for number, source in sources.items():
             column, field = self.table.columns[number], self.schema.field(number)
             fields.append(field)
-            found = _column(rows, source)
+            with _named(file.path):
+                found = _column(rows, source)
             if column.field_id in _LINEAGE:
                 found = _lineage(column.field_id, found, file, start)
             if column.required and found.null_count:
@@ -276,7 +279,8 @@ class Decoder:
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(found.type):
                 found = found.dictionary_encode()
             if pa.types.is_decimal(found.type) and pa.types.is_integer(field.type):
-                found = pa.chunked_array([unscaled(c, field.type) for c in found.chunks], field.type)
+                with _named(file.path):
+                    found = pa.chunked_array([unscaled(c, field.type) for c in found.chunks], field.type)
             arrays.append(found)
         table = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
         if positions is None:
@@ -308,12 +312,12 @@ def _read(file: DecodedFile, names: list[str] | None) -> pa.Table:
     assert file.parquet is not None
     with readable(file.file.path):
         rows = file.parquet.read(columns=names, use_threads=False)
-    _check_count(file.file, rows.num_rows)
+    if names != []:
+        _check_rows(file.file, rows.num_rows)
     return rows
 
 
-def _check_count(file: InputFile, rows: int) -> None:
-    # A footer may state other rows than its row groups have.
+def _check_rows(file: InputFile, rows: int) -> None:
     if rows != file.record_count:
         raise WrongInputError(f"{file.path} has {rows} rows; its manifest states {file.record_count}.")
 
@@ -326,6 +330,15 @@ def readable(path: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, UnicodeDecodeError) as why:
         raise_shortage(why)
         raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
+
+
+@contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Names the file in the error of a column."""
+    try:
+        yield
+    except WrongInputError as why:
+        raise WrongInputError(f"{path}: {why}") from why
 
 
 def _with_dictionaries(schema: pa.Schema, table: Struct, dictionaries: Collection[int]) -> pa.Schema:

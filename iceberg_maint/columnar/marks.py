@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.decode import Decoder
+from iceberg_maint.columnar.decode import Decoder, readable
 from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.keys import KeySet, key_columns, key_schema
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import Numbers
 from iceberg_maint.columnar.positions import Positions
 from iceberg_maint.columnar.projection import file_columns
@@ -129,12 +128,9 @@ class _Finder:
     def _delete_rows(self, decoder: Decoder, table: Struct, delete: EqualityDelete) -> pa.Table:
         file = InputFile(delete.path, delete.size_bytes, delete.record_count, delete.data_sequence_number)
         contents = self._contents(file)
-        try:
+        with readable(delete.path):
             schema = pq.read_schema(arrow_file(contents))
-        except (pa.ArrowException, OSError) as why:
-            raise_shortage(why)
-            raise WrongInputError(f"{delete.path} cannot be read as Parquet: {why}") from why
-        columns = file_columns(schema, self._task.name_mapping, delete.path)
+            columns = file_columns(schema, self._task.name_mapping, delete.path)
         lacking = set(_ids(table.columns)) - set(_file_ids(columns))
         if lacking:
             # The projection would fill it with a default, which would delete rows with that value.

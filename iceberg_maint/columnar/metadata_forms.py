@@ -67,10 +67,19 @@ _CHUNK = Form(
     {},
     {3: _COLUMN_METADATA, 4: _INTEGERS, 5: _INTEGERS, 6: _INTEGERS, 7: _INTEGERS},
 )
+_SCHEMA = ListOf(
+    (STRUCT,),
+    Form(
+        "schema element",
+        {4: (BINARY,)},
+        {**dict.fromkeys((1, 2, 3, 5, 6, 7, 8, 9), _INTEGERS), 10: (STRUCT,)},
+    ),
+)
+START_OF_FOOTER = Form("footer", {1: _INTEGERS, 2: _SCHEMA})
 FOOTER = Form(
     "footer",
     {
-        2: ListOf((STRUCT,), Form("schema element", {}, {1: _INTEGERS, 5: _INTEGERS, 9: _INTEGERS})),
+        2: _SCHEMA,
         3: _INTEGERS,
         4: ListOf((STRUCT,), Form("row group", {1: ListOf((STRUCT,), _CHUNK), 2: _INTEGERS, 3: _INTEGERS})),
     },

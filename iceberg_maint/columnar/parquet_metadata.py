@@ -124,8 +124,11 @@ class ParquetBytes:
 
     @cached_property
     def leaves(self) -> Mapping[int, Leaf]:
-        """The columns at the top level without children, by their index among the leaf columns."""
+        """The columns at the top level without children, by their index among the leaf columns. Raises MetadataError if
+        there is no schema."""
         elements = get(self.footer, 2)[1]
+        if not elements:
+            raise MetadataError("the schema has no elements")
         leaves: dict[int, Leaf] = {}
         index, open_children = 0, [get(elements[0], 5, 0)]
         for element in elements[1:]:

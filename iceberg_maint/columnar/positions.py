@@ -55,11 +55,17 @@ class Positions:
         try:
             file = opened(buffer, dictionaries=["file_path"])
             rows = file.read(columns=["file_path", "pos"], use_threads=False).select(["file_path", "pos"])
-        except (pa.ArrowException, OSError, KeyError) as why:
+            paths = rows.combine_chunks().unify_dictionaries().column("file_path").combine_chunks()
+            names = paths.dictionary.to_pylist() if _has_form(rows.schema) else None
+        except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as why:
             raise_shortage(why)
             raise WrongInputError(
                 f"{reference.path} cannot be read as a position delete file: {why}"
             ) from why
+        if names is None:
+            # A path as bytes would equal no file's, and no row would be deleted.
+            types = " and ".join(map(str, rows.schema.types))
+            raise WrongInputError(f"{reference.path} has paths and positions of type {types}.")
         if reference.record_count is not None and reference.record_count != rows.num_rows:
             raise WrongInputError(
                 f"The delete file {reference.path} has {rows.num_rows} rows; its manifest states "
@@ -69,15 +75,18 @@ class Positions:
             raise WrongInputError(f"The delete file {reference.path} has a null path or position.")
         if rows.num_rows == 0:
             return {}
-        paths = rows.combine_chunks().unify_dictionaries().column("file_path").combine_chunks()
         codes, positions = numbers_of(paths.indices), numbers_of(rows.column("pos").combine_chunks())
         order = np.argsort(codes, kind="stable")
-        starts = np.searchsorted(codes[order], np.arange(len(paths.dictionary) + 1))
+        starts = np.searchsorted(codes[order], np.arange(len(names) + 1))
         sorted_positions = positions[order]
-        return {
-            name: sorted_positions[starts[i] : starts[i + 1]]
-            for i, name in enumerate(paths.dictionary.to_pylist())
-        }
+        return {name: sorted_positions[starts[i] : starts[i + 1]] for i, name in enumerate(names)}
+
+
+def _has_form(schema: pa.Schema) -> bool:
+    """Whether a position delete file has its paths as texts, with a dictionary, and its positions as integers."""
+    path, position = schema.types
+    is_text = pa.types.is_dictionary(path) and pa.types.is_string(path.value_type)
+    return bool(is_text and pa.types.is_signed_integer(position))
 
 
 def _marked(file: InputFile) -> np.ndarray[Any, Any]:

@@ -137,7 +137,14 @@ def _same_child(source: FileColumn, child: Column, parent: Column) -> Convert | 
         raise UnsupportedColumnError(
             parent.path, f"a file has field id {source.field_id} for its {child.name}"
         )
+    _require_values(source, child)
     return conversion(source, child)
+
+
+def _require_values(source: FileColumn, column: Column) -> None:
+    # Arrow ends the process if it makes a list of a child that has a dictionary.
+    if pa.types.is_dictionary(source.field.type):
+        raise _mismatch(source, column)
 
 
 def _mismatch(source: FileColumn, column: Column) -> UnsupportedColumnError:
@@ -152,6 +159,9 @@ def _struct(
     if not pa.types.is_struct(source.field.type):
         raise _mismatch(source, column)
     sources = projection(source.children, Struct(tuple(columns)), constants)
+    for child, of in zip(columns, sources, strict=True):
+        if of.position is not None:
+            _require_values(source.children[of.position], child)
     same = [Source(i, None) for i in range(len(columns))]
     if sources == same and source.field.type == arrow_type(column):
         return None

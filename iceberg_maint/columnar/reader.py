@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -84,12 +85,13 @@ def _check_indexes(column: pa.ChunkedArray) -> None:
         else:
             return
     for chunk in column.chunks:
-        indexes = chunk.indices
-        highest = pc.max(indexes).as_py() if indexes.null_count else numbers_of(indexes).max(initial=-1)
-        if highest is not None and highest >= len(chunk.dictionary):
-            raise pa.ArrowInvalid(
-                f"index {highest} is outside of a dictionary of {len(chunk.dictionary)} values"
-            )
+        indexes, size = chunk.indices, len(chunk.dictionary)
+        # An index of 32 bits may be negative, which is a large one without its sign.
+        if not indexes.null_count and numbers_of(indexes).view(np.uint32).max(initial=0) < size:
+            continue
+        for index in pc.min_max(indexes).as_py().values():
+            if index is not None and not 0 <= index < size:
+                raise pa.ArrowInvalid(f"index {index} is outside of a dictionary of {size} values")
 
 
 def opened(

@@ -90,7 +90,7 @@ def spliceable(
                 return "a file has another type or repetition"
             for group, metadata in enumerate(source.row_groups):
                 chunk = source.chunk(group, index)
-                if reason := _chunk_problem(chunk, codec, order, alone):
+                if reason := _chunk_problem(chunk, wanted, codec, order, alone):
                     return reason
                 locations = get(chunk.offset_index() or {}, 1, (0, ()))[1]
                 pages += len(locations)
@@ -102,8 +102,11 @@ def spliceable(
     return "" if alone or rows >= pages * min_rows_per_page else f"pages have {rows // pages} rows on average"
 
 
-def _chunk_problem(chunk: Chunk, codec: int, order: Order, alone: bool) -> str:
+def _chunk_problem(chunk: Chunk, wanted: Leaf, codec: int, order: Order, alone: bool) -> str:
     md, statistics = chunk.metadata, chunk.statistics
+    # PyArrow ends the process if it makes an object of a chunk of another type.
+    if get(md, 1) != wanted.physical_type:
+        return "a chunk has another physical type than its column"
     if get(md, 4) != codec:
         return "a chunk has another codec"
     if not alone and (get(md, 11) or DICTIONARY_ENCODINGS & set(get(md, 2)[1])):

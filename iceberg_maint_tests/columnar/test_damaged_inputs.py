@@ -19,12 +19,12 @@ from iceberg_maint.columnar.metadata_forms import (
 )
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.task import (
-    DeleteKind,
-    DeleteReference,
     Encoding,
     InputFile,
     RewriteTask,
+    UnsupportedColumnError,
     WrongInputError,
 )
 from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Reader
@@ -58,18 +58,62 @@ def test_input_with_an_index_outside_of_its_dictionary_is_refused(
     assert not Path(task.output_path).exists()
 
 
-def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused(tmp_path: Path) -> None:
-    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(5)]
-    table = pa.table({"file_path": [files[n * 7919 % 5].path for n in range(1000)], "pos": range(1000)})
-    marks = write_table(tmp_path, "d.parquet", table, compression="none")
-    delete = DeleteReference(DeleteKind.POSITION_FILE, marks.path, marks.size_bytes)
-    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
-    assert rewrite(task).record_count == 4000
-    Path(task.output_path).unlink()
-    with_index_outside(marks.path, 0)
-    with pytest.raises(WrongInputError, match="index 7 is outside of a dictionary of 5 values"):
-        rewrite(task)
-    assert not Path(task.output_path).exists()
+def test_file_with_an_unread_column_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 700)
+
+    def unnamed(footer: Fields) -> None:
+        get(footer, 2)[1][2][4] = (BINARY, b"\xff")
+
+    contents = edited(Path(file.path).read_bytes(), unnamed)
+    Path(file.path).write_bytes(contents)
+    with pytest.raises(WrongInputError, match=r"1.parquet cannot be read as Parquet: 'utf-8' codec"):
+        rewrite(
+            task_of(tmp_path, schema_of(field(1, "id", "long")), [replace(file, size_bytes=len(contents))])
+        )
+
+
+def test_file_with_one_field_id_twice_is_named(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 700)
+
+    def same_id(footer: Fields) -> None:
+        get(footer, 2)[1][2][9] = (I32, 1)
+
+    contents = edited(Path(file.path).read_bytes(), same_id)
+    Path(file.path).write_bytes(contents)
+    with pytest.raises(WrongInputError, match=r"1.parquet: Two columns of a file have the same field id"):
+        rewrite(task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))]))
+
+
+@pytest.mark.parametrize("is_list", [False, True])
+def test_file_with_a_dictionary_below_a_column_is_not_supported(tmp_path: Path, is_list: bool) -> None:
+    kind: Any = {"type": "struct", "fields": [field(2, "element", "string")]}
+    below = pa.field("element", pa.dictionary(pa.int32(), pa.string()), metadata={"PARQUET:field_id": "2"})
+    values = pa.array(["a", "b"]).dictionary_encode()
+    rows = pa.StructArray.from_arrays([values], fields=[below])
+    if is_list:
+        kind = {"type": "list", "element-id": 2, "element": "string", "element-required": False}
+        rows = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values, type=pa.list_(below))
+    column = pa.field("c", rows.type, metadata={"PARQUET:field_id": "1"})
+    file = write_table(tmp_path, "1.parquet", pa.table([rows], schema=pa.schema([column])), store_schema=True)
+    with pytest.raises(UnsupportedColumnError, match="a file has type dictionary"):
+        rewrite(task_of(tmp_path, schema_of(field(1, "c", kind)), [file]))
+
+
+def test_chunk_with_another_physical_type_than_its_column_is_not_copied(tmp_path: Path) -> None:
+    data = Path(texts(tmp_path, "1.parquet", 700).path).read_bytes()
+    source = ParquetBytes.of(data)
+    wanted = source.leaves[1]
+    assert spliceable([source], wanted, CODECS["uncompressed"], alone=True) == ""
+    other = ParquetBytes.of(edited(data, lambda footer: metadata(footer, 1).update({1: (I32, 99)})))
+    words = "a chunk has another physical type than its column"
+    assert spliceable([other], wanted, CODECS["uncompressed"], alone=True) == words
+
+
+def test_footer_without_a_schema_is_damaged(tmp_path: Path) -> None:
+    data = Path(texts(tmp_path, "1.parquet", 700).path).read_bytes()
+    empty = ParquetBytes.of(edited(data, lambda footer: footer.update({2: (LIST, (STRUCT, []))})))
+    with pytest.raises(MetadataError, match="the schema has no elements"):
+        empty.leaves  # noqa: B018
 
 
 def test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused(tmp_path: Path) -> None:
@@ -77,9 +121,11 @@ def test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused
     contents = edited(Path(file.path).read_bytes(), lambda footer: footer.update({4: (LIST, (STRUCT, []))}))
     Path(file.path).write_bytes(contents)
     wrong = replace(file, size_bytes=len(contents))
-    for splice, memory in ((False, 1 << 30), (True, 1 << 30), (False, 1000)):
-        with pytest.raises(WrongInputError, match="has 0 rows; its manifest states 30000"):
-            rewrite(task_of(tmp_path, SCHEMA, [wrong], splice=splice, memory_limit_bytes=memory))
+    for splice in (False, True):
+        for memory in (1 << 30, 4096):
+            task = task_of(tmp_path, SCHEMA, [wrong], splice=splice, memory_limit_bytes=memory)
+            with pytest.raises(WrongInputError, match="has 0 rows; its manifest states 30000"):
+                rewrite(task)
 
 
 def test_column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place(tmp_path: Path) -> None:
@@ -184,3 +230,14 @@ def test_footer_with_damaged_sizes_of_values_does_not_end_the_process(tmp_path: 
     Path(file.path).write_bytes(contents)
     with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*histogram size mismatch"):
         rewrite(task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))]))
+
+
+def test_file_without_a_column_of_the_table_has_the_rows_that_its_manifest_states(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 10)
+    schema = schema_of(field(7, "new", "long"))
+    assert rewrite(task_of(tmp_path, schema, [file])).record_count == 10
+    wrong = task_of(
+        tmp_path, schema, [replace(file, record_count=11)], output_path=str(tmp_path / "2.parquet")
+    )
+    with pytest.raises(WrongInputError, match="has 10 rows; its manifest states 11"):
+        rewrite(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.decimals import IntegerFooters, integer_decimals, unscaled, with_integers
+from iceberg_maint.columnar.decimals import (
+    IntegerFooters,
+    integer_decimals,
+    integers_of,
+    unscaled,
+    with_integers,
+)
 from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import open_writer, write_group
 from iceberg_maint.columnar.packing import MOST_BYTES
+from iceberg_maint.columnar.parquet_metadata import get
 from iceberg_maint.columnar.schema import Struct, arrow_schema, table_schema
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import Encoding, InputFile
+from iceberg_maint.columnar.task import Encoding, InputFile, WrongInputError
+from iceberg_maint.columnar.thrift import I32
+from iceberg_maint.columnar.thrift import Struct as Fields
+from iceberg_maint_tests.columnar.test_splice import edited
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_table
 
 INSIDE = {"type": "struct", "fields": [field(11, "short", "decimal(9, 2)"), field(12, "long", "long")]}
@@ -116,6 +127,41 @@ def test_slices_and_nothing_have_their_integers() -> None:
     decimals = table(range(10)).column("short").chunk(0)
     assert unscaled(decimals.slice(3, 4), pa.int32()).to_pylist() == [-1, None, -LAST, LAST]
     assert unscaled(decimals.slice(3, 0), pa.int64()).equals(pa.array([], pa.int64()))
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [(2**64 + 5, pa.int64()), (-(2**70), pa.int64()), (2**63, pa.int64()), (2**31, pa.int32())],
+)
+def test_decimal_that_its_integer_cannot_hold_is_refused(number: int, kind: pa.DataType) -> None:
+    decimals = pa.array([None, Decimal(number)], pa.decimal128(38, 0))
+    assert unscaled(decimals.slice(0, 1), kind).to_pylist() == [None]
+    with pytest.raises(WrongInputError, match=r"more digits than its type decimal128\(38, 0\)"):
+        unscaled(decimals, kind)
+    last = 2 ** (kind.bit_width - 1)
+    bounds = pa.array([Decimal(-last), Decimal(last - 1)], pa.decimal128(38, 0))
+    assert unscaled(bounds, kind).to_pylist() == [-last, last - 1]
+
+
+def more_elements(elements: list[Fields]) -> None:
+    elements.append(elements[-1])
+
+
+def unnamed_element(elements: list[Fields]) -> None:
+    del elements[1][4]
+
+
+def number_for_a_logical_type(elements: list[Fields]) -> None:
+    elements[1][10] = (I32, 5)
+
+
+@pytest.mark.parametrize("damage", [more_elements, unnamed_element, number_for_a_logical_type])
+def test_footer_with_a_damaged_schema_has_no_integers(damage: Callable[[list[Fields]], None]) -> None:
+    contents = encoded(table(range(1000)), {})
+    integers = integers_of(TABLE)
+    assert IntegerFooters().metadata(contents, integers) is not None
+    damaged = edited(contents, lambda footer: damage(get(footer, 2)[1]))
+    assert IntegerFooters().metadata(damaged, integers) is None
 
 
 def test_decimals_are_integers_in_the_memory_of_a_task(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from iceberg_maint.columnar import reader
 from iceberg_maint.columnar.reader import Schemas, footer_of, opened
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
+from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside, with_negative_index
 
 STRUCT = pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.string())])
 ROWS = pa.table({"n": pa.array([1, 2]), "s": pa.array([{"x": 1, "y": "a"}, None], STRUCT)})
@@ -36,20 +37,31 @@ def test_index_outside_of_its_dictionary_is_an_error(tmp_path: Path, rows: int, 
     pq.write_table(pa.table({"t": values}), path, compression="none")
     assert opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"]).read().num_rows == rows
     with_index_outside(str(path), 0)
-    reader = opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"])
+    file = opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"])
     words = "index 7 is outside of a dictionary of 5 values"
     with pytest.raises(pa.ArrowInvalid, match=words):
-        reader.read()
+        file.read()
     with pytest.raises(pa.ArrowInvalid, match=words):
-        reader.read_row_group(0, columns=["t"])
+        file.read_row_group(0, columns=["t"])
     with pytest.raises(pa.ArrowInvalid, match=words):
-        list(reader.iter_batches(100))
+        list(file.iter_batches(100))
 
 
 def test_text_that_is_no_utf8_is_read_with_its_dictionary() -> None:
     rows = pa.table({"t": pa.array([b"\xff", b"a", b"\xff"]).view(pa.string())})
     found = opened(written(rows), dictionaries=["t"]).read().column(0)
     assert [c.as_py() for c in found.cast(pa.binary())] == [b"\xff", b"a", b"\xff"]
+
+
+@pytest.mark.parametrize("few_rows", [reader._FEW_ROWS, 1])
+def test_negative_index_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_rows: int) -> None:
+    monkeypatch.setattr(reader, "_FEW_ROWS", few_rows)
+    path = tmp_path / "texts.parquet"
+    pq.write_table(pa.table({"t": ["aa"] * 500 + ["b"] * 500}), path, compression="none")
+    with_negative_index(str(path), 0)
+    file = opened(pa.py_buffer(path.read_bytes()), dictionaries=["t"])
+    with pytest.raises(pa.ArrowInvalid, match="index -1 is outside of a dictionary of 2 values"):
+        file.read()
 
 
 def test_schema_is_kept_for_files_that_start_alike() -> None:

@@ -520,7 +520,7 @@ REWRITING = (
             "columnar",
             "an index outside of its dictionary is used",
             "columnar/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",
-            "columnar/test_damaged_inputs.py::"
+            "columnar/test_damaged_delete_files.py::"
             "test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused",
         ),
     ),

@@ -1,0 +1,95 @@
+"""Delete files with damaged bytes: no delete is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
+from iceberg_maint.columnar.marks import marks
+from iceberg_maint.columnar.parquet_metadata import get
+from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.task import DeleteKind, DeleteReference, WrongInputError
+from iceberg_maint.columnar.thrift import BINARY
+from iceberg_maint.columnar.thrift import Struct as Fields
+from iceberg_maint_tests.columnar.test_damaged_inputs import SCHEMA, texts
+from iceberg_maint_tests.columnar.test_splice import edited
+from iceberg_maint_tests.support.columnar.damage import with_index_outside, with_negative_index
+from iceberg_maint_tests.support.columnar.tables import task_of, write_table
+
+
+def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused(tmp_path: Path) -> None:
+    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(5)]
+    table = pa.table({"file_path": [files[n * 7919 % 5].path for n in range(1000)], "pos": range(1000)})
+    deleted = write_table(tmp_path, "d.parquet", table, compression="none")
+    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes)
+    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
+    assert rewrite(task).record_count == 4000
+    Path(task.output_path).unlink()
+    with_index_outside(deleted.path, 0)
+    with pytest.raises(WrongInputError, match="index 7 is outside of a dictionary of 5 values"):
+        rewrite(task)
+    assert not Path(task.output_path).exists()
+
+
+def with_binary_paths(contents: bytes) -> bytes:
+    def plain(footer: Fields) -> None:
+        for number in (6, 10):
+            del get(footer, 2)[1][1][number]
+
+    return edited(contents, plain)
+
+
+def with_a_path_that_is_no_utf8(contents: bytes) -> bytes:
+    place = contents.index(b".parquet")
+    return contents[:place] + b"\xff" + contents[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (with_binary_paths, "has paths and positions of type dictionary<values=binary"),
+        (with_a_path_that_is_no_utf8, "cannot be read as a position delete file: 'utf-8' codec"),
+    ],
+)
+def test_position_delete_file_whose_paths_are_no_texts_is_refused(
+    tmp_path: Path, damage: Callable[[bytes], bytes], words: str
+) -> None:
+    file = texts(tmp_path, "1.parquet", 1000)
+    table = pa.table({"file_path": [file.path] * 10, "pos": range(10)})
+    deleted = write_table(tmp_path, "d.parquet", table, compression="none")
+    contents = damage(Path(deleted.path).read_bytes())
+    Path(deleted.path).write_bytes(contents)
+    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, len(contents), record_count=10)
+    with pytest.raises(WrongInputError, match=words):
+        rewrite(task_of(tmp_path, SCHEMA, [replace(file, deletes=(delete,))]))
+
+
+def test_position_delete_file_with_a_negative_index_is_refused(tmp_path: Path) -> None:
+    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(2)]
+    table = pa.table({"file_path": [files[n // 500].path for n in range(1000)], "pos": range(1000)})
+    deleted = write_table(tmp_path, "d.parquet", table, compression="none")
+    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes, record_count=1000)
+    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
+    assert rewrite(task).record_count == 1000
+    Path(task.output_path).unlink()
+    with_negative_index(deleted.path, 0)
+    with pytest.raises(WrongInputError, match="index -1 is outside of a dictionary of 2 values"):
+        rewrite(task)
+
+
+def test_equality_delete_file_with_a_name_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
+    file, delete = texts(tmp_path, "1.parquet", 10), texts(tmp_path, "e.parquet", 5)
+
+    def unnamed(footer: Fields) -> None:
+        get(footer, 2)[1][1][4] = (BINARY, b"\xff")
+
+    contents = edited(Path(delete.path).read_bytes(), unnamed)
+    Path(delete.path).write_bytes(contents)
+    deletes = (EqualityDelete(delete.path, len(contents), 5, 2, (1,)),)
+    with pytest.raises(WrongInputError, match=r"e.parquet cannot be read as Parquet: 'utf-8' codec"):
+        marks(MarkTask((file,), deletes, SCHEMA))
