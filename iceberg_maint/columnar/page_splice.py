@@ -25,6 +25,7 @@ from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schem
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.splice_encoder import SpliceEncoder, metrics_of_parts
+from iceberg_maint.columnar.splice_memory import needed_bytes
 from iceberg_maint.columnar.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.splice_statistics import statistics_difference
 from iceberg_maint.columnar.storage import Storage
@@ -195,6 +196,8 @@ class _Splice:
             taken += size
         largest = max((sum(sizes[i] for i in g) for g in groups), default=0)
         if not groups or largest > _LARGEST_GROUP * limit:
+            return None
+        if max(needed_bytes([self._sources[i] for i in g], spliced) for g in groups) > memory:
             return None
         if not self._holds and largest * _HELD_PER_BYTE + total - self._copied_bytes(spliced) > memory:
             return None

@@ -385,3 +385,16 @@ def test_task_and_result_keep_the_splice_in_json(task: RewriteTask) -> None:
     assert RewriteTask.from_json(task.to_json()) == task
     result = rewrite(task)
     assert RewriteResult.from_json(result.to_json()) == result
+
+
+@pytest.mark.parametrize(("megabytes", "spliced"), [(3, ()), (5, (1,))])
+def test_column_that_takes_more_memory_decoded_than_the_task_has_is_not_decoded_at_once(
+    tmp_path: Path, megabytes: int, spliced: tuple[int, ...]
+) -> None:
+    schema = schema_of(field(1, "t", "string"), field(2, "n", "long"))
+    # 200,000 equal numbers have 1.6 MB in memory and some bytes in the file.
+    rows = [{"t": sha256(str(n).encode()).hexdigest()[:2], "n": 7} for n in range(200_000)]
+    file = write_file(tmp_path, "1.parquet", schema, rows, **{**PLAIN, "use_dictionary": ["n"]})
+    task = task_of(tmp_path, schema, [file], splice=True, memory_limit_bytes=megabytes * 1_000_000)
+    found = rewrite(task)
+    assert (found.spliced, found.proof.difference, found.record_count) == (spliced, "", 200_000)
