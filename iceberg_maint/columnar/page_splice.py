@@ -134,10 +134,11 @@ class _Splice:
         for file in self.task.inputs:
             data = FileRange(self.storage, file.path, file.size_bytes, hold=self._holds)
             source = ParquetBytes.of(data)
-            # Files of one writer are alike: without such a column in the first, the others are not read.
             if source.rows != file.record_count:
                 return False
-            if not self._sources and not self._spliced([source], form, alone=_is_large_group(source)):
+            # Files of one writer are alike: without such a column in the first with rows, the others are not read.
+            is_first = source.rows and not any(s.rows for s in self._sources)
+            if is_first and not self._spliced([source], form, alone=_is_large_group(source)):
                 return False
             self._data[file.path] = data
             self._sources.append(source)
@@ -157,6 +158,7 @@ class _Splice:
         """The field ids of the columns to splice, none if too few bytes could be copied. `alone`: each row group stays
         one."""
         codec = CODECS[self.task.encoding.codec.lower()]
+        sources = [s for s in sources if s.rows]
         columns = {c.field_id: c for c in self._table.columns}
         chosen = {
             leaf.field_id: leaf

@@ -147,6 +147,17 @@ def test_one_small_file_among_large_ones_merges_all(
     assert (found.spliced, found.record_count) == ((), 3 * ROWS + 50)
 
 
+@pytest.mark.parametrize("place", [0, 2])
+def test_empty_file_among_large_ones_has_no_say(
+    task: RewriteTask, tmp_path: Path, files: list[InputFile], place: int
+) -> None:
+    empty = write_file(tmp_path, "empty.parquet", SCHEMA, [])
+    inputs = (*files[:place], empty, *files[place:])
+    found = rewrite(replace(task, inputs=inputs))
+    assert (found.spliced, found.record_count, found.proof.difference) == (COPIED, 3 * ROWS, "")
+    assert pq.read_metadata(found.path).num_row_groups == 3
+
+
 def test_file_of_two_row_groups_is_encoded(task: RewriteTask, tmp_path: Path, files: list[InputFile]) -> None:
     options = {**PLAIN, "use_dictionary": True, "row_group_size": ROWS // 2}
     two = write_file(tmp_path, "two.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)
