@@ -536,4 +536,27 @@ REWRITING = (
             "test_file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused",
         ),
     ),
+    Regression(
+        "position-delete-paths-as-bytes",
+        "found in an audit",
+        "The paths of a position delete file are bytes, by its schema. They equal the path of no data file, and the deleted rows come back",
+        "The types of paths and positions are compared with those of the spec",
+        known(
+            "columnar",
+            "paths of position deletes may be bytes",
+            "columnar/test_damaged_delete_files.py::"
+            "test_position_delete_file_whose_paths_are_no_texts_is_refused",
+        ),
+    ),
+    Regression(
+        "decimal-beyond-its-integer",
+        "found in an audit",
+        "A file has a decimal as bytes with more digits than its type. The rewrite takes the lower 64 bits, which both sides of the proof have",
+        "A decimal that its integer cannot hold is refused",
+        known(
+            "columnar",
+            "a decimal loses its upper half",
+            "columnar/test_decimals.py::test_decimal_that_its_integer_cannot_hold_is_refused",
+        ),
+    ),
 )
