@@ -315,6 +315,10 @@ class _Run:
         row_bytes = _VALUE_BYTES * len(leaves_of(self._table))
         for file in self.task.inputs:
             if max(file.size_bytes * _DECODED_PER_BYTE, file.record_count * row_bytes) <= most_bytes:
+                if decoded_bytes * (rows + file.record_count) > most_bytes * rows:
+                    # With the rows of this file the row group would have more. They are not decoded before it is written.
+                    yield _taken(parts)
+                    rows = decoded_bytes = 0
                 parts_of: Iterable[tuple[pa.Table, int]] = [decoder.table_of(file, self._read(file))]
             else:
                 parts_of = decoder.batches_of(file, self._range(file), self._read_bytes(most_bytes))
@@ -334,7 +338,7 @@ class _Run:
                     parts = [rest] if rest.num_rows else []
                     rows, decoded_bytes = rest.num_rows, rest.nbytes if rest.num_rows else 0
         if rows:
-            yield pa.concat_tables(parts).unify_dictionaries()
+            yield _taken(parts)
 
     def _read_bytes(self, most_bytes: int) -> int:
         """The bytes of a column that are read at once: a row group may be larger than the memory."""
@@ -346,3 +350,10 @@ class _Run:
         share = rows / max(1, self._input_rows)
         groups = -(-int(self._input_bytes * share) // self.task.encoding.row_group_bytes)
         return min(_MOST_GROUP_ROWS, max(1, -(-rows // max(1, groups))))
+
+
+def _taken(parts: list[pa.Table]) -> pa.Table:
+    """Returns the rows of all parts, which are no longer held."""
+    rows = compacted(pa.concat_tables(parts).unify_dictionaries())
+    parts.clear()
+    return rows

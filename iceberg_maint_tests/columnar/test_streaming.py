@@ -22,7 +22,7 @@ from iceberg_maint.columnar.schema import arrow_schema, table_schema
 from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
-from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
+from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
 
 SCHEMA = schema_of(field(1, "few", "string"), field(2, "many", "string"), field(3, "n", "long"))
 TABLE = table_schema(SCHEMA, lineage=False)
@@ -133,3 +133,12 @@ def test_memory_of_streaming_does_not_grow_with_the_input(tmp_path: Path) -> Non
 
 
 LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 5)))
+
+
+def test_row_group_of_whole_files_takes_no_more_than_a_third_of_the_memory(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "n", "long"))
+    files = [write_file(tmp_path, f"{k}.parquet", schema, [{"n": k}] * 10_000) for k in range(6)]
+    # A file has 80 kB decoded, so two of them fit.
+    found = rewrite(task_of(tmp_path, schema, files, memory_limit_bytes=600_000))
+    footer = pq.read_metadata(found.path)
+    assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [20_000] * 3

@@ -180,6 +180,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("files of several row groups are kept", COPY, "return len(groups) == 1", "return len(groups) >= 1", (f"{KEPT}::test_file_of_two_row_groups_is_encoded",)),
     Mutant("row groups of small chunks are kept", COPY, " * max(1, len(groups[0]) / _COLUMNS)", "", (f"{KEPT}::test_row_groups_of_small_chunks_are_merged",)),
     Mutant("a decoded column may take more memory than a splice has", COPY, "if max(needed_bytes([self._sources[i] for i in g], spliced) for g in groups) > memory:", "if False:", pages("column_that_takes_more_memory_decoded_than_the_task_has_is_not_decoded_at_once")),
+    Mutant("a streamed row group has the rows of a file more", "columnar/rewrite.py", "if decoded_bytes * (rows + file.record_count) > most_bytes * rows:", "if False:", (f"{_HERE}/test_streaming.py::test_row_group_of_whole_files_takes_no_more_than_a_third_of_the_memory",)),
     # Damaged inputs.
     Mutant("an index outside of its dictionary is used", READER, "not 0 <= index < size", "False", (f"{_HERE}/test_reader.py::test_index_outside_of_its_dictionary_is_an_error",)),
     Mutant("text that is no UTF-8 is an index outside of its dictionary", READER, "        except pa.ArrowInvalid:", "        except MemoryError:", (f"{_HERE}/test_reader.py::test_text_that_is_no_utf8_is_read_with_its_dictionary",)),
