@@ -60,14 +60,15 @@ class ReusedPaths(Drawn):
             self.shelf |= files
 
     def put_back(self) -> None:
-        """Registers the shelved files that are still on storage and have no row that is live in another file."""
+        """Registers the shelved files that are still on storage and have no row that is live in another file, or in one
+        that is registered with them: a rollback brings a file back, and a rewrite of it may be shelved as well."""
         live = self._tags_by_file()
-        there = frozenset(tag for tags in live.values() for tag in tags)
-        files = {
-            path: file
-            for path, file in self.shelf.items()
-            if path not in live and self.twin.is_stored(path) and there.isdisjoint(self.twin.tags_in(path))
-        }
+        there = {tag for tags in live.values() for tag in tags}
+        files = {}
+        for path, file in self.shelf.items():
+            if path not in live and self.twin.is_stored(path) and there.isdisjoint(self.twin.tags_in(path)):
+                files[path] = file
+                there |= self.twin.tags_in(path)
         self.shelf.clear()
         if files:
             self.trail.append(f"put back {sorted(files)}")
