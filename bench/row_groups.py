@@ -1,6 +1,6 @@
 """Reads of one file by the size of its row groups, against row groups of Iceberg's default size.
 
-    python -m bench.row_groups [--rounds N]
+    python -m bench.row_groups [--rounds N] [--engines NAME...]
 
 6 M rows of TPC-H lineitem, 167 MB, as one file for each size. Pages have at most 20,000 rows, as Java's writer makes them. Spark reads
 Iceberg tables, DuckDB the files. Figures are medians of CPU seconds, and how many times that the default size needs. From these
@@ -21,10 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import native
-from bench.reads import duckdb_reader, measured, spark_reader
+from bench.reads import Reader, duckdb_reader, measured, spark_reader
 
 GROUP_ROWS = (4_600_000, 600_000, 300_000, 150_000, 75_000, 37_500)
 """Rows of a row group. The first has about 128 MB, Iceberg's default; 300,000 rows have 8.4 MB, in chunks of 0.5 MB."""
+ENGINES = ("Spark", "DuckDB")
 _PLAIN = ("l_orderkey", "l_partkey", "l_extendedprice", "l_comment")
 """The columns to which Java's writer gives no dictionary."""
 
@@ -33,11 +34,12 @@ def main() -> int:
     """Prints a line per engine and query, and one line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-row-groups-") as temporary:
         folder = Path(temporary)
         megabytes = _make(folder)
-        figures = _measure(folder, list(megabytes), given.rounds)
+        figures = _measure(folder, list(megabytes), given.engines, given.rounds)
     names = list(megabytes)
     for key, seconds in figures.items():
         ratios = ", ".join(f"{n} {seconds[n]:.2f} ({seconds[names[0]] / seconds[n]:.2f})" for n in names)
@@ -74,8 +76,18 @@ def _make(folder: Path) -> dict[str, float]:
     return found
 
 
-def _measure(folder: Path, names: list[str], rounds: int) -> dict[str, dict[str, float]]:
+def _measure(folder: Path, names: list[str], engines: list[str], rounds: int) -> dict[str, dict[str, float]]:
     """Median CPU seconds by engine and query, then by the name of the file."""
+    readers: dict[str, Reader] = {}
+    if "Spark" in engines:
+        readers["Spark"] = spark_reader(_spark(folder, names), {n: f"lake.bench.{n}" for n in names})
+    if "DuckDB" in engines:
+        readers["DuckDB"] = duckdb_reader({n: [str(folder / n / "rows.parquet")] for n in names})
+    return measured(readers, names, rounds)
+
+
+def _spark(folder: Path, names: list[str]) -> Any:
+    """A session with an Iceberg table of each file."""
     (folder / "wh").mkdir()
     spark: Any = native._session(folder)
     spark.sql("create namespace lake.bench")
@@ -86,13 +98,7 @@ def _measure(folder: Path, names: list[str], rounds: int) -> dict[str, dict[str,
         spark.sql(
             f"call lake.system.add_files(table => 'bench.{name}', source_table => '{source}')"
         ).collect()
-    readers = {
-        "Spark": spark_reader(spark, {n: f"lake.bench.{n}" for n in names}),
-        "DuckDB": duckdb_reader({n: [str(folder / n / "rows.parquet")] for n in names}),
-    }
-    figures = measured(readers, names, rounds)
-    spark.stop()
-    return figures
+    return spark
 
 
 if __name__ == "__main__":
