@@ -46,7 +46,9 @@ def child() -> Iterator[subprocess.Popen[str]]:
 def test_child_of_another_thread_is_found_and_counted(child: subprocess.Popen[str]) -> None:
     assert child.pid in _children(os.getpid())
     assert sum(_seconds(child.pid)) >= 0.29
-    assert _tree(os.getpid()) - sum(_seconds(os.getpid())) >= 0.29
+    own = sum(_seconds(os.getpid()))
+    # The clock of processes has steps of 10 ms.
+    assert _tree(os.getpid()) - own >= 0.28
 
 
 def test_thread_that_ends_during_the_look_hides_no_child_of_others(
