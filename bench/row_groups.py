@@ -2,7 +2,7 @@
 
     python -m bench.row_groups [--rounds N] [--engines NAME...]
 
-6 M rows of TPC-H lineitem, 167 MB, as one file for each size. Pages have at most 20,000 rows, as Java's writer makes them. Spark reads
+6 M rows of TPC-H lineitem, 146 MB, as one file for each size. Pages have at most 20,000 rows, as Java's writer makes them. Spark reads
 Iceberg tables, DuckDB the files. Figures are medians of CPU seconds, and how many times that the default size needs. From these
 figures `page_splice.LEAST_GROUP_BYTES` was chosen.
 """
@@ -24,7 +24,7 @@ from bench import native
 from bench.reads import Reader, duckdb_reader, measured, spark_reader
 
 GROUP_ROWS = (4_600_000, 600_000, 300_000, 150_000, 75_000, 37_500)
-"""Rows of a row group. The first has about 128 MB, Iceberg's default; 300,000 rows have 8.4 MB, in chunks of 0.5 MB."""
+"""Rows of a row group. The first has 112 MB, near Iceberg's default; 300,000 rows have 7.3 MB, in chunks of 455 kB."""
 ENGINES = ("Spark", "DuckDB")
 _PLAIN = ("l_orderkey", "l_partkey", "l_extendedprice", "l_comment")
 """The columns to which Java's writer gives no dictionary."""
