@@ -39,6 +39,7 @@ _STATISTICS = Form(
     {3: _INTEGERS, 5: (BINARY,), 6: (BINARY,), 7: _FLAGS, 8: _FLAGS},
 )
 _ENCODING_COUNT = Form("encoding count", {1: _INTEGERS, 2: _INTEGERS, 3: _INTEGERS})
+_SIZES = Form("size statistics", {}, {1: _INTEGERS})
 _COLUMN_METADATA = Form(
     "column metadata",
     {
@@ -51,7 +52,7 @@ _COLUMN_METADATA = Form(
         7: _INTEGERS,
         9: _INTEGERS,
     },
-    {11: _INTEGERS, 12: _STATISTICS, 13: ListOf((STRUCT,), _ENCODING_COUNT)},
+    {11: _INTEGERS, 12: _STATISTICS, 13: ListOf((STRUCT,), _ENCODING_COUNT), 16: _SIZES},
 )
 COLUMN_INDEX = Form(
     "column index",

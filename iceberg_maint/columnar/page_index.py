@@ -23,8 +23,9 @@ from iceberg_maint.columnar.parquet_metadata import (
     Chunk,
     MetadataError,
     get,
+    page_header,
 )
-from iceberg_maint.columnar.thrift import TRUE, Reader, Struct, ThriftError
+from iceberg_maint.columnar.thrift import TRUE, Reader, Struct
 from iceberg_maint.core.model.column_bounds import INTEGERS
 
 
@@ -58,7 +59,7 @@ def index_difference(place: str, chunk: Chunk, leaf: Leaf, rows: int, parts: Par
             pages = [parts.statistics(start, end, exact=exact) for start, end in bounds]
             if not (problem := page_difference(place, chunk, leaf, pages)):
                 return ""
-    except (MetadataError, ThriftError, struct.error) as why:
+    except (MetadataError, struct.error) as why:
         return f"{place}: the page index cannot be read: {why}"
     return problem
 
@@ -125,7 +126,7 @@ def _location_difference(chunk: Chunk, leaf: Leaf, rows: int) -> str:
 def _values_stated(chunk: Chunk, page: Struct) -> int | None:
     """The number of values that the header of a page states, None if it is no data page."""
     start = get(page, 1)
-    header = Reader(chunk.data[start : start + get(page, 2)], 0).struct()
+    header = page_header(Reader(chunk.data[start : start + get(page, 2)]))
     detail = get(header, {DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(get(header, 1), -1))
     return None if detail is None else int(get(detail, 1))
 
@@ -171,7 +172,7 @@ def _pages_of(chunk: Chunk, rows: int) -> list[tuple[int, int]]:
     try:
         pages = list(pairwise([*starts_of(chunk), rows]))
         is_sound = pages[0][0] == 0 and all(a < b for a, b in pages)
-    except (MetadataError, ThriftError, struct.error):
+    except (MetadataError, struct.error):
         is_sound = False
     return pages if is_sound else [(0, rows)]
 

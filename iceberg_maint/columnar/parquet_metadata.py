@@ -26,8 +26,8 @@ MAGIC = b"PAR1"
 TAIL_BYTES = 8
 # Physical types.
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
-# Encodings of data pages that need a dictionary.
 _PLAIN = 0
+# Encodings of data pages that need a dictionary.
 _RLE_DICTIONARY = 8
 DICTIONARY_ENCODINGS = frozenset({2, _RLE_DICTIONARY})
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
@@ -265,7 +265,7 @@ class Chunk:
         encodings: set[int | None] = set()
         while position < end:
             reader = Reader(data, position)
-            header = _read(reader, PAGE_HEADER)
+            header = page_header(reader)
             kind = get(header, 1)
             is_dictionary = with_dictionary and kind == DICTIONARY_PAGE and not position
             detail = get(header, {DATA_PAGE: 5, DATA_PAGE_V2: 8}.get(kind, -1))
@@ -307,6 +307,11 @@ class Chunk:
         if 13 in md:
             lists.append([get(c, 2) for c in get(md, 13)[1] if get(c, 1) in (DATA_PAGE, DATA_PAGE_V2)])
         return [{_RLE_DICTIONARY if e in DICTIONARY_ENCODINGS else e for e in found} for found in lists]
+
+
+def page_header(reader: Reader) -> Struct:
+    """Reads the header of a page. Raises MetadataError if it is damaged."""
+    return _read(reader, PAGE_HEADER)
 
 
 def _struct(data: memoryview, form: Form) -> Struct:

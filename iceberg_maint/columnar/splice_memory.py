@@ -20,7 +20,7 @@ def needed_bytes(sources: Iterable[ParquetBytes], spliced: Collection[int]) -> i
     """Returns the bytes of memory that a row group of these files takes. A column of few values has few bytes in a file and
     many in memory."""
     size = 0
-    decoded: dict[bytes, int] = defaultdict(int)
+    decoded: dict[tuple[bytes, ...], int] = defaultdict(int)
     for source in sources:
         size += len(source.data)
         copied = {source.leaf_by_id[i] for i in spliced if i in source.leaf_by_id}
@@ -28,7 +28,7 @@ def needed_bytes(sources: Iterable[ParquetBytes], spliced: Collection[int]) -> i
             for index in range(len(get(metadata, 1)[1])):
                 if index not in copied:
                     chunk = source.chunk(group, index)
-                    decoded[get(chunk.metadata, 3)[1][0]] += _decoded_bytes(chunk)
+                    decoded[tuple(get(chunk.metadata, 3)[1][:1])] += _decoded_bytes(chunk)
     return _BYTES_PER_BYTE * size + _DECODED_COPIES * max(decoded.values(), default=0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from iceberg_maint.columnar import page_index, page_splice
 from iceberg_maint.columnar.metadata_forms import (
     COLUMN_INDEX,
     FOOTER,
@@ -17,7 +18,7 @@ from iceberg_maint.columnar.metadata_forms import (
     Form,
     form_difference,
 )
-from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.task import (
@@ -27,7 +28,7 @@ from iceberg_maint.columnar.task import (
     UnsupportedColumnError,
     WrongInputError,
 )
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Reader
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Reader, encoded
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
 from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
@@ -202,7 +203,7 @@ def test_page_whose_header_states_no_size_is_damaged(tmp_path: Path) -> None:
     header = Reader(bytes(contents), chunk.start).struct()
     assert get(header, 3) > 0
     # The field's number is the distance from the one before, in the upper half of its first byte.
-    assert contents[chunk.start + 4 - 4] == 0x15
+    assert contents[chunk.start] == 0x15
     place = contents.index(0x15, contents.index(0x15, chunk.start + 1) + 1)
     contents[place] = 0x45
     with pytest.raises(MetadataError, match="damaged metadata: the page header lacks field 3"):
@@ -241,3 +242,28 @@ def test_file_without_a_column_of_the_table_has_the_rows_that_its_manifest_state
     )
     with pytest.raises(WrongInputError, match="has 10 rows; its manifest states 11"):
         rewrite(wrong)
+
+
+@pytest.mark.parametrize(
+    "damage", [{3: (LIST, (BINARY, []))}, {16: (I32, 1)}, {16: (STRUCT, {1: (BINARY, b"")})}], ids=str
+)
+def test_damaged_path_or_sizes_of_a_chunk_end_no_splice_by_another_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Fields
+) -> None:
+    monkeypatch.setattr(page_splice, "_MEAN_FILE_BYTES", 1)
+    file = texts(tmp_path, "1.parquet", 30_000)
+    contents = edited(Path(file.path).read_bytes(), lambda footer: metadata(footer, 1).update(damage))
+    Path(file.path).write_bytes(contents)
+    inputs = [replace(file, size_bytes=len(contents))]
+    found = page_splice.spliced_result(task_of(tmp_path, SCHEMA, inputs, splice=True, encoding=ENCODING))
+    assert found is None or found.record_count == 30_000
+
+
+@pytest.mark.parametrize(
+    "detail", [(I32, 1), (STRUCT, {2: (I32, 0)}), (STRUCT, {1: (BINARY, b""), 2: (I32, 0)})], ids=str
+)
+def test_page_of_the_output_with_a_damaged_header_is_damaged(detail: tuple[int, Any]) -> None:
+    header = encoded({1: (I32, 0), 2: (I32, 8), 3: (I32, 8), 5: detail})
+    page: Fields = {1: (I64, 0), 2: (I32, len(header)), 3: (I64, 0)}
+    with pytest.raises(MetadataError, match="damaged metadata: field 5 of the page header has another type"):
+        page_index._values_stated(Chunk(memoryview(header), {}), page)
