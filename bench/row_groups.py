@@ -3,8 +3,8 @@
     python -m bench.row_groups [--rounds N] [--engines NAME...]
 
 6 M rows of TPC-H lineitem, 146 MB, as one file for each size. Pages have at most 20,000 rows, as Java's writer makes them. Spark reads
-Iceberg tables, DuckDB the files. Figures are medians of CPU seconds, and how many times that the default size needs. From these
-figures `page_splice.LEAST_GROUP_BYTES` was chosen.
+Iceberg tables, DuckDB the files. Figures are medians of CPU seconds, and how many times that the default size needs. They
+are behind `page_splice.LEAST_GROUP_BYTES`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
 from iceberg_maint.columnar.marks import marks
 from iceberg_maint.columnar.parquet_metadata import get
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.task import DeleteKind, DeleteReference, WrongInputError
+from iceberg_maint.columnar.task import DeleteKind, DeleteReference, RewriteTask, WrongInputError
 from iceberg_maint.columnar.thrift import BINARY
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_damaged_inputs import SCHEMA, texts
@@ -22,15 +22,24 @@ from iceberg_maint_tests.support.columnar.damage import with_index_outside, with
 from iceberg_maint_tests.support.columnar.tables import task_of, write_table
 
 
-def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused(tmp_path: Path) -> None:
-    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(5)]
-    table = pa.table({"file_path": [files[n * 7919 % 5].path for n in range(1000)], "pos": range(1000)})
-    deleted = write_table(tmp_path, "d.parquet", table, compression="none")
-    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes)
-    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
-    assert rewrite(task).record_count == 4000
+def rewritten_with_deletes(
+    folder: Path, files: int, file_of: Callable[[int], int]
+) -> tuple[str, RewriteTask]:
+    """Deletes row n of file `file_of(n)` for 1,000 n, and rewrites the files of 1,000 rows. Returns the path of the delete
+    file, and the task without its output."""
+    inputs = [texts(folder, f"{k}.parquet", 1000) for k in range(files)]
+    table = pa.table({"file_path": [inputs[file_of(n)].path for n in range(1000)], "pos": range(1000)})
+    deleted = write_table(folder, "d.parquet", table, compression="none")
+    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes, record_count=1000)
+    task = task_of(folder, SCHEMA, [replace(f, deletes=(delete,)) for f in inputs])
+    assert rewrite(task).record_count == 1000 * (files - 1)
     Path(task.output_path).unlink()
-    with_index_outside(deleted.path, 0)
+    return deleted.path, task
+
+
+def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused(tmp_path: Path) -> None:
+    path, task = rewritten_with_deletes(tmp_path, 5, lambda n: n * 7919 % 5)
+    with_index_outside(path, 0)
     with pytest.raises(WrongInputError, match="index 7 is outside of a dictionary of 5 values"):
         rewrite(task)
     assert not Path(task.output_path).exists()
@@ -70,14 +79,8 @@ def test_position_delete_file_whose_paths_are_no_texts_is_refused(
 
 
 def test_position_delete_file_with_a_negative_index_is_refused(tmp_path: Path) -> None:
-    files = [texts(tmp_path, f"{k}.parquet", 1000) for k in range(2)]
-    table = pa.table({"file_path": [files[n // 500].path for n in range(1000)], "pos": range(1000)})
-    deleted = write_table(tmp_path, "d.parquet", table, compression="none")
-    delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes, record_count=1000)
-    task = task_of(tmp_path, SCHEMA, [replace(f, deletes=(delete,)) for f in files])
-    assert rewrite(task).record_count == 1000
-    Path(task.output_path).unlink()
-    with_negative_index(deleted.path, 0)
+    path, task = rewritten_with_deletes(tmp_path, 2, lambda n: n // 500)
+    with_negative_index(path, 0)
     with pytest.raises(WrongInputError, match="index -1 is outside of a dictionary of 2 values"):
         rewrite(task)
 
