@@ -65,6 +65,13 @@ class Comparison:
             raise_shortage(why)
             self._problem = f"the output cannot be read: {why}"
 
+    @property
+    def parsed(self) -> ParquetBytes:
+        """The file's bytes and footer. Raises MetadataError if it cannot be read."""
+        if self._problem:
+            raise MetadataError(self._problem)
+        return self._parsed
+
     def footer_difference(self, rows: int) -> str:
         """Compares row count, schema with field ids, and split offsets."""
         if self._problem:

@@ -97,7 +97,7 @@ class _ColumnEncoder:
             raise MetadataError(problem)
         for key, statistics in comparison.totals.items():
             self.totals.setdefault(key, []).extend(statistics)
-        return ParquetBytes.of(contents)
+        return comparison.parsed
 
 
 def _batch_rows(column: pa.ChunkedArray, encoding: Encoding) -> int | None:

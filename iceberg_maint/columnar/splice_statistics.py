@@ -50,7 +50,7 @@ def statistics_difference(
     comparison.totals.update(totals)
     try:
         metadata = IntegerFooters().metadata(output, integers_of(table))
-        parsed = ParquetBytes.of(output)
+        parsed = comparison.parsed
         file = opened(output, metadata=metadata, dictionaries=_dictionary_texts(parsed, table, spliced))
         problem = comparison.footer_difference(file.metadata.num_rows)
         for number in range(file.metadata.num_row_groups):

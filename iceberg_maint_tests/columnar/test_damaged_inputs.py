@@ -15,8 +15,6 @@ from iceberg_maint.columnar.metadata_forms import (
     FOOTER,
     OFFSET_INDEX,
     PAGE_HEADER,
-    Form,
-    form_difference,
 )
 from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.rewrite import rewrite
@@ -28,7 +26,7 @@ from iceberg_maint.columnar.task import (
     UnsupportedColumnError,
     WrongInputError,
 )
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Reader, encoded
+from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Form, Reader, ThriftError, encoded
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
 from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
@@ -155,14 +153,12 @@ NO_PAGE_HEADER: Fields = {1: (I32, 0), 2: (I32, 10)}
 @pytest.mark.parametrize(
     ("fields", "form", "words"),
     [
-        ({1: (LIST, (STRUCT, [LOCATION]))}, OFFSET_INDEX, ""),
-        ({1: (LIST, (STRUCT, []))}, OFFSET_INDEX, ""),
         ({}, OFFSET_INDEX, "the offset index lacks field 1"),
         ({1: (LIST, (I32, [4]))}, OFFSET_INDEX, "field 1 of the offset index has another type"),
         (
             {1: (LIST, (STRUCT, [{1: (I32, 4)}]))},
             OFFSET_INDEX,
-            "field 1 of the offset index has another type",
+            "the page location lacks field 2",
         ),
         ({1: (I32, 4)}, OFFSET_INDEX, "field 1 of the offset index has another type"),
         ({2: (LIST, (BINARY, []))}, COLUMN_INDEX, "the column index lacks field 1"),
@@ -171,7 +167,7 @@ NO_PAGE_HEADER: Fields = {1: (I32, 0), 2: (I32, 10)}
         (
             {**NO_PAGE_HEADER, 3: (I32, 1), 5: (STRUCT, {})},
             PAGE_HEADER,
-            "field 5 of the page header has another type",
+            "the data page lacks field 1",
         ),
         (
             {**NO_PAGE_HEADER, 3: (I32, 1), 5: (I32, 1)},
@@ -182,7 +178,20 @@ NO_PAGE_HEADER: Fields = {1: (I32, 0), 2: (I32, 10)}
     ],
 )
 def test_struct_with_other_fields_than_its_form_is_named(fields: Fields, form: Form, words: str) -> None:
-    assert form_difference(fields, form) == words
+    with pytest.raises(ThriftError) as error:
+        Reader(encoded(fields)).struct(form)
+    assert str(error.value) == words
+
+
+@pytest.mark.parametrize("locations", [[], [LOCATION]])
+def test_struct_of_its_form_is_read_with_the_fields_that_it_does_not_name(locations: list[Fields]) -> None:
+    fields: Fields = {1: (LIST, (STRUCT, locations)), 9: (STRUCT, {1: (BINARY, b"x")})}
+    assert Reader(encoded(fields)).struct(OFFSET_INDEX) == fields
+
+
+def test_empty_list_may_state_any_type_of_elements() -> None:
+    fields: Fields = {1: (LIST, (I32, []))}
+    assert Reader(encoded(fields)).struct(OFFSET_INDEX) == fields
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 7, 9])
@@ -193,7 +202,7 @@ def test_footer_without_a_field_of_a_column_is_damaged(tmp_path: Path, number: i
     def lacking(footer: Fields) -> None:
         del metadata(footer, 1)[number]
 
-    with pytest.raises(MetadataError, match="damaged metadata: field 4 of the footer has another type"):
+    with pytest.raises(MetadataError, match=f"damaged metadata: the column metadata lacks field {number}"):
         ParquetBytes.of(edited(data, lacking))
 
 
@@ -260,10 +269,16 @@ def test_damaged_path_or_sizes_of_a_chunk_end_no_splice_by_another_error(
 
 
 @pytest.mark.parametrize(
-    "detail", [(I32, 1), (STRUCT, {2: (I32, 0)}), (STRUCT, {1: (BINARY, b""), 2: (I32, 0)})], ids=str
+    ("detail", "words"),
+    [
+        ((I32, 1), "field 5 of the page header has another type"),
+        ((STRUCT, {2: (I32, 0)}), "the data page lacks field 1"),
+        ((STRUCT, {1: (BINARY, b""), 2: (I32, 0)}), "field 1 of the data page has another type"),
+    ],
+    ids=str,
 )
-def test_page_of_the_output_with_a_damaged_header_is_damaged(detail: tuple[int, Any]) -> None:
+def test_page_of_the_output_with_a_damaged_header_is_damaged(detail: tuple[int, Any], words: str) -> None:
     header = encoded({1: (I32, 0), 2: (I32, 8), 3: (I32, 8), 5: detail})
     page: Fields = {1: (I64, 0), 2: (I32, len(header)), 3: (I64, 0)}
-    with pytest.raises(MetadataError, match="damaged metadata: field 5 of the page header has another type"):
+    with pytest.raises(MetadataError, match=f"damaged metadata: {words}"):
         page_index._values_stated(Chunk(memoryview(header), {}), page)

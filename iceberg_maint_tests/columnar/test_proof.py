@@ -508,7 +508,7 @@ def test_bounds_of_a_page_that_exclude_a_row_are_found(
         ("l", later_row, "a page has other rows than the offset index states"),
         ("s", row_before, "the first rows of the pages are in no order"),
         ("l", first_row_left_out, "the first rows of the pages are in no order"),
-        ("l", first_row_lost, "field 1 of the offset index has another type"),
+        ("l", first_row_lost, "the page location lacks field 3"),
         ("l", pages_of_another_order, "the first rows of the pages are in no order"),
         ("l", other_place, "the offset index has another place of a page"),
         ("li.list.element", shorter_page, "the pages of the offset index do not end with the chunk"),

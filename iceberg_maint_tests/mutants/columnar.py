@@ -13,6 +13,7 @@ REWRITE, PROOF, SPLICE, PAGES = (
 )
 DECODE, POSITIONS, COMPARE = "columnar/decode.py", "columnar/positions.py", "columnar/proof.py"
 PACKING, DECIMALS, READER = "columnar/packing.py", "columnar/decimals.py", "columnar/reader.py"
+THRIFT = "columnar/thrift.py"
 COPY, STATISTICS, RULES, CHECK = (
     "columnar/page_splice.py", "columnar/splice_statistics.py", "columnar/splice_rules.py", "columnar/splice_check.py",
 )  # fmt: skip
@@ -192,10 +193,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the rows of a file that is read in parts are not counted", DECODE, "        _check_rows(file, start)\n", "", damaged("file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused")),
     Mutant("paths of position deletes may be bytes", "columnar/positions.py", "if _has_form(rows.schema) else None", "", (f"{_HERE}/test_damaged_delete_files.py::test_position_delete_file_whose_paths_are_no_texts_is_refused",)),
     Mutant("a decimal loses its upper half", "columnar/decimals.py", "if is_wrong.any():", "if False:", decimals("decimal_that_its_integer_cannot_hold_is_refused")),
-    Mutant("a damaged schema is taken for one of integers", "columnar/decimals.py", "if problem := form_difference(fields, START_OF_FOOTER):", 'if problem := "":', decimals("footer_with_a_damaged_schema_has_no_integers")),
+    Mutant("a damaged schema is taken for one of integers", "columnar/decimals.py", "head(footer, 2, START_OF_FOOTER)", "head(footer, 2)", decimals("footer_with_a_damaged_schema_has_no_integers")),
     Mutant("a chunk of another physical type is copied", RULES, "if get(md, 1) != wanted.physical_type:", "if False:", damaged("chunk_with_another_physical_type_than_its_column_is_not_copied")),
-    Mutant("a struct may have other fields than its form", "columnar/parquet_metadata.py", "if problem := form_difference(found, form):", 'if problem := "":', damaged("footer_without_a_field_of_a_column_is_damaged")),
-    Mutant("a field of a form may be missing", "columnar/metadata_forms.py", "            elif is_required:", "            elif False:", damaged("page_whose_header_states_no_size_is_damaged")),
+    Mutant("a struct may have other fields than its form", "columnar/parquet_metadata.py", "return reader.struct(form)", "return reader.struct()", damaged("footer_without_a_field_of_a_column_is_damaged")),
+    Mutant("a field of a form may be missing", THRIFT, "if not form.required.keys() <= fields.keys():", "if False:", damaged("page_whose_header_states_no_size_is_damaged")),
+    Mutant("an integer may be in place of another field", THRIFT, "if number in rules and kind not in rules[number][0]:", "if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
+    Mutant("a text may be in place of another field", THRIFT, "    if kind not in kinds:", "    if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
+    Mutant("a list may have other elements than its form", THRIFT, "if size and element not in of_elements:", "if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
+    Mutant("an empty list must state the type of its elements", THRIFT, "if size and element not in of_elements:", "if element not in of_elements:", damaged("empty_list_may_state_any_type_of_elements")),
     Mutant("a row group may lack a column", "columnar/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
     # The sample that Iceberg's reader decodes.
