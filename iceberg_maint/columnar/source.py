@@ -26,8 +26,8 @@ _FEW_VALUES = 0.1
 @dataclass(frozen=True, slots=True)
 class SourceDictionaries:
     """`by_field` has, by field id, whether the files have a dictionary, where they agree. `strings` are the top-level
-    string columns with a dictionary in all of them that keep it: of small files, those with few values, of others, those
-    without a page of plain values, whose values the dictionary lacks."""
+    string columns with a dictionary that keep it: of small files, those with few values, of others, those without a page
+    of plain values, whose values the dictionary lacks."""
 
     by_field: dict[int, bool] = field(default_factory=dict)
     strings: frozenset[int] = frozenset()
@@ -36,9 +36,15 @@ class SourceDictionaries:
 def source_dictionaries(
     read: Callable[[InputFile], pa.Buffer | FileRange], task: RewriteTask, table: Struct
 ) -> SourceDictionaries:
-    """Reads the footers of the largest input files. A footer that this package cannot read gives no hint: Arrow decides
-    whether the file can be read."""
+    """Reads the footers of the largest input files, of small files that of the largest. A footer that this package cannot
+    read gives no hint: Arrow decides whether the file can be read."""
     largest = sorted(task.inputs, key=lambda f: -f.size_bytes)[:_FILES]
+    is_hint = all(f.record_count >= _FEWEST_ROWS for f in largest)
+    if not is_hint:
+        largest = largest[:1]
+        is_packed = largest[0].size_bytes <= MOST_BYTES and not task.keep_row_lineage
+        if not is_packed or any(f.has_deletes for f in task.inputs):
+            return SourceDictionaries()
     try:
         of_files = [_of_file(read(f), f, task.name_mapping) for f in largest]
     except MetadataError:
@@ -55,13 +61,10 @@ def source_dictionaries(
         for c in table.columns
         if c.kind == Primitive("string") and agreed.get(c.field_id, False) and "." not in c.name
     )
-    if all(f.record_count >= _FEWEST_ROWS for f in largest):
-        plain = {i for f in largest for i in _with_plain_pages(read(f), f, task.name_mapping, strings)}
-        return SourceDictionaries(agreed, strings - plain)
-    is_packed = largest[0].size_bytes <= MOST_BYTES and not task.keep_row_lineage
-    if not is_packed or any(f.has_deletes for f in task.inputs):
-        return SourceDictionaries()
-    return SourceDictionaries(strings=_with_few_values(read(largest[0]), largest[0], task, strings))
+    if not is_hint:
+        return SourceDictionaries(strings=_with_few_values(read(largest[0]), largest[0], task, strings))
+    plain = {i for f in largest for i in _with_plain_pages(read(f), f, task.name_mapping, strings)}
+    return SourceDictionaries(agreed, strings - plain)
 
 
 def _with_few_values(

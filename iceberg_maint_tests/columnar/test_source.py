@@ -105,6 +105,22 @@ def test_column_whose_first_page_is_smaller_with_a_dictionary_gets_one(
     assert chosen(values, dictionary=dictionary) is expected
 
 
+@pytest.mark.parametrize("step", [1, 1000])
+@pytest.mark.parametrize(
+    ("kind", "type_name", "most"),
+    [(pa.int64(), "long", 89), (pa.int32(), "int", 78), (pa.date32(), "date", 78)],
+)
+def test_numbers_get_a_dictionary_if_it_is_smaller_whether_or_not_they_are_close_together(
+    kind: pa.DataType, type_name: str, most: int, step: int
+) -> None:
+    # An index takes 7 bits: 89 * 8 + 87 bytes against 800, 78 * 4 + 87 against 400.
+    table = table_schema(schema_of(field(1, "n", type_name)), lineage=False)
+    for distinct, expected in ((most, {"n"}), (most + 1, set())):
+        numbers = pa.array([step * (k % distinct) - 7 for k in range(100)], pa.int32()).cast(kind)
+        rows = pa.table({"n": numbers})
+        assert sampled_dictionaries(rows, table, {}, Encoding()) == expected
+
+
 def test_inputs_without_dictionaries_do_not_decide_and_inputs_with_dictionaries_do() -> None:
     few, many = [100 + n % 9 for n in range(100)], [100 + n for n in range(100)]
     assert chosen(few, dictionary=False, of_source={1: False})
