@@ -39,6 +39,8 @@ _DECODED_PER_BYTE = 6
 _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Rows, or bytes of files, that are copied into one table."""
+_OWN_ROWS = 16_384
+"""A file from this number of rows on is a table of its own: to copy its rows costs more than the calls that a copy saves."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
 _VALUE_BYTES = 8
 """Decoded bytes of a value at least, of most types."""
@@ -122,8 +124,8 @@ def _result(
 
 
 class _Tables:
-    """Decoded files in their order. Small ones are copied into one table, because each chunk of each column costs a
-    call."""
+    """Decoded files in their order. Consecutive small ones are copied into one table, because each chunk of each column
+    costs a call."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -134,10 +136,13 @@ class _Tables:
         self.deleted = 0
 
     def add(self, file: DecodedFile) -> None:
+        is_small = file.file.record_count < _OWN_ROWS
+        if not is_small:
+            self.copy()
         self._small.append(file)
         self._small_rows += file.file.record_count
         self._small_bytes += file.file.size_bytes
-        if self._small_rows >= _CHUNK_ROWS or self._small_bytes >= _CHUNK_BYTES:
+        if not is_small or self._small_rows >= _CHUNK_ROWS or self._small_bytes >= _CHUNK_BYTES:
             self.copy()
 
     def copy(self) -> None:
