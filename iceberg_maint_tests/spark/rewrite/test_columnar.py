@@ -361,6 +361,23 @@ def test_data_file_that_is_missing_is_named(shop: Workshop, policy: Policy) -> N
         assert file.removeprefix("file:") in message
 
 
+@pytest.mark.parametrize("version", [1, 2], ids=["in the driver", "by Spark"])
+def test_data_file_that_is_cut_off_is_named(shop: Workshop, version: int) -> None:
+    name = sick_table(shop, version, by="")
+    batch = planned(shop, name)
+    file = batch.groups[0].files[0]
+    path = Path(file.path.removeprefix("file:"))
+    path.write_bytes(path.read_bytes()[:300])
+    snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
+    outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.batches[0].reason is Reason.ERROR
+    assert outcome.batches[0].message == (
+        f"ICM-101 {batch.table}: {file.path} has 300 bytes; its manifest states {file.size_bytes}. "
+        "Fix: restore or remove the file; nothing was committed."
+    )
+    assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
+
+
 def test_task_that_read_other_rows_than_planned_is_refused(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
