@@ -291,6 +291,15 @@ def test_output_that_differs_from_its_input_fails_the_proof_and_commits_nothing(
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 
+def test_record_of_a_batch_that_its_plan_gives_to_native_says_why(shop: Workshop) -> None:
+    name = sick_table(shop, 2)
+    shop.sql(f"alter table {name} set tblproperties ('write.parquet.page-version'='v2')")
+    outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert [(b.outcome, b.message) for b in outcome.batches] == [
+        (OutcomeStatus.IMPROVED, "written by native: the table writes pages of version v2")
+    ]
+
+
 def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

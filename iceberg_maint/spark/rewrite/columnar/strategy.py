@@ -63,6 +63,19 @@ def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
     return planned and policy.strategy is not RewriteStrategy.NATIVE
 
 
+def planned_native(batch: Batch) -> str:
+    """A note on a batch that its plan gives to `native`: why it does not qualify for `columnar`. "" if the policy names
+    `native`, and for a batch that `columnar` was to write."""
+    work = batch.work
+    if not isinstance(work, RewriteDataFiles) or work.writer is None or work.writer.columnar:
+        return ""
+    return _by_native(work.writer.reason)
+
+
+def _by_native(reason: object) -> str:
+    return f"written by native: {reason}"
+
+
 def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
     """A note on a batch that `native` writes although `columnar` was planned. Raises RefusedError ICM-135 if Spark
     cannot read the table, ICM-124 if `columnar` ran out of memory for it."""
@@ -81,7 +94,7 @@ def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
             f"{column_list(unread)}",
             "rewrite the files with an engine that reads the column.",
         )
-    return f"written by native: {reason}"
+    return _by_native(reason)
 
 
 def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFile]) -> Fingerprint:
