@@ -230,7 +230,7 @@ def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
     assert outcome.outcome is OutcomeStatus.UNSUPPORTED
     assert outcome.batches[0].message.startswith(
         f"ICM-135 {name}: columnar cannot rewrite these files, because 2 keys of a task do not fit 1 bytes; "
-        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time) Fix: "
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time). Fix: "
     )
 
 
@@ -251,8 +251,11 @@ def test_columns_that_spark_cannot_read_need_the_memory_of_a_worker(
     monkeypatch.setattr(strategy, "rewrite_task", starved)
     outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
     assert (outcome.outcome, outcome.batches[0].reason) == (OutcomeStatus.UNSUPPORTED, Reason.MEMORY)
-    message = f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); "
-    assert outcome.batches[0].message.startswith(message + "spark.executor.pyspark.memory is not set. Fix: ")
+    assert outcome.batches[0].message == (
+        f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); spark.executor.pyspark.memory is not "
+        "set; Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time). "
+        "Fix: raise spark.executor.pyspark.memory, or give the machine more memory."
+    )
 
 
 def unable(_task: str, _attempt: int) -> str:

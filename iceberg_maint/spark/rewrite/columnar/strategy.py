@@ -86,15 +86,20 @@ def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
         if base_type(kind) in COLUMNAR_TYPES
     }
     if unread and isinstance(reason, TaskMemoryError):
-        raise RefusedError("ICM-124", f"{batch.table}: {reason}", f"raise {MEMORY_SETTING}.")
+        raise RefusedError(
+            "ICM-124",
+            f"{batch.table}: {reason}; Spark does not read {column_list(unread)}.",
+            f"raise {MEMORY_SETTING}, or give the machine more memory.",
+        )
     if unread:
         raise RefusedError(
             "ICM-135",
             f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read "
-            f"{column_list(unread)}",
+            f"{column_list(unread)}.",
             "rewrite the files with an engine that reads the column.",
         )
-    return _by_native(reason)
+    fix = ". Fix: raise it, or give the machine more memory" if isinstance(reason, TaskMemoryError) else ""
+    return f"{_by_native(reason)}{fix}"
 
 
 def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFile]) -> Fingerprint:
