@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Compared,
     Evidence,
@@ -31,7 +31,6 @@ from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
-from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan import positions
@@ -111,7 +110,7 @@ def _written_bytes(
 ) -> Fingerprint | None:
     """The fingerprint of the files that the commit added by their present bytes, if the commit stored such a one and
     the workers can read the files. A later delete or a changed schema changes no byte of them."""
-    if commit.stored is None or commit.stored.algorithm != FINGERPRINT_ALGORITHM:
+    if commit.stored is None or commit.stored.algorithm != FILES_ALGORITHM:
         return None
     if bridge.once(Workers).problem():
         return None
