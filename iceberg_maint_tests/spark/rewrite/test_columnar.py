@@ -15,15 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.columnar.storage import local_path
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
 from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
+from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
@@ -197,6 +199,19 @@ def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Worksho
     assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
     assert (outcome.batches[0].input_files, outcome.batches[0].output_files) == (6, 1)
     assert texts(shop, name) == before
+
+
+def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> None:
+    name = time_table(shop)
+    Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    commit = find_commit(shop.catalog.pin(TableId.parse(name)), None)
+    assert isinstance(commit, MaintenanceCommit)
+    found = SparkVerifier(lambda: shop.spark).verify(commit)
+    assert found.status is VerificationStatus.UNPROVABLE
+    assert found.detail == (
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time), so it cannot compare the "
+        f"rows again. The proof of the run: iceberg-maint proof {name}"
+    )
 
 
 @pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.AUTO])
