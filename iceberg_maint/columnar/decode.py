@@ -204,10 +204,7 @@ class Decoder:
     ) -> tuple[pq.ParquetFile, pa.Schema]:
         """Returns a reader of the file, and the schema of its columns as the file has them. 0 `read_bytes`: column chunks
         are read whole."""
-        if len(contents) != file.size_bytes:
-            raise WrongInputError(
-                f"{file.path} has {len(contents)} bytes; its manifest states {file.size_bytes}."
-            )
+        check_size(file, len(contents))
         with readable(file.path):
             parquet = opened(contents, read_bytes=read_bytes)
             schema, metadata = self._schemas.of(parquet, contents), parquet.metadata
@@ -315,6 +312,12 @@ def _read(file: DecodedFile, names: list[str] | None) -> pa.Table:
     if names != []:
         _check_rows(file.file, rows.num_rows)
     return rows
+
+
+def check_size(file: InputFile, size_bytes: int) -> None:
+    """Raises WrongInputError if a file of this size has another size by its manifest."""
+    if size_bytes != file.size_bytes:
+        raise WrongInputError(f"{file.path} has {size_bytes} bytes; its manifest states {file.size_bytes}.")
 
 
 def _check_rows(file: InputFile, rows: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_maint.columnar.decode import check_size, readable
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.schema import Column, Struct
 from iceberg_maint.columnar.task import InputFile
@@ -29,15 +30,18 @@ class DecodedSizeError(Exception):
 
 def check_decoded_size(files: Iterable[tuple[InputFile, pa.Buffer]], table: Struct, most_bytes: int) -> None:
     """Raises DecodedSizeError if the decoded rows of files with these contents may take more than `most_bytes`. Decodes
-    no values but those of dictionaries that are smaller."""
+    no values but those of dictionaries that are smaller. Raises WrongInputError for a file of another size, or one that cannot
+    be read."""
     defaults = sum(map(_default_bytes, table.columns))
     total = 0
     for file, contents in files:
-        metadata = opened(contents).metadata
-        sure, more = _bytes_of(metadata)
-        total += sure + metadata.num_rows * (defaults + _constant_bytes(file.constants))
-        if total <= most_bytes < total + sum(more.values()):
-            more = {path: _text_bytes(contents, metadata, path, most) for path, most in more.items()}
+        check_size(file, len(contents))
+        with readable(file.path):
+            metadata = opened(contents).metadata
+            sure, more = _bytes_of(metadata)
+            total += sure + metadata.num_rows * (defaults + _constant_bytes(file.constants))
+            if total <= most_bytes < total + sum(more.values()):
+                more = {path: _text_bytes(contents, metadata, path, most) for path, most in more.items()}
         total += sum(more.values())
         if total > most_bytes:
             raise DecodedSizeError(f"{file.path}: up to {total} bytes")

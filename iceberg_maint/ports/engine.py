@@ -49,7 +49,7 @@ class Written:
 
     `memory` is None if no equality deletes were applied. `scratch_bytes` is the size of temporary files,
     which are deleted before the commit. `adopted`: another process wrote the files. `note` says why another strategy
-    than the planned one wrote them, or which part of the proof was not made.
+    than that of the policy or the plan wrote them, or which part of the proof was not made.
     """
 
     files: tuple[WrittenFile, ...]

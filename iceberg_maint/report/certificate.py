@@ -14,11 +14,19 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
+from iceberg_maint.core.outcomes.proof import (
+    FILES_ALGORITHM,
+    FINGERPRINT_ALGORITHM,
+    Fingerprint,
+    Proof,
+)
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text
 from iceberg_maint.report.json_documents import Document, batch_document
 from iceberg_maint.report.origin import started_by
+
+_STRATEGIES = {FILES_ALGORITHM: "columnar", FINGERPRINT_ALGORITHM: "native"}
+"""Algorithm of a fingerprint of rows → the strategy that stores it."""
 
 
 class CertificateStatus(StrEnum):
@@ -69,6 +77,15 @@ class CertifiedBatch:
     def is_committed(self) -> bool:
         """Whether the table shows a commit of this batch."""
         return self.outcome.snapshot_after is not None
+
+    @property
+    def strategy(self) -> str:
+        """`columnar` or `native`, which wrote the rows, by the algorithm of their fingerprint. "" for other work, and
+        without a fingerprint."""
+        proof = self.outcome.proof
+        if self.subject is not Subject.ROWS or proof is None or proof.fingerprint is None:
+            return ""
+        return _STRATEGIES.get(Fingerprint.parse(proof.fingerprint).algorithm, "")
 
     @property
     def is_proved(self) -> bool:
@@ -287,14 +304,17 @@ def _equation(subject: Subject, proof: Proof) -> str:
 
 
 def proof_text(batch: CertifiedBatch) -> str:
-    """The proof of one batch: what was compared, how, and the verdict."""
+    """The proof of one batch: what was compared, how, the verdict, the strategy that wrote the rows, and what an
+    independent decoder compared."""
     proof = batch.outcome.proof
     if proof is None:
         return "-"
     if batch.subject in (Subject.METADATA, Subject.FILES):
         return batch.equation()
     verdict = "equal" if proof.equal else f"NOT EQUAL: {proof.detail}"
-    return f"{batch.equation()}; {proof.level} {verdict}"
+    by = f"; written by {batch.strategy}" if batch.strategy else ""
+    sample = "" if proof.sample is None else f"; sample: {proof.sample}"
+    return f"{batch.equation()}; {proof.level} {verdict}{by}{sample}"
 
 
 def gate_text(batch: CertifiedBatch) -> str:

@@ -14,6 +14,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
@@ -54,7 +55,6 @@ from iceberg_maint.spark.jvm.bridge import (
 from iceberg_maint.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.spark.proof.row_proof import fingerprint_files
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
-from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.scan import positions
 from iceberg_maint.spark.scan.staging import (
@@ -231,7 +231,7 @@ class SparkEngine:
                 rows = positions.fingerprint(positions.read_back(bridge, java_table, files))
             elif written.proof.fingerprint is None:
                 return True
-            elif written.proof.fingerprint.startswith(f"{FINGERPRINT_ALGORITHM}:"):
+            elif written.proof.fingerprint.startswith(f"{FILES_ALGORITHM}:"):
                 try:
                     rows = fingerprint_bytes(bridge, java_table, written.files)
                 except NotColumnarError:

@@ -11,11 +11,14 @@ positions are compared.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.core.decisions.unsupported_types import column_list, row_types, unsupported_columns
+from iceberg_maint.core.model.column_types import uncommon_types
+from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Compared,
     Evidence,
@@ -31,7 +34,6 @@ from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
-from iceberg_maint.spark.rewrite.columnar.fingerprint import FINGERPRINT_ALGORITHM
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan import positions
@@ -51,7 +53,7 @@ class SparkVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Reads both sides and compares them.
 
-        Raises RefusedError ICM-102 if the table was replaced by another, ICM-124 if its equality deletes do not fit
+        UNPROVABLE if Spark cannot read a column. Raises RefusedError ICM-102 if the table was replaced by another, ICM-124 if its equality deletes do not fit
         the memory. Raises what Spark raises for any failure except a missing file.
         """
         bridge = Bridge(self._session())
@@ -69,7 +71,7 @@ class SparkVerifier:
         try:
             return judge_commit(commit, _evidence(bridge, table, commit, task_lists))
         except RefusedError as why:
-            if why.code != "ICM-119":
+            if why.code not in ("ICM-119", "ICM-134"):
                 raise
             return unprovable(commit, why.message)
         except JVM_ERRORS:
@@ -92,6 +94,7 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
     table_info = load_table_info(bridge, table, commit.table, commit.parent_id)
     if _data_files(bridge, tasks_before) == _data_files(bridge, tasks_after):
         return _positions_evidence(bridge, table_info, tasks_before, tasks_after)
+    _check_columns(bridge, table_info, commit)
     incomparable = None
     if not table.schema().sameSchema(bridge.iceberg.util.SnapshotUtil.schemaFor(table, commit.snapshot_id)):
         incomparable = "the schema has changed since"
@@ -106,12 +109,24 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
     return Evidence(before_side, after_side, None if added else incomparable, added=added)
 
 
+def _check_columns(bridge: Bridge, table: Table, commit: MaintenanceCommit) -> None:
+    """Raises RefusedError ICM-134 if Spark cannot read a column of the table."""
+    types = uncommon_types(json.loads(table.schema_json))
+    if unread := unsupported_columns(types, row_types(bridge.spark.version)):
+        raise RefusedError(
+            "ICM-134",
+            f"Spark does not read {column_list(unread)}, so it cannot compare the rows again. The proof of the run: "
+            f"iceberg-maint proof {commit.table}",
+            "rely on the proof of the run.",
+        )
+
+
 def _written_bytes(
     bridge: Bridge, table: Any, commit: MaintenanceCommit, before: _Tasks, tasks_after: Any
 ) -> Fingerprint | None:
     """The fingerprint of the files that the commit added by their present bytes, if the commit stored such a one and
     the workers can read the files. A later delete or a changed schema changes no byte of them."""
-    if commit.stored is None or commit.stored.algorithm != FINGERPRINT_ALGORITHM:
+    if commit.stored is None or commit.stored.algorithm != FILES_ALGORITHM:
         return None
     if bridge.once(Workers).problem():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from iceberg_maint.columnar.decoded_size import DecodedSizeError, check_decoded_
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.schema import arrow_schema, table_schema
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile
+from iceberg_maint.columnar.task import InputFile, WrongInputError
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
 
 MIB = 1 << 20
 LONGS = {"type": "list", "element-id": 11, "element": "long", "element-required": False}
 TEXT = {"type": "struct", "fields": [field(11, "x", "string")]}
+ZSTANDARD = b"\x28\xb5\x2f\xfd"
+"""The first bytes of a compressed page."""
 NUMBER = schema_of(field(1, "c", "long"))
 
 
@@ -89,6 +92,39 @@ def test_default_and_partition_value_of_a_column_that_files_lack_count_for_each_
     partitioned = replace(file, constants={2: "x" * length})
     assert is_within(default, file, 16 * MIB) is within
     assert is_within(NUMBER, partitioned, 16 * MIB) is within
+
+
+def cut_in_half(contents: bytes) -> bytes:
+    return contents[: len(contents) // 2]
+
+
+def without_footer(contents: bytes) -> bytes:
+    return contents[:-600] + bytes(600)
+
+
+def with_another_dictionary(contents: bytes) -> bytes:
+    at = contents.index(ZSTANDARD) + len(ZSTANDARD)
+    return contents[:at] + b"\xff" * 20 + contents[at + 20 :]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_in_half, r"a\.parquet has \d+ bytes; its manifest states \d+\."),
+        (with_another_dictionary, r"a\.parquet cannot be read as Parquet: "),
+        (without_footer, r"a\.parquet cannot be read as Parquet: Parquet magic bytes not found in footer"),
+    ],
+    ids=["cut off", "dictionary", "footer"],
+)
+def test_damaged_file_is_named_before_it_is_decoded(
+    tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    # By its footer, the rows are too large; its dictionary is read for their true size.
+    schema, file = file_of(tmp_path, "string", [f"{n:036d}" for n in range(20_000)])
+    Path(file.path).write_bytes(damage(Path(file.path).read_bytes()))
+    with pytest.raises(WrongInputError, match=message):
+        rewrite(task_of(tmp_path, schema, [file]), 4 * MIB)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.parquet"]
 
 
 def test_rows_within_the_bound_are_rewritten_as_without_one(tmp_path: Path) -> None:

@@ -97,14 +97,33 @@ def test_rows_and_fingerprints_of_two_commits_are_added() -> None:
     assert (proved.snapshot_before, proved.snapshot_after) == (1, 3)
     assert proved.sentence() == "2 commits proved: 15 rows in = 12 rows out + 3 deleted."
     assert [proof_text(b) for b in proved.batches] == [
-        "10 rows in = 7 out + 3 deleted; full equal",
-        "5 rows in = 5 out + 0 deleted; full equal",
+        "10 rows in = 7 out + 3 deleted; full equal; written by native",
+        "5 rows in = 5 out + 0 deleted; full equal; written by native",
     ]
     assert [gate_text(b) for b in proved.batches] == ["passed", "passed at try 2"]
     assert [b.verify for b in proved.batches] == [
         "iceberg-maint verify lake.db.t --snapshot 2",
         "iceberg-maint verify lake.db.t --snapshot 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "strategy"), [("sha256-files-1", "columnar"), ("xxh64x2-1", "native"), (None, "")]
+)
+def test_certificate_names_the_strategy_that_wrote_the_rows(algorithm: str | None, strategy: str) -> None:
+    fingerprint = None if algorithm is None else replace(ONE, algorithm=algorithm).text()
+    written = replace(REWRITTEN, proof=Proof("full", True, 10, 7, 3, fingerprint))
+    [batch] = certificate([record(written)]).batches
+    assert batch.strategy == strategy
+    by = f"; written by {strategy}" if strategy else ""
+    assert proof_text(batch) == f"10 rows in = 7 out + 3 deleted; full equal{by}"
+
+
+def test_certificate_names_what_an_independent_decoder_compared() -> None:
+    sample = "7 rows of row group 0 of file:/t/a.parquet, 3 of 3 columns"
+    sampled = replace(REWRITTEN, proof=Proof("full", True, 10, 7, 3, sample=sample))
+    [batch] = certificate([record(sampled)]).batches
+    assert proof_text(batch) == f"10 rows in = 7 out + 3 deleted; full equal; sample: {sample}"
 
 
 def test_commit_with_footers_only_leaves_the_sum_without_a_fingerprint() -> None:
@@ -206,8 +225,8 @@ def test_markdown_states_result_origin_snapshots_and_commands() -> None:
     )
     assert "Snapshots: `1` → `2`." in text
     assert (
-        "| `b1` | rewrite_data_files | day=1 | 10 rows in = 7 out + 3 deleted; full equal | passed | 2 |"
-        in text
+        "| `b1` | rewrite_data_files | day=1 | 10 rows in = 7 out + 3 deleted; full equal; written by native "
+        "| passed | 2 |" in text
     )
     assert text.endswith("Prove it again:\n\n```\niceberg-maint verify lake.db.t --snapshot 2\n```")
 

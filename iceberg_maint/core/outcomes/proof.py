@@ -10,6 +10,10 @@ FINGERPRINT_ALGORITHM = "xxh64x2-1"
 """A row is xxhash64(XOR over columns j of xxhash64(j, value)), in two lanes. A table is the row count and
 the sums of the low and high 32 bits. Every fingerprint stores this id; a new definition gets a new id."""
 
+FILES_ALGORITHM = "sha256-files-1"
+"""The algorithm of the files that `columnar` writes. Sums modulo 2^64 of the four big-endian quarters of
+SHA-256(contents) over the data files, with the sum of their record counts. Files add up."""
+
 _MASK = (1 << 64) - 1
 
 

@@ -201,7 +201,7 @@ def _judge_stored(commit: MaintenanceCommit, evidence: Evidence) -> tuple[Stored
 
 
 def unprovable(commit: MaintenanceCommit, why: str) -> Verification:
-    """Returns the verdict if the files to compare no longer exist."""
+    """Returns the verdict if the files to compare no longer exist, or Spark cannot read them."""
     return Verification(
         VerificationStatus.UNPROVABLE,
         commit.table,

@@ -12,7 +12,7 @@ from iceberg_maint.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.jobs import Jobs
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
-from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar, native_instead
+from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar, native_instead, planned_native
 from iceberg_maint.spark.write.columnar import write_columnar
 from iceberg_maint.spark.write.deletes import apply_deletes, with_positions
 from iceberg_maint.spark.write.native import write_native
@@ -24,7 +24,7 @@ def write_rows(
     """Writes and proves the replacement of every group. Equality deletes are applied first."""
     policy = whole_policy.rewrite_data_files
     marked: Marked | None = None
-    memory, note = None, ""
+    memory, note = None, planned_native(work.batch)
     columnar = is_columnar(work.batch, policy)
     if work.batch.equality_deletes:
         work = with_positions(bridge, jobs, work, whole_policy)

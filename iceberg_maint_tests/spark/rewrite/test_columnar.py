@@ -15,15 +15,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.columnar.storage import local_path
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
 from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
+from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
@@ -199,6 +201,19 @@ def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Worksho
     assert texts(shop, name) == before
 
 
+def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> None:
+    name = time_table(shop)
+    Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    commit = find_commit(shop.catalog.pin(TableId.parse(name)), None)
+    assert isinstance(commit, MaintenanceCommit)
+    found = SparkVerifier(lambda: shop.spark).verify(commit)
+    assert found.status is VerificationStatus.UNPROVABLE
+    assert found.detail == (
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time), so it cannot compare the "
+        f"rows again. The proof of the run: iceberg-maint proof {name}"
+    )
+
+
 @pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.AUTO])
 def test_equality_deletes_of_rows_that_spark_cannot_read_are_applied_by_columnar(
     shop: Workshop, strategy: RewriteStrategy
@@ -230,7 +245,7 @@ def test_keys_of_rows_that_spark_cannot_read_must_fit_a_task(
     assert outcome.outcome is OutcomeStatus.UNSUPPORTED
     assert outcome.batches[0].message.startswith(
         f"ICM-135 {name}: columnar cannot rewrite these files, because 2 keys of a task do not fit 1 bytes; "
-        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time) Fix: "
+        "Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time). Fix: "
     )
 
 
@@ -251,8 +266,11 @@ def test_columns_that_spark_cannot_read_need_the_memory_of_a_worker(
     monkeypatch.setattr(strategy, "rewrite_task", starved)
     outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
     assert (outcome.outcome, outcome.batches[0].reason) == (OutcomeStatus.UNSUPPORTED, Reason.MEMORY)
-    message = f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); "
-    assert outcome.batches[0].message.startswith(message + "spark.executor.pyspark.memory is not set. Fix: ")
+    assert outcome.batches[0].message == (
+        f"ICM-124 {name}: a task ran out of memory (realloc of size 64 failed); spark.executor.pyspark.memory is not "
+        "set; Spark does not read at (time), ns (timestamp_ns), nz (timestamptz_ns), s.t (time). "
+        "Fix: raise spark.executor.pyspark.memory, or give the machine more memory."
+    )
 
 
 def unable(_task: str, _attempt: int) -> str:
@@ -289,6 +307,15 @@ def test_output_that_differs_from_its_input_fails_the_proof_and_commits_nothing(
     )
     assert "id" in outcome.batches[0].message
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
+
+
+def test_record_of_a_batch_that_its_plan_gives_to_native_says_why(shop: Workshop) -> None:
+    name = sick_table(shop, 2)
+    shop.sql(f"alter table {name} set tblproperties ('write.parquet.page-version'='v2')")
+    outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert [(b.outcome, b.message) for b in outcome.batches] == [
+        (OutcomeStatus.IMPROVED, "written by native: the table writes pages of version v2")
+    ]
 
 
 def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
@@ -359,6 +386,23 @@ def test_data_file_that_is_missing_is_named(shop: Workshop, policy: Policy) -> N
         )
     else:
         assert file.removeprefix("file:") in message
+
+
+@pytest.mark.parametrize("version", [1, 2], ids=["in the driver", "by Spark"])
+def test_data_file_that_is_cut_off_is_named(shop: Workshop, version: int) -> None:
+    name = sick_table(shop, version, by="")
+    batch = planned(shop, name)
+    file = batch.groups[0].files[0]
+    path = Path(file.path.removeprefix("file:"))
+    path.write_bytes(path.read_bytes()[:300])
+    snapshot = shop.writers.load(name).currentSnapshot().snapshotId()
+    outcome = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True)
+    assert outcome.batches[0].reason is Reason.ERROR
+    assert outcome.batches[0].message == (
+        f"ICM-101 {batch.table}: {file.path} has 300 bytes; its manifest states {file.size_bytes}. "
+        "Fix: restore or remove the file; nothing was committed."
+    )
+    assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 
 
 def test_task_that_read_other_rows_than_planned_is_refused(

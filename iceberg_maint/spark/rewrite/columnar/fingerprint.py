@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iceberg_maint.core.outcomes.proof import Fingerprint
-
-FINGERPRINT_ALGORITHM = "sha256-files-1"
-"""Sums modulo 2^64 of the four big-endian quarters of SHA-256(contents) over the data files, with the sum of their
-record counts. Files add up."""
+from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM, Fingerprint
 
 
 def fingerprint(files: Iterable[tuple[int, str]]) -> Fingerprint:
@@ -23,4 +19,4 @@ def fingerprint(files: Iterable[tuple[int, str]]) -> Fingerprint:
         rows += records
         for i in range(4):
             sums[i] = (sums[i] + int(digest[16 * i : 16 * i + 16], 16)) & ((1 << 64) - 1)
-    return Fingerprint(rows, ((sums[0], sums[1]), (sums[2], sums[3])), FINGERPRINT_ALGORITHM)
+    return Fingerprint(rows, ((sums[0], sums[1]), (sums[2], sums[3])), FILES_ALGORITHM)

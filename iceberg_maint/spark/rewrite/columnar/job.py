@@ -210,10 +210,10 @@ def task_bytes(declared: int, cores: int) -> int:
 
 
 def declared_memory(bridge: Bridge) -> str:
-    """The setting of the workers' memory with its value, and what to do if it is too little."""
+    """The setting of the workers' memory with its value."""
     declared, cores = _declared(bridge)
     value = f"{declared} bytes for {cores} cores" if declared else "not set"
-    return f"{MEMORY_SETTING} is {value}. Fix: raise it, or give the machine more memory"
+    return f"{MEMORY_SETTING} is {value}"
 
 
 def _declared(bridge: Bridge) -> tuple[int, int]:

@@ -63,6 +63,19 @@ def is_columnar(batch: Batch, policy: RewriteDataFilesPolicy) -> bool:
     return planned and policy.strategy is not RewriteStrategy.NATIVE
 
 
+def planned_native(batch: Batch) -> str:
+    """A note on a batch that its plan gives to `native`: why it does not qualify for `columnar`. "" if the policy names
+    `native`, and for a batch that `columnar` was to write."""
+    work = batch.work
+    if not isinstance(work, RewriteDataFiles) or work.writer is None or work.writer.columnar:
+        return ""
+    return _by_native(work.writer.reason)
+
+
+def _by_native(reason: object) -> str:
+    return f"written by native: {reason}"
+
+
 def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
     """A note on a batch that `native` writes although `columnar` was planned. Raises RefusedError ICM-135 if Spark
     cannot read the table, ICM-124 if `columnar` ran out of memory for it."""
@@ -73,15 +86,20 @@ def native_instead(batch: Batch, table: Table, reason: NotColumnarError) -> str:
         if base_type(kind) in COLUMNAR_TYPES
     }
     if unread and isinstance(reason, TaskMemoryError):
-        raise RefusedError("ICM-124", f"{batch.table}: {reason}", f"raise {MEMORY_SETTING}.")
+        raise RefusedError(
+            "ICM-124",
+            f"{batch.table}: {reason}; Spark does not read {column_list(unread)}.",
+            f"raise {MEMORY_SETTING}, or give the machine more memory.",
+        )
     if unread:
         raise RefusedError(
             "ICM-135",
             f"{batch.table}: columnar cannot rewrite these files, because {reason}; Spark does not read "
-            f"{column_list(unread)}",
+            f"{column_list(unread)}.",
             "rewrite the files with an engine that reads the column.",
         )
-    return f"written by native: {reason}"
+    fix = ". Fix: raise it, or give the machine more memory" if isinstance(reason, TaskMemoryError) else ""
+    return f"{_by_native(reason)}{fix}"
 
 
 def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFile]) -> Fingerprint:
