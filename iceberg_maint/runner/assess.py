@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from iceberg_maint.core.decisions.backoff import works_alone
 from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_operation
 from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
@@ -272,6 +273,7 @@ def _plan(
         limit=limit_after_conflicts(operation, assessment.state, runtime),
         before_conversion=before_conversion,
         rewritten=rewritten,
+        alone=frozenset(p.partition for p in decision.due() if works_alone(history.of(p.partition))),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from iceberg_maint.core.decisions.applicability import may_convert
-from iceberg_maint.core.decisions.backoff import failed
+from iceberg_maint.core.decisions.backoff import NO_GAIN_REASONS, failed, works_alone
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey
@@ -26,13 +26,6 @@ from iceberg_maint.ports.stored import Lease
 from iceberg_maint.runner.assess import Assessment, make_plans
 from iceberg_maint.runner.changes import Changes, still_valid
 from iceberg_maint.runner.request import PlanReady, Run
-
-_NO_GAIN_REASONS = (
-    Reason.NO_GAIN,
-    Reason.FILE_TOO_LARGE,
-    Reason.UNSUPPORTED_KEY,
-    Reason.UNSUPPORTED_TYPE,
-)
 
 
 def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
@@ -73,6 +66,8 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
             ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
         elif (why := _obsolete_reason(batch.work, assessment)) is not None:
             ledger.close_batch(lease, batch.batch_id, why)
+        elif _is_to_split(batch, assessment.history):
+            ledger.close_batch(lease, batch.batch_id, "it failed: its partitions are planned one by one")
         elif is_requested and still_valid(batch, changes):
             resumed.append(batch)
         else:
@@ -128,6 +123,11 @@ def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
     return any(assessment.history.of(p).quarantined for p in batch.partitions)
 
 
+def _is_to_split(batch: Batch, history: TableHistory) -> bool:
+    """Whether the batch has several partitions, and one of them works alone."""
+    return len(batch.partitions) > 1 and any(works_alone(history.of(p)) for p in batch.partitions)
+
+
 def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
     """Whether a partition of the batch backs off now."""
     now_ms = run.runtime.clock.now_ms()
@@ -142,7 +142,7 @@ def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None
     reasons = {
         leftover.partition: leftover.reason
         for leftover in plan.leftovers
-        if leftover.reason in _NO_GAIN_REASONS
+        if leftover.reason in NO_GAIN_REASONS
     }
     _back_off({p: reason for p, reason in reasons.items() if p in due}, assessment, run)
 

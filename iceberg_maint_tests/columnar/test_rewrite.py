@@ -317,12 +317,14 @@ def test_small_files_beside_large_ones_keep_rows_and_order(
     tmp_path: Path, kind: str, as_bytes: int | None
 ) -> None:
     """A large file keeps its integers and dictionaries between pages, a small one alone has none."""
-    schema = schema_of(field(1, "v", kind), field(2, "n", "long"))
-    sizes, start, rows, files = [31_500, 100, 31_600, 31_700, 31_800, 100], 0, [], []
+    schema = schema_of(field(1, "v", kind), field(2, "n", "long"), field(3, "pad", "string"))
+    # A file of 16,384 rows is joined with none.
+    sizes, start, rows, files = [10_500, 100, 10_600, 10_700, 10_800, 100], 0, [], []
     for number, size in enumerate(sizes):
-        some = [{"v": Decimal(k), "n": k * 10**12} for k in range(start, start + size)]
-        if kind == "string":
-            some = [{"v": f"v{k % 40}", "n": k * 10**12 + k % 7} for k in range(start, start + size)]
+        some = [
+            {"v": f"v{k % 40}" if kind == "string" else Decimal(k), "n": k * 10**12, "pad": f"{k:020}"}
+            for k in range(start, start + size)
+        ]
         stored = {"store_decimal_as_integer": number != as_bytes, "use_dictionary": ["v"]}
         files.append(write_file(tmp_path, f"{number}.parquet", schema, some, compression="none", **stored))
         rows, start = rows + some, start + size

@@ -365,6 +365,30 @@ REWRITING = (
         ),
     ),
     Regression(
+        "damaged-file-holds-the-partitions-of-its-batch",
+        "found in review",
+        "A damaged file fails its batch again and again, until all partitions of the batch are quarantined",
+        "After a failure each partition is planned in a batch of its own",
+        off(
+            "runner/assess.py",
+            "if works_alone(history.of(p.partition))",
+            "if False",
+            "runner/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
+        ),
+    ),
+    Regression(
+        "batch-that-ends-the-process-is-resumed-whole",
+        "found in review",
+        "A file that ends the process does so in each run that goes on with its batch, until all partitions of the batch are quarantined",
+        "After the second crash in a row the batch is closed and planned again, a partition at a time",
+        off(
+            "runner/select_batches.py",
+            "elif _is_to_split(batch, assessment.history):",
+            "elif False:",
+            "runner/test_crashes.py::test_batch_that_crashed_twice_is_planned_one_partition_at_a_time",
+        ),
+    ),
+    Regression(
         "expired-credentials-count-against-the-partition",
         "S3's error code `ExpiredToken`",
         "S3 answers expired vended credentials with status 400; the partitions of a long write back off and are quarantined",

@@ -206,3 +206,17 @@ def test_resume_plans_a_batch_again_that_was_stored_without_its_deletes() -> Non
     assert next(e.resumed for e in world.events if isinstance(e, PlanReady)) == ()
     assert stored_batch(world, batch_id).batch == stored
     assert stored_batch(world, batch_id).status is BatchStatus.DONE
+
+
+def test_batch_that_crashed_twice_is_planned_one_partition_at_a_time() -> None:
+    world = World("ab", replace(POLICY, windows=WindowsPolicy()))
+    for _ in range(2):
+        with pytest.raises(Killed):
+            world.run(Process(dies="after:write"))
+        world.expire_leases()
+        world.clock.sleep(7 * 86_400)
+    assert world.writes[0] == ("p=a", "p=b")
+    world.writes.clear()
+    world.run()
+    assert world.writes == [("p=a",), ("p=b",)]
+    check_healed(world, 120)

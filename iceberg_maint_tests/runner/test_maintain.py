@@ -15,6 +15,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus, Rejection
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.runner.maintain import BatchEnded
@@ -190,6 +191,28 @@ def test_write_that_fails_backs_off() -> None:
     assert found.batches[0].message == "OSError: disk full second line"
     assert world.history("p=a").ineffective == 1
     assert world.our_commits() == 0
+
+
+def test_partition_that_fails_its_batch_fails_alone_in_the_next_run() -> None:
+    world = World("abc", replace(POLICY, windows=WindowsPolicy()))
+    written: list[tuple[str, ...]] = []
+
+    def fails_for_b(batch: Batch) -> None:
+        written.append(batch.partitions)
+        if "p=b" in batch.partitions:
+            raise OSError("b/3 cannot be read")
+
+    world.before_write = fails_for_b
+    assert world.run().outcome is OutcomeStatus.FAILED
+    assert written == [("p=a", "p=b", "p=c")]
+    assert [world.history(p).ineffective for p in ("p=a", "p=b", "p=c")] == [1, 1, 1]
+    written.clear()
+    world.clock.sleep(101)
+    world.run()
+    assert written == [("p=a",), ("p=b",), ("p=c",)]
+    assert [len(world.files(p)) for p in ("p=a", "p=b", "p=c")] == [1, 6, 1]
+    assert [world.history(p).ineffective for p in ("p=a", "p=b", "p=c")] == [0, 2, 0]
+    assert world.rows() == 180
 
 
 @pytest.mark.parametrize(

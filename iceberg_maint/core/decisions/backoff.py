@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.policy.data import RetryPolicy
+
+NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
+"""Why a plan has no work for a due partition."""
+_NO_FAULT = frozenset({Reason.CONFLICT, Reason.STALE, *NO_GAIN_REASONS})
+_CRASHES = 2
+"""The first crash is resumed with the files that it wrote."""
 
 
 def write_ahead(history: PartitionHistory, policy: RetryPolicy, now_ms: int) -> PartitionHistory:
@@ -57,6 +64,14 @@ def refused(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason:
     """Returns the history after a refused attempt: it waits, and the attempt does not count as a failure.
     `history` is the history before `write_ahead`."""
     return replace(history, not_before_ms=now_ms + policy.backoff_seconds * 1000, reason=reason)
+
+
+def works_alone(history: PartitionHistory) -> bool:
+    """Whether the next work on a partition shares no batch with other partitions: its last attempts failed. A file that
+    cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts
+    that lost to other commits or gained nothing say nothing of its files."""
+    is_faulty = history.ineffective > 0 and history.reason not in _NO_FAULT
+    return is_faulty or history.crashes >= _CRASHES
 
 
 def quarantined_history(history: PartitionHistory, reason: str) -> PartitionHistory:

@@ -43,12 +43,13 @@ def plan_conversion(
     *,
     memory_correction: float = 1.0,
     limit: BatchSize | None = None,
+    alone: frozenset[PartitionKey] = frozenset(),
 ) -> Plan:
     """Plans the partitions that the decision says RUN, in its order.
 
     `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs. Caps on
     bytes count key work: the key columns that are read, and the deletes. Batches of several units are no larger
-    than `limit`.
+    than `limit`. A unit with a partition of `alone` is a batch of its own.
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
@@ -81,7 +82,7 @@ def plan_conversion(
     is_columnar = policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
     batches = [
         _batch(state, chunk, live, target_bytes, memory_correction)
-        for chunk in _chunks(taken, limited(policy.windows, limit), columnar=is_columnar)
+        for chunk in _chunks(taken, limited(policy.windows, limit), alone, columnar=is_columnar)
     ]
     if any(_has_old_dangling(p) for p in decision.due()):
         unused = tuple(d for of_one in dangling.values() for d in of_one)
@@ -147,7 +148,9 @@ def _has_old_dangling(due: PartitionDecision) -> bool:
     return any(f.metric == DANGLING and f.severity is Severity.ERROR for f in due.findings)
 
 
-def _chunks(taken: Iterable[Unit], windows: WindowsPolicy, *, columnar: bool) -> list[list[Unit]]:
+def _chunks(
+    taken: Iterable[Unit], windows: WindowsPolicy, alone: frozenset[PartitionKey], *, columnar: bool
+) -> list[list[Unit]]:
     """Groups consecutive units into batches. The units of a batch have keys of equal width, because the
     widest key would count for all its files. `columnar`: Arrow finds the rows, a partition at a time."""
     chunks: list[list[Unit]] = []
@@ -161,6 +164,7 @@ def _chunks(taken: Iterable[Unit], windows: WindowsPolicy, *, columnar: bool) ->
         )
         fits = (
             len({u.key_bytes for u in joined}) == 1
+            and alone.isdisjoint(p for u in joined for p in u.files)
             and sum(len(u.files) for u in joined) <= most_partitions
             and sum(u.file_count for u in joined) <= windows.max_files_per_batch
             and key_work_bytes <= windows.max_bytes_per_batch

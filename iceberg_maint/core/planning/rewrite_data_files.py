@@ -67,6 +67,7 @@ def plan_operation(
     limit: BatchSize | None = None,
     before_conversion: bool = False,
     rewritten: frozenset[str] = frozenset(),
+    alone: frozenset[PartitionKey] = frozenset(),
 ) -> Plan:
     """Plans one operation on data for the partitions that its decision says RUN, in its order.
 
@@ -74,7 +75,8 @@ def plan_operation(
     `memory_correction` is the learned correction of the memory estimate for equality deletes. `readers` are the ways
     in which Spark reads rows. Batches that can be split are no larger than `limit`. It changes neither the
     choice of an operation for equality deletes nor what is too large. `before_conversion` is that of the `Step` of a
-    rewrite, `rewritten` are the data files (paths) that such a rewrite replaces before a conversion.
+    rewrite, `rewritten` are the data files (paths) that such a rewrite replaces before a conversion. The partitions `alone`
+    share no batch with others.
     """
     correction = memory_correction
     match operation:
@@ -89,6 +91,7 @@ def plan_operation(
                 readers=readers,
                 limit=limit,
                 before_conversion=before_conversion,
+                alone=alone,
             )
         case Operation.CONVERT_EQUALITY_DELETES:
             return plan_conversion(
@@ -99,9 +102,12 @@ def plan_operation(
                 target_bytes,
                 memory_correction=correction,
                 limit=limit,
+                alone=alone,
             )
         case Operation.REWRITE_POSITION_DELETE_FILES:
-            return plan_position_deletes(state, decision, live_files, policy, target_bytes, limit=limit)
+            return plan_position_deletes(
+                state, decision, live_files, policy, target_bytes, limit=limit, alone=alone
+            )
         case Operation.REWRITE_MANIFESTS | Operation.EXPIRE_SNAPSHOTS | Operation.REMOVE_ORPHAN_FILES:
             raise ValueError(f"{operation} works on the table as a whole: see plan_housekeeping")
         case _:
@@ -119,6 +125,7 @@ def plan_rewrite(
     readers: RowTypes = SPARK_4,
     limit: BatchSize | None = None,
     before_conversion: bool = False,
+    alone: frozenset[PartitionKey] = frozenset(),
 ) -> Plan:
     """Returns the plan of `rewrite_data_files`; see `plan_operation`.
 
@@ -175,7 +182,7 @@ def plan_rewrite(
     written, unread = with_writers(
         state, groups, by_path, layouts, policy.rewrite_data_files, target_bytes, readers
     )
-    for chunk, writer in _chunks(written, under, layouts, limited(policy.windows, limit)):
+    for chunk, writer in _chunks(written, under, layouts, limited(policy.windows, limit), alone):
         paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
         work = RewriteDataFiles(
@@ -338,14 +345,17 @@ def _chunks(
     under: Collection[str],
     in_order: Collection[str],
     windows: WindowsPolicy,
+    alone: Collection[PartitionKey],
 ) -> list[tuple[list[FileGroup], RowWriter]]:
     """Groups consecutive file groups into batches, each with the writer of its rows. File groups under equality
-    deletes, file groups to sort, file groups of another writer, and all others are in separate batches."""
+    deletes, file groups to sort, file groups of another writer, those of each partition of `alone`, and all others are in
+    separate batches."""
     chunks: list[list[FileGroup]] = []
     chunk_writers: list[RowWriter] = []
-    open_chunk: dict[tuple[bool, bool, RowWriter], int] = {}
+    open_chunk: dict[tuple[bool, bool, RowWriter, PartitionKey | None], int] = {}
     for group, writer in written:
-        marked = any(f.path in under for f in group.files), group.files[0].path in in_order, writer
+        is_under, is_sorted = any(f.path in under for f in group.files), group.files[0].path in in_order
+        marked = is_under, is_sorted, writer, group.partition if group.partition in alone else None
         joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
         input_bytes = sum(g.input_bytes for g in joined)
         most_partitions = (

@@ -38,11 +38,12 @@ def plan_position_deletes(
     target_bytes: int,
     *,
     limit: BatchSize | None = None,
+    alone: frozenset[PartitionKey] = frozenset(),
 ) -> Plan:
     """Plans the partitions that the decision says RUN, in its order.
 
     `live_files` are those of these partitions. Caps on bytes count the deletes that are read. Batches of
-    several units are no larger than `limit`.
+    several units are no larger than `limit`. The partitions `alone` share no batch with others.
     """
     files = tuple(live_files)
     found = candidates(state.specs, files)
@@ -86,7 +87,7 @@ def plan_position_deletes(
         state.snapshot.snapshot_id if state.snapshot else None,
         tuple(
             _batch(state, chunk, reasons, target_bytes)
-            for chunk in _chunks(taken, limited(policy.windows, limit))
+            for chunk in _chunks(taken, limited(policy.windows, limit), alone)
         ),
         tuple(leftovers),
     )
@@ -225,7 +226,9 @@ def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
     return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
 
 
-def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]:
+def _chunks(
+    units: Iterable[_Unit], windows: WindowsPolicy, alone: frozenset[PartitionKey]
+) -> list[list[_Unit]]:
     """Groups consecutive units into batches."""
     chunks: list[list[_Unit]] = []
     partitions: set[PartitionKey] = set()
@@ -236,7 +239,8 @@ def _chunks(units: Iterable[_Unit], windows: WindowsPolicy) -> list[list[_Unit]]
         deletes += len(unit.deletes)
         size_bytes += unit.size_bytes
         fits = (
-            len(partitions) <= windows.partitions_per_batch
+            (len(partitions) == 1 or alone.isdisjoint(partitions))
+            and len(partitions) <= windows.partitions_per_batch
             and max(examined, deletes) <= windows.max_files_per_batch
             and size_bytes <= windows.max_bytes_per_batch
         )

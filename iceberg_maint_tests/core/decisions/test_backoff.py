@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.decisions.backoff import failed, succeeded, undone, write_ahead
+from iceberg_maint.core.decisions.backoff import failed, succeeded, undone, works_alone, write_ahead
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.policy.data import RetryPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS
@@ -69,3 +69,21 @@ def test_history_of_unknown_partition_is_clean() -> None:
     assert TableHistory().of("p=a") == CLEAN
     held = PartitionHistory(quarantined=True)
     assert TableHistory(partitions={"p=a": held}).of("p=a") is held
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        (CLEAN, False),
+        (PartitionHistory(ineffective=1, reason="OSError: disk full"), True),
+        # Lost commits and work without gain say nothing of the files.
+        (PartitionHistory(ineffective=3, reason="conflict"), False),
+        (PartitionHistory(ineffective=3, reason="stale"), False),
+        (PartitionHistory(ineffective=3, reason="no_gain"), False),
+        # The first crash is resumed with its files.
+        (PartitionHistory(crashes=1, reason="an attempt started and has not reported back"), False),
+        (PartitionHistory(crashes=2, reason="an attempt started and has not reported back"), True),
+    ],
+)
+def test_partition_works_alone_after_its_work_failed(history: PartitionHistory, expected: bool) -> None:
+    assert works_alone(history) is expected

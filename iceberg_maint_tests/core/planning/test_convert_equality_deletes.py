@@ -83,6 +83,13 @@ def test_conversion_batches_hold_their_caps_in_key_work(windows: WindowsPolicy, 
     assert {b.input_bytes for b in converted.batches} == {85 * n for n in batches}
 
 
+def test_conversion_of_partitions_that_work_alone_shares_no_batch() -> None:
+    table, policy = table_of(partitions(5)), cleaning()
+    decision = decide(table, policy, operation=CONVERT)
+    found = plan(table, policy, decision, alone=frozenset({"p=1", "p=2"}))
+    assert [b.partitions for b in found.batches] == [("p=0",), ("p=1",), ("p=2",), ("p=3", "p=4")]
+
+
 @pytest.mark.parametrize(
     ("windows", "strategy", "small_bytes", "batches"),
     [

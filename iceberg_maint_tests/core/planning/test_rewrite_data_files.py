@@ -226,6 +226,12 @@ def test_plan_batches_hold_their_caps(windows: WindowsPolicy, batches: list[int]
     assert [len(b.partitions) for b in found.batches] == batches
 
 
+def test_partitions_that_work_alone_share_no_batch_and_the_others_share_theirs() -> None:
+    files = [f for p in "abcde" for f in small(6, partition=f"p={p}")]
+    found = plan(table_of(files), policy_of(), alone=frozenset({"p=b", "p=d"}))
+    assert [b.partitions for b in found.batches] == [("p=a", "p=c", "p=e"), ("p=b",), ("p=d",)]
+
+
 sizes = st.one_of(st.integers(1, 74), st.integers(75, 180), st.integers(181, 700))
 
 

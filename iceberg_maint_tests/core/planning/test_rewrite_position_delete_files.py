@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from iceberg_maint.catalog.fake import fake_table, measure_files
 from iceberg_maint.core.health.position_deletes import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
@@ -41,8 +43,8 @@ def file(
     )
 
 
-def planned(*live: LiveFile) -> tuple[Batch, ...]:
-    """The batches of a partition that is due because of its findings."""
+def planned(*live: LiveFile, alone: frozenset[str] = frozenset()) -> tuple[Batch, ...]:
+    """The batches of partitions that are due because of their findings."""
     table = fake_table("lake.db.t", list(live), format_version=2)
     health = measure_files(table, RewriteDataFilesPolicy()).partitions
     policy = POLICY.rewrite_position_delete_files
@@ -53,7 +55,18 @@ def planned(*live: LiveFile) -> tuple[Batch, ...]:
         for key, each in health.items()
     )
     decision = Decision("lake.db.t", OPERATION, Verdict.RUN, Reason.POSITION_DELETES, None, due)
-    return plan_position_deletes(table.state, decision, table.live_files, POLICY, 100).batches
+    return plan_position_deletes(table.state, decision, table.live_files, POLICY, 100, alone=alone).batches
+
+
+def test_partition_that_works_alone_shares_no_batch() -> None:
+    live = [
+        replace(each, partition=f"p={key}", path=f"{key}/{each.path}")
+        for key in "abcd"
+        for each in (file("data", 5), file("gone", 6, FileKind.POSITION_DELETES, names="no-file"))
+    ]
+    assert [b.partitions for b in planned(*live)] == [("p=a", "p=b", "p=c", "p=d")]
+    found = planned(*live, alone=frozenset({"p=b"}))
+    assert [b.partitions for b in found] == [("p=a",), ("p=b",), ("p=c", "p=d")]
 
 
 def test_delete_of_the_same_commit_as_its_data_file_may_mark_it_and_stays() -> None:

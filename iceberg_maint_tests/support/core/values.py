@@ -133,6 +133,7 @@ def plan(
     *,
     before_conversion: bool = False,
     rewritten: frozenset[str] = frozenset(),
+    alone: frozenset[str] = frozenset(),
 ) -> Plan:
     """The plan of the operation decided on, of files read as the loop reads them."""
     decision = decision or decide(table, policy)
@@ -149,6 +150,7 @@ def plan(
         TARGET,
         before_conversion=before_conversion,
         rewritten=rewritten,
+        alone=alone,
     )
 
 
