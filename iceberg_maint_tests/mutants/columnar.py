@@ -214,6 +214,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("a copied bound may be one that no row has", STATISTICS, "if not problem and (stated.lower, stated.upper)", "if False and (stated.lower, stated.upper)", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("an encoded chunk without column index has no offset index", "columnar/splice.py", "if offset_index is not None:", "if column_index is not None and offset_index is not None:", (f"{_HERE}/test_page_splice.py::test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns",)),
+    Mutant("row lineage with nulls to be inherited is copied", "columnar/page_splice.py", "if column in LINEAGE:", "if False:", (f"{_HERE}/test_page_splice.py::test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_columns",)),
     # Tasks in the driver's process.
     Mutant("a task begins in the driver after the cancellation", DRIVER, "                if bridge.cancellations != before:\n                    return\n", "", (IN_DRIVER,)),
     Mutant("a cancelled task in the driver is waited for", DRIVER, "            break", "            pass", (IN_DRIVER,)),
