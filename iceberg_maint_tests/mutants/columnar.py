@@ -151,6 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("row lineage has the mode of other columns", "spark/rewrite/columnar/tasks.py", "    if table.lineage:", "    if False:", on_spark("metrics_of_row_lineage_follow_the_default_of_the_table")),
     Mutant("Spark looks for keys in files that it cannot read", "spark/write/deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
     Mutant("a shortage of memory in a worker is not looked at", "spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", on_spark("rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note")),
+    Mutant("booleans in runs are copied", RULES, "if wanted.physical_type == BOOLEAN and PLAIN not in get(md, 2)[1]:", "if False:", splice("booleans_as_in_pages_of_version_2_are_encoded")),
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if alone or rows >= pages * min_rows_per_page else', 'return "" if alone or rows >= 0 else', RULE),
