@@ -21,7 +21,15 @@ from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import FLOATS
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
-from iceberg_maint.columnar.schema import LINEAGE, Column, Primitive, Struct, arrow_schema, table_schema
+from iceberg_maint.columnar.schema import (
+    LINEAGE,
+    Column,
+    Primitive,
+    Struct,
+    arrow_schema,
+    table_schema,
+    written_schema,
+)
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.splice_encoder import SpliceEncoder, metrics_of_parts
@@ -92,7 +100,8 @@ class _Splice:
         parts: list[Part] = []
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
-            writer = SpliceWriter(stream, form, spliced, {"iceberg.schema": self.task.schema})
+            schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
+            writer = SpliceWriter(stream, form, spliced, {"iceberg.schema": schema})
             for group in groups:
                 for index in group:
                     self._data[self.task.inputs[index].path].hold()

@@ -196,8 +196,10 @@ def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.
 
 def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:
     inputs = tuple(replace(f, first_row_id=1000 * i) for i, f in enumerate(task.inputs))
-    found = rewrite(replace(task, inputs=inputs, format_version=3, keep_row_lineage=True))
+    lineage = replace(task, inputs=inputs, format_version=3, keep_row_lineage=True)
+    found, expected = rewrite(lineage), without_splice(lineage)
     assert found.spliced == (1, 3, 5, 6)
+    assert pq.read_metadata(found.path).metadata == pq.read_metadata(expected.path).metadata
     ids = pq.read_table(found.path, columns=["_row_id"]).column(0).to_pylist()
     assert (ids[0], ids[ROWS - 1], ids[ROWS], ids[-1]) == (0, ROWS - 1, 1000, 2000 + ROWS - 1)
 
