@@ -205,6 +205,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("an empty list must state the type of its elements", THRIFT, "if size and element not in of_elements:", "if element not in of_elements:", damaged("empty_list_may_state_any_type_of_elements")),
     Mutant("a row group may lack a column", "columnar/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
+    Mutant("a small file with a chunk of an unknown type ends the task", PACKING, "        LookupError,\n", "        IndexError,\n", damaged("chunk_of_an_unknown_type_is_read_as_its_column_says")),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),
