@@ -110,7 +110,8 @@ def _all_between(values: pa.ChunkedArray) -> pa.Array | None:
         return None
     found = pc.min_max(values)
     low, high = (int(b.value if pa.types.is_date32(values.type) else b.as_py()) for b in found.values())
-    return array_of_numbers(np.arange(low, high + 1)) if high - low < len(values) else None
+    # The number after the largest long is none of 64 bits.
+    return array_of_numbers(low + np.arange(high - low + 1)) if high - low < len(values) else None
 
 
 def _measured(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, Callable[[Any], int]]:

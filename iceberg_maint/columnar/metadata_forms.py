@@ -12,7 +12,7 @@ _STATISTICS = Form(
     {3: INTEGERS, 5: (BINARY,), 6: (BINARY,), 7: _FLAGS, 8: _FLAGS},
 )
 _ENCODING_COUNT = Form("encoding count", {1: INTEGERS, 2: INTEGERS, 3: INTEGERS})
-_SIZES = Form("size statistics", {}, {1: INTEGERS})
+_SIZES = Form("size statistics", {}, {1: INTEGERS, 2: ListOf(INTEGERS), 3: ListOf(INTEGERS)})
 _COLUMN_METADATA = Form(
     "column metadata",
     {

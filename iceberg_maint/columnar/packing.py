@@ -71,7 +71,7 @@ def packed(files: Sequence[SmallFile], integers: Integers = _NO_INTEGERS) -> pa.
         ThriftError,
         pa.ArrowException,
         OSError,
-        IndexError,
+        LookupError,
         UnicodeDecodeError,
     ) as why:
         raise_shortage(why)

@@ -4,8 +4,8 @@ of one large row group keep it: the chunks of all columns are copied with their 
 The encoded columns are compared with the decoded input, as in every rewrite. The output, read back from storage, must
 have their bytes and the bytes of the copied pages (`splice_check`). The statistics of a copied column are the merged
 ones of its inputs. The copied columns of the output are decoded, and the statistics of footer, manifest and page index
-are compared with the rows (`splice_statistics`). Float columns are always encoded, because the manifest needs their NaN counts. If
-anything is unexpected, the output is deleted and all columns are encoded.
+are compared with the rows (`splice_statistics`). Float columns are always encoded, because the manifest needs their NaN counts, and row
+lineage, because its nulls stand for values. If anything is unexpected, the output is deleted and all columns are encoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from iceberg_maint.columnar.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.leaves import FLOATS
 from iceberg_maint.columnar.metrics import MetricsBuilder
 from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
-from iceberg_maint.columnar.schema import Column, Primitive, Struct, arrow_schema, table_schema
+from iceberg_maint.columnar.schema import (
+    LINEAGE,
+    Column,
+    Primitive,
+    Struct,
+    arrow_schema,
+    table_schema,
+    written_schema,
+)
 from iceberg_maint.columnar.splice import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice_check import difference
 from iceberg_maint.columnar.splice_encoder import SpliceEncoder, metrics_of_parts
@@ -92,7 +100,8 @@ class _Splice:
         parts: list[Part] = []
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
-            writer = SpliceWriter(stream, form, spliced, {"iceberg.schema": self.task.schema})
+            schema = written_schema(self.task.schema, lineage=self.task.keep_row_lineage)
+            writer = SpliceWriter(stream, form, spliced, {"iceberg.schema": schema})
             for group in groups:
                 for index in group:
                     self._data[self.task.inputs[index].path].hold()
@@ -221,5 +230,8 @@ def _is_large_group(source: ParquetBytes) -> bool:
 
 
 def _may_splice(column: Column) -> bool:
+    # A null of row lineage stands for a value that follows from its file. In the output it would have another one.
+    if column in LINEAGE:
+        return False
     # Arrow reads columns by path, where a dot separates names.
     return isinstance(column.kind, Primitive) and column.kind.base not in FLOATS and "." not in column.name

@@ -24,7 +24,7 @@ MAGIC = b"PAR1"
 TAIL_BYTES = 8
 # Physical types.
 BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE_TYPE, BYTE_ARRAY, FIXED = range(8)
-_PLAIN = 0
+PLAIN = 0
 # Encodings of data pages that need a dictionary.
 _RLE_DICTIONARY = 8
 DICTIONARY_ENCODINGS = frozenset({2, _RLE_DICTIONARY})
@@ -225,7 +225,7 @@ class Chunk:
             counts = get(self.metadata, 13)[1]
             stated = {get(c, 2) for c in counts if get(c, 1) in (DATA_PAGE, DATA_PAGE_V2)}
             return stated <= DICTIONARY_ENCODINGS
-        return _PLAIN not in stated and self.has_dictionary
+        return PLAIN not in stated and self.has_dictionary
 
     def column_index(self) -> Struct | None:
         """The chunk's `ColumnIndex`. None: it has none."""

@@ -80,8 +80,8 @@ def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> Rewrite
     not hold what the task states, MemoryError if the second run has no memory either. An output file that is left
     behind by an error is deleted.
 
-    With `most_decoded_bytes`, raises DecodedSizeError before it decodes if the rows may take more. Then all inputs are read
-    at once, so they must be small.
+    With `most_decoded_bytes`, raises DecodedSizeError before it decodes if the rows may take more, MetadataError for a
+    damaged footer. Then all inputs are read at once, so they must be small.
     """
     contents: dict[str, pa.Buffer] = {}
     if most_decoded_bytes is not None:

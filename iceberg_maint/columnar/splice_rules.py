@@ -21,6 +21,7 @@ from iceberg_maint.columnar.parquet_metadata import (
     FLOAT,
     INT32,
     INT64,
+    PLAIN,
     Chunk,
     Leaf,
     MetadataError,
@@ -113,6 +114,9 @@ def _chunk_problem(chunk: Chunk, wanted: Leaf, codec: int, order: Order, alone: 
         return "a chunk has a dictionary"
     if not set(get(md, 2)[1]) <= ENCODINGS:
         return "a chunk has an encoding that Iceberg's writer does not use"
+    # Pages of version 2 have booleans in runs.
+    if wanted.physical_type == BOOLEAN and PLAIN not in get(md, 2)[1]:
+        return "a chunk has booleans that Iceberg's vectorized reader does not read"
     if 14 in md:
         return "a chunk has a bloom filter"
     if chunk.column_index() is None or chunk.offset_index() is None:

@@ -230,7 +230,10 @@ def test_column_that_a_row_group_lacks_is_damaged(tmp_path: Path) -> None:
         ParquetBytes.of(edited(data, shorter)).chunk(0, 1)
 
 
-def test_footer_with_damaged_sizes_of_values_does_not_end_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most_decoded_bytes", [None, 64 << 20])
+def test_footer_with_damaged_sizes_of_values_does_not_end_the_process(
+    tmp_path: Path, most_decoded_bytes: int | None
+) -> None:
     file = texts(tmp_path, "1.parquet", 30_000)
 
     def other_levels(footer: Fields) -> None:
@@ -238,8 +241,19 @@ def test_footer_with_damaged_sizes_of_values_does_not_end_the_process(tmp_path: 
 
     contents = edited(Path(file.path).read_bytes(), other_levels)
     Path(file.path).write_bytes(contents)
-    with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*histogram size mismatch"):
-        rewrite(task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))]))
+    with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*histogram"):
+        rewrite(task_of(tmp_path, SCHEMA, [replace(file, size_bytes=len(contents))]), most_decoded_bytes)
+
+
+def test_chunk_of_an_unknown_type_is_read_as_its_column_says(tmp_path: Path) -> None:
+    options = {**OPTIONS, "compression": "zstd"}
+    rows = [{"id": n, "s": f"text {n}"} for n in range(300)]
+    files = [write_file(tmp_path, f"{k}.parquet", SCHEMA, rows, **options) for k in range(2)]
+    contents = edited(Path(files[0].path).read_bytes(), lambda f: metadata(f, 1).update({1: (I32, 99)}))
+    Path(files[0].path).write_bytes(contents)
+    inputs = [replace(files[0], size_bytes=len(contents)), files[1]]
+    found = rewrite(task_of(tmp_path, SCHEMA, inputs))
+    assert (found.record_count, found.proof.difference) == (600, "")
 
 
 def test_file_without_a_column_of_the_table_has_the_rows_that_its_manifest_states(tmp_path: Path) -> None:

@@ -196,10 +196,38 @@ def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.
 
 def test_row_lineage_is_encoded_beside_spliced_columns(task: RewriteTask) -> None:
     inputs = tuple(replace(f, first_row_id=1000 * i) for i, f in enumerate(task.inputs))
-    found = rewrite(replace(task, inputs=inputs, format_version=3, keep_row_lineage=True))
+    lineage = replace(task, inputs=inputs, format_version=3, keep_row_lineage=True)
+    found, expected = rewrite(lineage), without_splice(lineage)
     assert found.spliced == (1, 3, 5, 6)
+    assert pq.read_metadata(found.path).metadata == pq.read_metadata(expected.path).metadata
     ids = pq.read_table(found.path, columns=["_row_id"]).column(0).to_pylist()
     assert (ids[0], ids[ROWS - 1], ids[ROWS], ids[-1]) == (0, ROWS - 1, 1000, 2000 + ROWS - 1)
+
+
+@pytest.mark.parametrize("least_group_bytes", [1, 1 << 30], ids=["kept row groups", "merged"])
+def test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least_group_bytes: int
+) -> None:
+    # A copy-on-write update keeps the ids of a file's rows and leaves out the sequence numbers of those that it changes.
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", least_group_bytes)
+    rows = [
+        {
+            **row(n),
+            "_row_id": None if n % 3 else 9000 + n,
+            "_last_updated_sequence_number": None if n % 2 else 3,
+        }
+        for n in range(ROWS)
+    ]
+    options = {**PLAIN, "use_dictionary": False, "max_rows_per_page": ROWS}
+    file = write_file(tmp_path, "kept.parquet", SCHEMA, rows, lineage=True, **options)
+    inputs = tuple(replace(file, first_row_id=first, data_sequence_number=7) for first in (100, 50_000))
+    found = rewrite(task_of(tmp_path, SCHEMA, inputs, splice=True, format_version=3, keep_row_lineage=True))
+    assert (found.spliced, found.proof.difference) == ((1, 3, 4, 5, 6), "")
+    columns = pq.read_table(found.path, columns=["_row_id", "_last_updated_sequence_number"])
+    assert columns.column(0).to_pylist() == [
+        first + n if n % 3 else 9000 + n for first in (100, 50_000) for n in range(ROWS)
+    ]
+    assert columns.column(1).to_pylist() == [7 if n % 2 else 3 for n in range(ROWS)] * 2
 
 
 def with_delete(task: RewriteTask, tmp_path: Path) -> RewriteTask:

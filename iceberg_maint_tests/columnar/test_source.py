@@ -121,6 +121,13 @@ def test_numbers_get_a_dictionary_if_it_is_smaller_whether_or_not_they_are_close
         assert sampled_dictionaries(rows, table, {}, Encoding()) == expected
 
 
+@pytest.mark.parametrize(("distinct", "expected"), [(89, {"n"}), (90, set())])
+def test_largest_longs_get_a_dictionary_if_it_is_smaller(distinct: int, expected: set[str]) -> None:
+    table = table_schema(schema_of(field(1, "n", "long")), lineage=False)
+    rows = pa.table({"n": pa.array([2**63 - 1 - k % distinct for k in range(100)])})
+    assert sampled_dictionaries(rows, table, {}, Encoding()) == expected
+
+
 def test_inputs_without_dictionaries_do_not_decide_and_inputs_with_dictionaries_do() -> None:
     few, many = [100 + n % 9 for n in range(100)], [100 + n for n in range(100)]
     assert chosen(few, dictionary=False, of_source={1: False})

@@ -181,6 +181,16 @@ def test_column_that_breaks_a_rule_is_encoded(column: int, settings: dict[str, A
 
 
 @pytest.mark.parametrize(
+    ("version", "expected"),
+    [("1.0", ""), ("2.0", "a chunk has booleans that Iceberg's vectorized reader does not read")],
+)
+def test_booleans_as_in_pages_of_version_2_are_encoded(version: str, expected: str) -> None:
+    wanted = field("sure", pa.bool_(), 11)
+    table = pa.table([pa.array([True, False, None] * 200)], schema=pa.schema([wanted]))
+    assert reason(wanted, parquet(table, use_dictionary=False, data_page_version=version)) == expected
+
+
+@pytest.mark.parametrize(
     "other",
     [
         field("id", pa.int32(), 1),

@@ -151,6 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("row lineage has the mode of other columns", "spark/rewrite/columnar/tasks.py", "    if table.lineage:", "    if False:", on_spark("metrics_of_row_lineage_follow_the_default_of_the_table")),
     Mutant("Spark looks for keys in files that it cannot read", "spark/write/deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
     Mutant("a shortage of memory in a worker is not looked at", "spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", on_spark("rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note")),
+    Mutant("booleans in runs are copied", RULES, "if wanted.physical_type == BOOLEAN and PLAIN not in get(md, 2)[1]:", "if False:", splice("booleans_as_in_pages_of_version_2_are_encoded")),
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if alone or rows >= pages * min_rows_per_page else', 'return "" if alone or rows >= 0 else', RULE),
@@ -203,7 +204,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a list may have other elements than its form", THRIFT, "if size and element not in of_elements:", "if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
     Mutant("an empty list must state the type of its elements", THRIFT, "if size and element not in of_elements:", "if element not in of_elements:", damaged("empty_list_may_state_any_type_of_elements")),
     Mutant("a row group may lack a column", "columnar/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
+    Mutant("size statistics that do not fit end the process", "columnar/decoded_size.py", "if problem := size_statistics_problem(parsed):", 'if problem := "":', (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
+    Mutant("a small file with a chunk of an unknown type ends the task", PACKING, "        LookupError,\n", "        IndexError,\n", damaged("chunk_of_an_unknown_type_is_read_as_its_column_says")),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),
@@ -214,6 +217,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the stated encodings of a copied chunk are not checked", "columnar/parquet_metadata.py", "if any(not encodings <= stated", "if any(False", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("a copied bound may be one that no row has", STATISTICS, "if not problem and (stated.lower, stated.upper)", "if False and (stated.lower, stated.upper)", (f"{KEPT}::test_kept_chunk_whose_source_states_wrong_metadata_is_encoded",)),
     Mutant("an encoded chunk without column index has no offset index", "columnar/splice.py", "if offset_index is not None:", "if column_index is not None and offset_index is not None:", (f"{_HERE}/test_page_splice.py::test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns",)),
+    Mutant("row lineage with nulls to be inherited is copied", "columnar/page_splice.py", "if column in LINEAGE:", "if False:", (f"{_HERE}/test_page_splice.py::test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_columns",)),
     # Tasks in the driver's process.
     Mutant("a task begins in the driver after the cancellation", DRIVER, "                if bridge.cancellations != before:\n                    return\n", "", (IN_DRIVER,)),
     Mutant("a cancelled task in the driver is waited for", DRIVER, "            break", "            pass", (IN_DRIVER,)),

@@ -583,4 +583,16 @@ REWRITING = (
             "columnar/test_decimals.py::test_decimal_that_its_integer_cannot_hold_is_refused",
         ),
     ),
+    Regression(
+        "inherited-row-ids-copied",
+        "found in an audit",
+        "Pages are copied of files that have the columns of row lineage, as after a copy-on-write merge. Their nulls are inherited from the output then: rows get new ids and sequence numbers",
+        "The columns of row lineage are encoded, with the values that the rows have",
+        known(
+            "columnar",
+            "row lineage with nulls to be inherited is copied",
+            "columnar/test_page_splice.py::"
+            "test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_columns",
+        ),
+    ),
 )

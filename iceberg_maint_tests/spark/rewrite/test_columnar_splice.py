@@ -14,7 +14,10 @@ from pyspark.sql import SparkSession
 from iceberg_maint.columnar import page_splice
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import Encoding, InputFile, RewriteResult, RewriteTask
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
+from iceberg_maint_tests.support.spark.workshop import FULL
 
 pytestmark = pytest.mark.spark
 
@@ -118,3 +121,28 @@ def test_metrics_of_a_spliced_file_equal_those_of_an_encoded_one(
     assert replace(encoded.metrics, column_sizes=sizes) == spliced.metrics
     assert pq.ParquetFile(spliced.path).schema == pq.ParquetFile(encoded.path).schema
     assert Path(encoded.path).stat().st_size >= spliced.size_bytes * 0.9
+
+
+def test_rows_of_copied_columns_keep_ids_and_sequence_numbers_after_a_merge(
+    spark: SparkSession, lake_dir: Path
+) -> None:
+    shop = workshop(spark, lake_dir)
+    name = shop.new_name("native")
+    shop.sql(
+        f"create table {name} (id bigint, text string) using iceberg tblproperties ('format-version' = '3',"
+        " 'write.parquet.compression-codec' = 'zstd', 'write.merge.mode' = 'copy-on-write')"
+    )
+    rows = "select id, md5(cast(id as string)) as text from range({}, {}, {}, 1)"
+    shop.sql(f"insert into {name} {rows.format(0, 2 * ROWS, 2)}")
+    # The file then has the ids of the rows that stay, and neither ids nor sequence numbers of new ones.
+    shop.sql(
+        f"merge into {name} old using ({rows.format(0, 2 * ROWS, 1)}) new on old.id = new.id and old.id % 6 = 0"
+        " when matched then update set text = concat('new ', new.text) when not matched and new.id % 2 = 1 then insert *"
+    )
+    before = shop.lineage(name)
+    batch = shop.batch(name, strategy=RewriteStrategy.COLUMNAR, target_bytes=1 << 24)
+    policy = RewriteDataFilesPolicy(strategy=RewriteStrategy.COLUMNAR)
+    written = shop.engine.write(batch, replace(FULL, rewrite_data_files=policy))
+    assert written.proof.equal
+    shop.commit(batch, written)
+    assert shop.lineage(name) == before
