@@ -204,7 +204,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a list may have other elements than its form", THRIFT, "if size and element not in of_elements:", "if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
     Mutant("an empty list must state the type of its elements", THRIFT, "if size and element not in of_elements:", "if element not in of_elements:", damaged("empty_list_may_state_any_type_of_elements")),
     Mutant("a row group may lack a column", "columnar/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
-    Mutant("size statistics that do not fit end the process", "columnar/decoded_size.py", "if problem := size_statistics_problem(parsed):", 'if problem := "":', (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
+    Mutant("a histogram may have another number of levels", "columnar/size_statistics.py", "if found not in (0, most + 1):", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
+    Mutant("numbers may state the bytes of texts", "columnar/size_statistics.py", "if _TEXT_BYTES in sizes and get(metadata, 1) != BYTE_ARRAY:", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
     Mutant("a small file with a chunk of an unknown type ends the task", PACKING, "        LookupError,\n", "        IndexError,\n", damaged("chunk_of_an_unknown_type_is_read_as_its_column_says")),
     # The sample that Iceberg's reader decodes.

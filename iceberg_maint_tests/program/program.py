@@ -23,6 +23,7 @@ from iceberg_maint_tests.program.random_runs import Life, Lives
 from iceberg_maint_tests.program.retained import retained
 from iceberg_maint_tests.program.second_lines import Version
 from iceberg_maint_tests.program.witness import Crashed
+from iceberg_maint_tests.support.columnar.splicing import splices
 
 MOST_FILES = 24
 """A table of more data files than this is maintained next: reading is what every step costs."""
@@ -298,7 +299,8 @@ def _live(keeper: Keeper, seed: int, steps: int, tell: Callable[[str], None]) ->
     started, why = time.monotonic(), None
     program = Program(keeper, seed)
     try:
-        program.run(steps)
+        with splices(seed % 3, program.counts):
+            program.run(steps)
     except Exception:  # noqa: BLE001 - whatever went wrong is the finding
         why = traceback.format_exc()
         tell(why)
