@@ -1,4 +1,5 @@
-"""Generated files, rewritten with copied pages and kept row groups: the rows are those of a model, with their lineage."""
+"""Generated files, rewritten with encoded columns, copied pages and kept row groups: the rows are those of a model, with
+their lineage."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import Encoding, InputFile
-from iceberg_maint_tests.support.columnar.splicing import PAGES, ROW_GROUPS, splices
+from iceberg_maint_tests.support.columnar.splicing import NONE, PAGES, ROW_GROUPS, splices
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 from iceberg_maint_tests.support.examples import examples
 
@@ -108,30 +109,36 @@ def drawn_files(draw: st.DrawFn) -> list[DrawnFile]:
     return files
 
 
-@pytest.mark.parametrize("mode", [PAGES, ROW_GROUPS], ids=["pages", "row groups"])
+@pytest.mark.parametrize("mode", [NONE, PAGES, ROW_GROUPS], ids=["encoded", "pages", "row groups"])
 @pytest.mark.parametrize("lineage", [True, False], ids=["v3", "v2"])
-def test_rows_of_a_splice_and_their_lineage_are_those_of_its_inputs(mode: int, lineage: bool) -> None:
+def test_rows_of_a_rewrite_and_their_lineage_are_those_of_its_inputs(mode: int, lineage: bool) -> None:
     counts: Counter[str] = Counter()
 
-    @settings(max_examples=examples(400), deadline=None)
-    @given(files=drawn_files())
-    def compare(files: list[DrawnFile]) -> None:
+    @settings(max_examples=examples(300), deadline=None)
+    @given(
+        files=drawn_files(),
+        memory_bytes=st.sampled_from([1 << 30, 1 << 30, 10_000]),
+        group_bytes=st.sampled_from([1 << 27, 1 << 27, 3_000]),
+    )
+    def compare(files: list[DrawnFile], memory_bytes: int, group_bytes: int) -> None:
         with tempfile.TemporaryDirectory() as name, splices(mode, counts):
             folder = Path(name)
-            inputs = [f.write(folder, f"{k}.parquet") for k, f in enumerate(files)]
             task = task_of(
                 folder,
                 SCHEMA,
-                inputs,
-                splice=True,
-                encoding=CODEC,
+                [f.write(folder, f"{k}.parquet") for k, f in enumerate(files)],
+                splice=mode != NONE,
+                encoding=replace(CODEC, row_group_bytes=group_bytes),
+                memory_limit_bytes=memory_bytes,
                 keep_row_lineage=lineage,
                 format_version=3 if lineage else 2,
             )
             result = rewrite(task)
             assert result.proof.difference == ""
+            counts["tasks streamed"] += result.streamed
             rows = pq.ParquetFile(result.path).read().to_pylist()
         assert rows == [row for f in files for row in f.expected(lineage=lineage)]
 
     compare()
-    assert counts["tasks spliced"] > 0
+    assert (counts["tasks spliced"] > 0) is (mode != NONE)
+    assert counts["tasks streamed"] > 0 or mode != NONE
