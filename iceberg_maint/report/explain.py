@@ -18,7 +18,7 @@ from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.advice import Advice, advice_document
 from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
-from iceberg_maint.report.holds import hold, pause_of, resumption
+from iceberg_maint.report.holds import hold, pause_of, reader_of, resumption
 from iceberg_maint.report.housekeeping import (
     PUBLISH_CHANGE,
     HousekeepingExplanation,
@@ -243,7 +243,7 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
     if decision.reason is Reason.PENDING_PUBLISH:
         return f"Later: {pending_publish(decision.evidence)}"
     if decision.reason is Reason.UNSUPPORTED_TYPE:
-        return f"Refused: no operation on data can read column {decision.evidence['columns']}."
+        return f"Refused: {reader_of(decision.evidence)} column {decision.evidence['columns']}."
     if decision.reason is Reason.NO_PAY_BACK and alone:
         return f"Nothing to do now: {alone}"
     headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
@@ -279,7 +279,9 @@ def _table_change(
         Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
         Reason.EMPTY: "data in the table",
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
-        Reason.UNSUPPORTED_TYPE: "another type of the column, or another engine for the rewrite: see ICM-134",
+        Reason.UNSUPPORTED_TYPE: "policy key rewrite_data_files.strategy: auto"
+        if "read_by" in decision.evidence and decision.operation is Operation.REWRITE_DATA_FILES
+        else "another type of the column, or another engine for the rewrite: see ICM-134",
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }

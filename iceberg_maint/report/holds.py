@@ -36,11 +36,18 @@ def hold(decision: Decision) -> str:
         case Reason.PENDING_PUBLISH:
             return f"{evidence['pending']}, not yet published"
         case Reason.UNSUPPORTED_TYPE:
-            return f"column {evidence['columns']}, which no operation on data can read (ICM-134)"
+            return f"column {evidence['columns']}, which {reader_of(evidence)} (ICM-134)"
         case Reason.FOREIGN_MAINTAINER if decision.verdict is Verdict.REFUSE:
             return f"another maintainer, {evidence['foreign_maintainer']} (ICM-109)"
         case _:
             return ""
+
+
+def reader_of(evidence: Mapping[str, str]) -> str:
+    """What reads the columns of a refusal for their types, as the end of a clause."""
+    if evidence.get("read_by") == "columnar":
+        return "only rewrite_data_files with the strategy columnar can read"
+    return "no operation on data can read"
 
 
 def pause_of(evidence: Mapping[str, str]) -> str:

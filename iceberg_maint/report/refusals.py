@@ -35,8 +35,8 @@ _FIXES = {
     Reason.FORMAT_VERSION: "use a version of this program that supports it.",
     Reason.DROPPED_SOURCE: "set commit.manifest-merge.enabled=false on the table at once, for the commits of other "
     "writers, and write the table again (INSERT OVERWRITE of all of it, or a new table).",
-    Reason.UNSUPPORTED_TYPE: "rewrite the files with an engine that reads the column, or change its type. Manifests, snapshots and "
-    "orphan files are maintained.",
+    Reason.UNSUPPORTED_TYPE: "set rewrite_data_files.strategy to auto if it is native; else rewrite the files with an engine that "
+    "reads the column, or change its type. Manifests, snapshots and orphan files are maintained.",
     Reason.LEASE_HELD: "wait until that run ends.",
     Reason.FOREIGN_MAINTAINER: "stop it, or set foreign_maintainers.mode to coexist or ignore; see iceberg-maint why "
     "{table}.",
@@ -70,8 +70,10 @@ def _message(reason: Reason, measured: Measured | None) -> str | None:
         )
     if reason is Reason.UNSUPPORTED_TYPE and measured is not None:
         types = measured.uncommon_types
-        columns = column_list(unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)) or types)
-        return f"no operation on data can read column {columns}."
+        if unread := unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)):
+            return f"no operation on data can read column {column_list(unread)}."
+        columns = column_list(unsupported_columns(types, SPARK_4) or types)
+        return f"only rewrite_data_files with the strategy columnar can read column {columns}."
     if reason is Reason.FOREIGN_MAINTAINER and measured is not None and measured.foreign:
         newest = measured.foreign[0]
         return (

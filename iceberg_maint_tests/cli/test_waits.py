@@ -21,9 +21,9 @@ def branch_ahead(lake: Lake) -> None:
     lake.catalog.put(replace(table, state=state))
 
 
-def unreadable(lake: Lake) -> None:
+def unreadable(lake: Lake, kind: str = "geometry") -> None:
     table = lake.catalog.content[SICK]
-    state = replace(table.state, uncommon_types={"s.at": "geometry"})
+    state = replace(table.state, uncommon_types={"s.at": kind})
     lake.catalog.put(replace(table, state=state))
 
 
@@ -60,3 +60,15 @@ def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -
     result = lake("run", "db.sick")
     assert (result.exit_code, lake.engine.batches) == (3, [])
     assert "lake.db.sick: ICM-134 no operation on data can read column s.at (geometry)." in result.stderr
+
+
+def test_column_that_only_another_strategy_reads_is_refused_with_the_setting(lake: Lake) -> None:
+    unreadable(lake, "time")
+    native = ("--set", "rewrite_data_files.strategy=native")
+    document = lake.json("why", "db.sick", *native)
+    clause = "only rewrite_data_files with the strategy columnar can read column s.at (time)."
+    assert document["truth"] == f"Refused: {clause}"
+    assert document["change"] == "policy key rewrite_data_files.strategy: auto"
+    result = lake("run", "db.sick", *native)
+    assert (result.exit_code, lake.engine.batches) == (3, [])
+    assert f"lake.db.sick: ICM-134 {clause} Fix: set rewrite_data_files.strategy to auto" in result.stderr

@@ -34,6 +34,12 @@ OTHER = {"foreign_maintainer": "trino"}
             {"columns": "s.at (geometry)"},
             "column s.at (geometry), which no operation on data can read (ICM-134)",
         ),
+        (
+            Verdict.REFUSE,
+            Reason.UNSUPPORTED_TYPE,
+            {"columns": "at (time)", "read_by": "columnar"},
+            "column at (time), which only rewrite_data_files with the strategy columnar can read (ICM-134)",
+        ),
         (Verdict.REFUSE, Reason.FOREIGN_MAINTAINER, OTHER, "another maintainer, trino (ICM-109)"),
         (Verdict.SKIP, Reason.FOREIGN_MAINTAINER, OTHER, ""),
         (Verdict.DEFER, Reason.LEASE_HELD, {"owner": "run-1"}, ""),

@@ -56,10 +56,14 @@ def column_list(columns: Mapping[str, str]) -> str:
 def type_stop(
     operation: Operation, types: Mapping[str, str], readers: RowTypes
 ) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    """Returns the stop of a due operation on data whose rows nothing reads."""
+    """Returns the stop of a due operation on data whose rows nothing reads. Its evidence says if `columnar`, which the operation
+    or the policy does not use, would read them."""
     if operation not in DATA_OPERATIONS:
         return None
     columns = unsupported_columns(types, readers)
     if not columns:
         return None
-    return Verdict.REFUSE, Reason.UNSUPPORTED_TYPE, {"columns": column_list(columns)}
+    evidence = {"columns": column_list(columns)}
+    if not unsupported_columns(types, (*readers, COLUMNAR_TYPES)):
+        evidence["read_by"] = "columnar"
+    return Verdict.REFUSE, Reason.UNSUPPORTED_TYPE, evidence

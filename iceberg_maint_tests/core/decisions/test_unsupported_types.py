@@ -49,7 +49,7 @@ def decided(
 def test_due_table_is_refused_with_the_names_of_the_columns(force: bool) -> None:
     found = decided(TIME, force=force)
     assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.UNSUPPORTED_TYPE)
-    assert found.evidence == {"columns": "at (time), s.x (timestamp_ns)"}
+    assert found.evidence == {"columns": "at (time), s.x (timestamp_ns)", "read_by": "columnar"}
     assert [(p.verdict, p.reason) for p in found.partitions] == [(Verdict.REFUSE, Reason.UNSUPPORTED_TYPE)]
 
 
