@@ -99,7 +99,7 @@ def _is_smaller(chunks: Sequence[pa.Array], page_bytes: int) -> bool:
         index_bits = max(1, (len(dictionary) - 1).bit_length())
         return size_of(dictionary) + len(values) * index_bits // 8 < size
 
-    # To look for distinct values takes ten times as long as to look for the bounds.
+    # To look for distinct values takes several times as long as to look for the bounds.
     possible = _all_between(values)
     return (possible is not None and is_smaller(possible)) or is_smaller(values.unique())
 

@@ -15,6 +15,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.report.holds import reader_of
 
 _CODES = {
     Reason.UNSUPPORTED_KEY: "ICM-119",
@@ -70,10 +71,9 @@ def _message(reason: Reason, measured: Measured | None) -> str | None:
         )
     if reason is Reason.UNSUPPORTED_TYPE and measured is not None:
         types = measured.uncommon_types
-        if unread := unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)):
-            return f"no operation on data can read column {column_list(unread)}."
-        columns = column_list(unsupported_columns(types, SPARK_4) or types)
-        return f"only rewrite_data_files with the strategy columnar can read column {columns}."
+        evidence = {} if unsupported_columns(types, (COLUMNAR_TYPES,)) else {"read_by": "columnar"}
+        columns = column_list(unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)) or types)
+        return f"{reader_of(evidence)} column {columns}."
     if reason is Reason.FOREIGN_MAINTAINER and measured is not None and measured.foreign:
         newest = measured.foreign[0]
         return (

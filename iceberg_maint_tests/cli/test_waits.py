@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Ref, Snapshot
+from iceberg_maint.report.refusals import refusal
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+from iceberg_maint_tests.support.core.values import measured_of
 
 SICK = TableId.parse("lake.db.sick")
 
@@ -60,6 +63,14 @@ def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -
     result = lake("run", "db.sick")
     assert (result.exit_code, lake.engine.batches) == (3, [])
     assert "lake.db.sick: ICM-134 no operation on data can read column s.at (geometry)." in result.stderr
+
+
+def test_column_that_no_strategy_reads_is_not_said_to_be_read_by_columnar() -> None:
+    """Spark 3.5 refuses a variant, which columnar does not read either."""
+    measured = replace(measured_of({}), uncommon_types={"v": "variant"})
+    refused = refusal("lake.db.sick", Reason.UNSUPPORTED_TYPE, measured)
+    assert refused is not None
+    assert refused.message == "no operation on data can read column v (variant)."
 
 
 def test_column_that_only_another_strategy_reads_is_refused_with_the_setting(lake: Lake) -> None:
