@@ -1,4 +1,4 @@
-"""Encodes rows as Parquet, as Iceberg's writer does: field ids, integers for decimals, page index, dictionaries."""
+"""Encodes rows as Parquet, as Iceberg's writer does: field ids, integers for decimals, page index, checksums, dictionaries."""
 
 from __future__ import annotations
 
@@ -55,6 +55,7 @@ def open_writer(
         store_decimal_as_integer=True,
         store_schema=False,
         write_page_index=True,
+        write_page_checksum=True,
         write_batch_size=batch_rows,
     )
     writer.add_key_value_metadata({"iceberg.schema": schema_text})

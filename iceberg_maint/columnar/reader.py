@@ -102,13 +102,15 @@ def opened(
     read_bytes: int = 0,
 ) -> ParquetReader:
     """Returns a reader of a file with these bytes. `metadata` are read before. The columns `dictionaries` keep theirs.
-    Column chunks are read in parts of `read_bytes`, whole if it is 0."""
+    Column chunks are read in parts of `read_bytes`, whole if it is 0. The reader raises OSError for a page with another
+    checksum than its header states."""
     return ParquetReader(
         arrow_file(contents),
         metadata=metadata,
         read_dictionary=list(dictionaries) or None,
         pre_buffer=False,
         buffer_size=read_bytes,
+        page_checksum_verification=True,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
@@ -18,7 +19,11 @@ from iceberg_maint.columnar.thrift import BINARY
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_damaged_inputs import SCHEMA, texts
 from iceberg_maint_tests.columnar.test_splice import edited
-from iceberg_maint_tests.support.columnar.damage import with_index_outside, with_negative_index
+from iceberg_maint_tests.support.columnar.damage import (
+    with_another_value,
+    with_index_outside,
+    with_negative_index,
+)
 from iceberg_maint_tests.support.columnar.tables import task_of, write_table
 
 
@@ -43,6 +48,23 @@ def test_position_delete_file_with_an_index_outside_of_its_dictionary_is_refused
     with pytest.raises(WrongInputError, match="index 7 is outside of a dictionary of 5 values"):
         rewrite(task)
     assert not Path(task.output_path).exists()
+
+
+def test_position_delete_file_with_a_page_of_another_checksum_is_refused(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 1000)
+    table = pa.table({"file_path": [file.path] * 10, "pos": range(10)})
+    options = {"compression": "none", "use_dictionary": ["file_path"]}
+    for checksum in (False, True):
+        deleted = write_table(tmp_path, "d.parquet", table, write_page_checksum=checksum, **options)
+        with_another_value(deleted.path, 1)
+        delete = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes, record_count=10)
+        task = task_of(tmp_path, SCHEMA, [replace(file, deletes=(delete,))])
+        if checksum:
+            with pytest.raises(WrongInputError, match=r"d.parquet cannot be read .*CRC"):
+                rewrite(task)
+        else:
+            rows = pq.read_table(rewrite(task).path)
+            assert sorted(set(range(1000)) - set(rows["id"].to_pylist())) == list(range(9))
 
 
 def with_binary_paths(contents: bytes) -> bytes:

@@ -29,7 +29,12 @@ from iceberg_maint.columnar.task import (
 from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Form, Reader, ThriftError, encoded
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
-from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
+from iceberg_maint_tests.support.columnar.damage import (
+    TEXTS,
+    checksums,
+    with_another_value,
+    with_index_outside,
+)
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
 
 SCHEMA = schema_of(field(1, "id", "long"), field(2, "s", "string"))
@@ -55,6 +60,53 @@ def test_input_with_an_index_outside_of_its_dictionary_is_refused(
     with pytest.raises(WrongInputError, match=r"cannot be read as Parquet: .*dictionary"):
         rewrite(task)
     assert not Path(task.output_path).exists()
+
+
+@pytest.mark.parametrize("page_version", ["1.0", "2.0"])
+@pytest.mark.parametrize("in_dictionary", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "files", "splice", "memory"),
+    [
+        (500, 3, False, 1 << 30),  # decoded together
+        (60_000, 1, False, 1 << 30),
+        (60_000, 2, True, 1 << 30),
+        (60_000, 2, False, 4096),  # streamed
+    ],
+)
+def test_input_with_a_page_of_another_checksum_is_refused(
+    tmp_path: Path,
+    rows: int,
+    files: int,
+    splice: bool,
+    memory: int,
+    in_dictionary: bool,
+    page_version: str,
+) -> None:
+    def written(name: str, *, checksum: bool) -> InputFile:
+        values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
+        options = {"write_page_checksum": checksum, "data_page_version": page_version}
+        return write_file(tmp_path, name, SCHEMA, values, **OPTIONS, **options)
+
+    inputs = [written(f"{k}.parquet", checksum=True) for k in range(files)]
+    task = task_of(tmp_path, SCHEMA, inputs, splice=splice, memory_limit_bytes=memory, encoding=ENCODING)
+    assert rewrite(task).proof.difference == ""
+    Path(task.output_path).unlink()
+    with_another_value(inputs[-1].path, int(in_dictionary), in_dictionary=in_dictionary)
+    with pytest.raises(WrongInputError, match=f"{files - 1}.parquet cannot be read as Parquet: .*CRC"):
+        rewrite(task)
+    assert not Path(task.output_path).exists()
+    other = written("other.parquet", checksum=False)
+    with_another_value(other.path, int(in_dictionary), in_dictionary=in_dictionary)
+    assert rewrite(replace(task, inputs=(*inputs[:-1], other))).proof.difference == ""
+
+
+@pytest.mark.parametrize(("rows", "splice"), [(500, False), (60_000, False), (60_000, True)])
+def test_pages_that_are_written_state_their_checksum(tmp_path: Path, rows: int, splice: bool) -> None:
+    values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
+    options = {**OPTIONS, "write_page_checksum": True}
+    inputs = [write_file(tmp_path, f"{k}.parquet", SCHEMA, values, **options) for k in range(2)]
+    result = rewrite(task_of(tmp_path, SCHEMA, inputs, splice=splice))
+    assert set(checksums(result.path)) == {True}
 
 
 def test_file_with_an_unread_column_whose_name_is_no_utf8_is_refused(tmp_path: Path) -> None:

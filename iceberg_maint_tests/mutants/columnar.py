@@ -208,6 +208,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("numbers may state the bytes of texts", "columnar/size_statistics.py", "if _TEXT_BYTES in sizes and get(metadata, 1) != BYTE_ARRAY:", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
     Mutant("a small file with a chunk of an unknown type ends the task", PACKING, "        LookupError,\n", "        IndexError,\n", damaged("chunk_of_an_unknown_type_is_read_as_its_column_says")),
+    Mutant("the checksums of pages are not verified", "columnar/reader.py", "page_checksum_verification=True", "page_checksum_verification=False", damaged("input_with_a_page_of_another_checksum_is_refused")),
+    Mutant("pages are written without checksums", "columnar/encode.py", "write_page_checksum=True", "write_page_checksum=False", damaged("pages_that_are_written_state_their_checksum")),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),
     Mutant("a sample of the inputs has deleted rows", SAMPLE, "deleted=deleted, skipped=skipped", "deleted=None, skipped=skipped", sample("live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader")),

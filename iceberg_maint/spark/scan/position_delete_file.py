@@ -81,6 +81,7 @@ def encoded(path: str, positions: BitMap64, codec: tuple[str, int | None]) -> tu
         compression=name,
         compression_level=level,
         use_dictionary=["file_path"],
+        write_page_checksum=True,
         store_schema=False,
     ) as writer:
         writer.add_key_value_metadata({"iceberg.schema": json.dumps(_SCHEMA), "delete-type": "position"})

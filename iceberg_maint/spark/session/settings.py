@@ -54,6 +54,8 @@ DEFAULTS: Mapping[str, str] = {
     "spark.app.name": "iceberg_maint",
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
+    # A rewrite of damaged pages would make their values the table's. Parquet's default is to verify none.
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     # Log errors only. Spark's default also logs every start.
     "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_JIT}",
 }

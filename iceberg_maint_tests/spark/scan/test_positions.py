@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.spark.jvm.content_files import content_json
 from iceberg_maint.spark.jvm.local_frame import local_frame
 from iceberg_maint.spark.scan import positions
+from iceberg_maint_tests.support.columnar.damage import checksums
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -114,11 +115,10 @@ def test_position_delete_file_of_arrow_is_described_as_that_of_iceberg(
         assert positions.read_back(shop.bridge, table, written) == wanted
         described.append([json.loads(content_json(shop.bridge, table, f)) for f in written])
     of_arrow, of_iceberg = described
-    creators = [
-        pq.read_metadata(d["file-path"].removeprefix("file:")).created_by.split()[0]
-        for d in (of_arrow[0], of_iceberg[0])
-    ]
+    paths = [d[0]["file-path"].removeprefix("file:") for d in (of_arrow, of_iceberg)]
+    creators = [pq.read_metadata(path).created_by.split()[0] for path in paths]
     assert creators == ["parquet-cpp-arrow", "parquet-mr"]
+    assert [set(checksums(path)) for path in paths] == [{True}, {True}]
     for ours, theirs in zip(of_arrow, of_iceberg, strict=True):
         for size in ("file-size-in-bytes", "column-sizes", "file-path"):
             del ours[size], theirs[size]

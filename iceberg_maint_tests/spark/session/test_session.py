@@ -146,6 +146,7 @@ def test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret() -> None:
     withheld = set(conf) - set(seen)
     assert {k for k in withheld if not k.startswith("spark.sql.catalog.pg")} == {
         "spark.hadoop.fs.s3a.access.key",
+        "spark.hadoop.parquet.page.verify-checksum.enabled",
         "spark.ssl.keyPassword",
         "spark.example",
     }
