@@ -17,6 +17,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import Strategy
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.errors import IcebergMaintError
 
@@ -49,7 +50,8 @@ class Written:
 
     `memory` is None if no equality deletes were applied. `scratch_bytes` is the size of temporary files,
     which are deleted before the commit. `adopted`: another process wrote the files. `note` says why another strategy
-    than that of the policy or the plan wrote them, or which part of the proof was not made.
+    than that of the policy or the plan wrote them, or which part of the proof was not made. `strategy` wrote the rows, where
+    it is not that of the plan.
     """
 
     files: tuple[WrittenFile, ...]
@@ -58,6 +60,7 @@ class Written:
     scratch_bytes: int = 0
     adopted: bool = False
     note: str = ""
+    strategy: Strategy | None = None
 
     @property
     def output_bytes(self) -> int:

@@ -143,7 +143,8 @@ def execute(
     seconds = runtime.clock.monotonic_seconds() - started
     cpu_after = runtime.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-    cost = batch_cost(batch, earlier, cpu_seconds)
+    written = attempt_result.written
+    cost = batch_cost(batch, earlier, cpu_seconds, None if written is None else written.strategy)
     oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
     outcome = replace(
         batch_outcome(batch, attempt_result, seconds),

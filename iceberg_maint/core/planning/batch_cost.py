@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,13 @@ class BatchCost:
         return input_bytes * (1 - min(self.rows, self.deleted_rows) / self.rows) if self.rows else input_bytes
 
 
-def batch_cost(batch: Batch, earlier: int, cpu_seconds: float | None = None) -> BatchCost:
-    """Returns what the batch works on, with its CPU seconds if it has run."""
+def batch_cost(
+    batch: Batch, earlier: int, cpu_seconds: float | None = None, strategy: Strategy | None = None
+) -> BatchCost:
+    """Returns what the batch works on. If it has run: with its CPU seconds, and the strategy that wrote its rows where it is
+    not that of the plan."""
     return BatchCost(
-        batch.strategy.value,
+        (strategy or batch.strategy).value,
         len(batch.groups),
         sum(f.record_count for g in batch.groups for f in g.files),
         len(batch.applied_deletes) + len(batch.equality_deletes) + len(batch.position_deletes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark, mark_in_memory
@@ -23,6 +24,8 @@ def write_rows(
 ) -> tuple[list[Any], Written]:
     """Writes and proves the replacement of every group. Equality deletes are applied first."""
     policy = whole_policy.rewrite_data_files
+    assert isinstance(work.batch.work, RewriteDataFiles)
+    by_native = replace(work.batch.work, writer=None).strategy
     marked: Marked | None = None
     memory, note = None, planned_native(work.batch)
     columnar = is_columnar(work.batch, policy)
@@ -47,7 +50,7 @@ def write_rows(
                 note = native_instead(work.batch, work.table, why)
         files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
         note = "; ".join(filter(None, (note, not_compared)))
-        return files, Written(written, proof, memory, scratch_bytes, note=note)
+        return files, Written(written, proof, memory, scratch_bytes, note=note, strategy=by_native)
     finally:
         if marked is not None:
             discard(work, marked)

@@ -327,6 +327,8 @@ def test_file_that_columnar_cannot_read_is_written_by_native_with_a_note(
     written = shop.engine.write(batch, COLUMNAR)
     assert (written.proof.equal, written.note) == (True, "written by native: a column is INT96")
     assert shop.commit(batch, written).status is CommitStatus.COMMITTED
+    [outcome] = Keeper(shop, COLUMNAR).run(name, Operation.REWRITE_DATA_FILES, force=True).batches
+    assert (batch.strategy, outcome.cost.strategy) == ("columnar", "native")  # type: ignore[union-attr]
 
 
 def test_rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note(
