@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,7 +30,7 @@ from iceberg_maint.report.housekeeping import draw_housekeeping
 from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.report_page import failure_message
 from iceberg_maint.report.why_page import draw_metrics, largest_batch
-from iceberg_maint.report.work import work_of
+from iceberg_maint.report.work import notes_of, work_of
 
 SHOWN_PARTITIONS = 20
 _COLOURS = {
@@ -158,10 +157,8 @@ def draw_outcome(console: Console, outcome: OperationOutcome) -> None:
             write(console, f"  {b.batch_id}: {counts}", "    ")
         if b.message and b.outcome is not OutcomeStatus.IMPROVED and b.message not in summary:
             write(console, f"  {b.batch_id}: {escape(b.message)}", "    ")
-    # Notes of batches that succeeded, such as the strategy that was used instead: many batches have the same one.
-    notes = Counter(b.message for b in outcome.batches if b.outcome is OutcomeStatus.IMPROVED and b.message)
-    for note, batches in notes.items():
-        write(console, f"  {counted(batches, 'batch', 'batches')}: {escape(note)}", "    ")
+    for note in notes_of(outcome):
+        write(console, f"  {escape(note)}", "    ")
 
 
 def draw_explanation(console: Console, why: TableExplanation) -> None:

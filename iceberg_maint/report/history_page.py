@@ -13,7 +13,7 @@ from iceberg_maint.report.console import word
 from iceberg_maint.report.formatting import duration, escape_control_chars, moment, number
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.origin import started_by
-from iceberg_maint.report.work import work_of
+from iceberg_maint.report.work import notes_of, work_of
 
 _COLUMNS = (
     Column("ended"),
@@ -58,7 +58,7 @@ def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
         escape(name_of(record.table)),
         record.operation.value,
         f"{word(outcome.outcome.value)} {outcome.reason.value}",
-        escape(escape_control_chars(work_of(record.outcome))),
+        escape(escape_control_chars("; ".join((work_of(outcome), *notes_of(outcome))))),
         proof_of(record),
         duration((record.ended_ms - record.started_ms) / 1000),
         escape(started_by(record.run_id, record.started_by)),

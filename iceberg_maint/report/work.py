@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, POSITION_OPERATIONS, Operation
@@ -34,6 +35,13 @@ def work_of(outcome: OperationOutcome) -> str:
         message = f": {failed[-1].message}" if failed[-1].message else ""
         facts.append(f"{counted(len(failed), 'batch', 'batches')} failed{message}")
     return ", ".join(facts) or outcome.message or "nothing changed"
+
+
+def notes_of(outcome: OperationOutcome) -> list[str]:
+    """The notes of batches that succeeded, such as the strategy that was used instead, each with its number of batches: many
+    have the same one."""
+    notes = Counter(b.message for b in outcome.batches if b.outcome is OutcomeStatus.IMPROVED and b.message)
+    return [f"{counted(batches, 'batch', 'batches')}: {note}" for note, batches in notes.items()]
 
 
 def _housekeeping(operation: Operation, batches: Sequence[BatchOutcome]) -> list[str]:

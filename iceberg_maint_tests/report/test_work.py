@@ -21,6 +21,7 @@ from iceberg_maint.report.console import draw_health, draw_outcome
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.formatting import metric_value, number, setting, size
+from iceberg_maint.report.history_page import draw_records
 from iceberg_maint.report.report_page import FleetReport
 from iceberg_maint.report.status import Summary
 from iceberg_maint.report.work import work_of
@@ -66,6 +67,18 @@ def test_note_of_batches_that_succeeded_is_shown_once() -> None:
     batches = (replace(batches[0], commit_tries=3),)
     draw_outcome(console, replace(outcome(Operation.REWRITE_DATA_FILES), batches=batches))
     assert "  b: base_to_swap_ms 9\n" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 300])
+def test_note_of_a_batch_that_succeeded_is_part_of_the_history(width: int) -> None:
+    batches = (replace(BATCH, message="written by native: a column is INT96"), BATCH)
+    made = record(Operation.REWRITE_DATA_FILES)
+    console = Console(file=io.StringIO(), width=width)
+    draw_records(
+        console, [replace(made, outcome=replace(made.outcome, batches=batches))], str, one_table=True
+    )
+    shown = " ".join(console.file.getvalue().split())
+    assert "1 batch: written by native: a column is INT96" in shown
 
 
 def test_fleet_counts_fewer_data_files_of_rewrites_only() -> None:
