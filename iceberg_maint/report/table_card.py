@@ -22,6 +22,7 @@ from iceberg_maint.core.model.reasons import (
     Severity,
     Verdict,
 )
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate
@@ -37,7 +38,7 @@ _NAME = 12
 _KEY = 40
 """A longer partition key is shortened."""
 _TEXT = 160
-"""Characters of a text of another origin, such as the note of a pause."""
+"""Characters of a text of another origin, such as the note of a pause or an error."""
 _NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
 
 
@@ -140,7 +141,11 @@ def _operations(view: TableView) -> str:
 def _last(report: Report | None) -> str:
     if report is None:
         return "last never"
-    return f"last {_minute(report.recorded_ms)} ({report.outcome.outcome.value})"
+    outcome = report.outcome
+    is_bad = outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
+    # As code, so that Markdown takes no character of a path for a mark.
+    why = ": `{}`".format(_clipped(outcome.message).replace("`", "'")) if is_bad and outcome.message else ""
+    return f"last {_minute(report.recorded_ms)} ({outcome.outcome.value}{why})"
 
 
 def _next(view: TableView, decision: Decision, history: TableHistory) -> str:

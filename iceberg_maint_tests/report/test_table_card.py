@@ -127,6 +127,18 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     assert "; next after the end of a pause by anna" in card
 
 
+def test_card_says_why_the_last_attempt_failed() -> None:
+    sick = view(1)
+    message = f"ICM-101 lake.db.t: /data/a`b_*{'x' * 300}"
+    failed = replace(DONE, outcome=OutcomeStatus.FAILED, reason=Reason.ERROR, message=message)
+    card = table_card(replace(sick, last={REWRITE: Report(NOW_MS, failed)}))
+    shown = f"ICM-101 lake.db.t: /data/a'b_*{'x' * 129}…"
+    assert f"- `rewrite_data_files`: last 2027-01-15 08:00 (FAILED: `{shown}`); next" in card
+    # The note of an attempt that succeeded is no error.
+    noted = replace(DONE, message="written by native")
+    assert "(IMPROVED); next" in table_card(replace(sick, last={REWRITE: Report(NOW_MS, noted)}))
+
+
 def test_card_is_never_longer_than_dagster_shows_at_once() -> None:
     long = view(9)
     keys = {
