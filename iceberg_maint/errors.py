@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
     "ICM-179": "a catalog or a table did not answer in time",
+    "ICM-180": "a property of the table that no Parquet writer takes",
 }
 
 EXIT_DONE = 0

@@ -19,7 +19,7 @@ from iceberg_maint.columnar.task import Encoding
 
 _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}
 """Arrow's names of codecs, where they differ. Iceberg's lz4 of old properties is written as lz4_raw."""
-_LEVELS = {"zstd": 3, "gzip": 6, "brotli": 1}
+_LEVELS = {"zstd": 3, "gzip": 6}
 """Codecs with a level, and the level that Parquet's Java writer has by default. Arrow's defaults are others."""
 _NO_DECIMALS: Mapping[str, pa.DataType] = {}
 _LENGTH_BYTES = 4

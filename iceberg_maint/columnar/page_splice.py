@@ -168,11 +168,13 @@ class _Splice:
         one."""
         codec = CODECS[self.task.encoding.codec.lower()]
         sources = [s for s in sources if s.rows]
-        columns = {c.field_id: c for c in self._table.columns}
+        # The value of these columns is that of the manifest, whatever the pages hold.
+        partitioned = frozenset(i for f in self.task.inputs for i in f.constants)
+        columns = {c.field_id: c for c in self._table.columns if c.field_id not in partitioned}
         chosen = {
             leaf.field_id: leaf
             for leaf in form.leaves.values()
-            if leaf.field_id is not None
+            if leaf.field_id in columns
             and _may_splice(columns[leaf.field_id])
             and not spliceable(sources, leaf, codec, alone=alone)
         }

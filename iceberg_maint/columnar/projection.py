@@ -1,6 +1,8 @@
 """Projects the columns of a data file to the table's schema by field id (spec: "Column Projection").
 
-A column that the file lacks has its partition value, its initial default or null. Names and positions do not matter.
+An identity-partitioned column has its partition value, whatever the file holds, as in Iceberg's Java readers
+(`PartitionUtil.constantsMap`). Another column that the file lacks has its initial default or null. Names and positions do
+not matter.
 """
 
 from __future__ import annotations
@@ -50,12 +52,17 @@ class Source:
 
 
 def file_columns(schema: pa.Schema, name_mapping: str | None, path: str) -> tuple[FileColumn, ...]:
-    """Returns the columns of a file. A file without any field id gets them from the name mapping."""
+    """Returns the columns of a file. A file without any field id gets them from the name mapping. Without one, Iceberg's readers
+    take the position of a column for its id (`ParquetSchemaUtil.addFallbackIds`): raises UnsupportedColumnError, so that
+    one of them reads the file."""
     columns = tuple(_with_ids(f) for f in schema)
     if any(_has_id(c) for c in columns):
         return columns
     if name_mapping is None:
-        raise WrongInputError(f"{path} has no field ids and the table has no name mapping.")
+        raise UnsupportedColumnError(
+            schema.names[0] if schema.names else "",
+            f"{path} has no field ids and the table has no name mapping",
+        )
     mapping = json.loads(name_mapping)
     return tuple(_mapped(f, mapping) for f in schema)
 
@@ -91,7 +98,7 @@ def projection(columns: Sequence[FileColumn], table: Struct, constants: Mapping[
         raise WrongInputError("Two columns of a file have the same field id.")
     sources = []
     for column in table.columns:
-        position = by_id.get(column.field_id)
+        position = None if column.field_id in constants else by_id.get(column.field_id)
         if position is not None:
             sources.append(Source(position, conversion(columns[position], column, constants)))
         else:
@@ -109,8 +116,8 @@ def _filler(column: Column, constants: Mapping[int, object]) -> Convert:
 def conversion(
     source: FileColumn, column: Column, constants: Mapping[int, object] | None = None
 ) -> Convert | None:
-    """Returns the conversion of a column, None if its arrays are taken as they are. `constants` fill fields that
-    its structs lack."""
+    """Returns the conversion of a column, None if its arrays are taken as they are. `constants` are the values of fields
+    of its structs."""
     match column.kind:
         case Struct(columns):
             return _struct(source, column, columns, constants or {})

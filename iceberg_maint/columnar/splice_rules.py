@@ -30,7 +30,7 @@ from iceberg_maint.columnar.parquet_metadata import (
 )
 from iceberg_maint.columnar.thrift import FALSE, TRUE, Struct
 
-CODECS = {"uncompressed": 0, "snappy": 1, "gzip": 2, "brotli": 4, "lz4": 7, "zstd": 6, "lz4_raw": 7}
+CODECS = {"uncompressed": 0, "snappy": 1, "gzip": 2, "lz4": 7, "zstd": 6, "lz4_raw": 7}
 """Parquet's numbers of Iceberg's codec names. `lz4` is written as `lz4_raw`."""
 
 ENCODINGS = DICTIONARY_ENCODINGS | {0, 3, 4}

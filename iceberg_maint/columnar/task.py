@@ -57,8 +57,8 @@ class DeleteReference:
 class InputFile:
     """A data file. `path` is as the manifest states it: position delete files name it so.
 
-    `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They fill
-    columns that the file lacks. `deletes` are the position deletes and deletion vectors that apply to the file. `marks`
+    `constants` has the values of identity-partitioned columns by field id, as Iceberg's JSON single values. They
+    replace what the file has. `deletes` are the position deletes and deletion vectors that apply to the file. `marks`
     has further deleted positions, as a portable 64-bit Roaring bitmap in Base64.
     """
 
@@ -79,7 +79,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How the output is encoded. `codec` is Iceberg's name: zstd, snappy, gzip, lz4, lz4_raw, brotli, uncompressed.
+    """How the output is encoded. `codec` is Iceberg's name: zstd, snappy, gzip, lz4, lz4_raw, uncompressed.
     `level` None:
     the default of Parquet's Java writer."""
 

@@ -230,6 +230,18 @@ def test_nulls_of_row_lineage_that_files_have_are_inherited_beside_copied_column
     assert columns.column(1).to_pylist() == [7 if n % 2 else 3 for n in range(ROWS)] * 2
 
 
+@pytest.mark.parametrize("least_group_bytes", [1, 1 << 30], ids=["kept row groups", "merged"])
+def test_partition_value_of_the_manifest_is_encoded_beside_copied_columns(
+    task: RewriteTask, monkeypatch: pytest.MonkeyPatch, least_group_bytes: int
+) -> None:
+    monkeypatch.setattr(page_splice, "LEAST_GROUP_BYTES", least_group_bytes)
+    of_manifest = {5: "1970-01-01T00:00:00.000007+00:00"}
+    result = rewrite(replace(task, inputs=tuple(replace(f, constants=of_manifest) for f in task.inputs)))
+    assert {1, 3} <= set(result.spliced) <= {1, 3, 4, 6}
+    assert pq.read_table(result.path)["at"].cast("int64").unique().to_pylist() == [7]
+    assert (result.metrics.lower_bounds[5], result.metrics.upper_bounds[5]) == (b"\x07" + bytes(7),) * 2
+
+
 def with_delete(task: RewriteTask, tmp_path: Path) -> RewriteTask:
     from iceberg_maint_tests.support.columnar.vectors import vector_blob
 

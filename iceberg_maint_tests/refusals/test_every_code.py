@@ -88,6 +88,7 @@ MADE_REAL = {
     "ICM-177": "runner/test_measurer.py::test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes",
     "ICM-178": "spark/health/test_measure.py::test_table_with_partitions_that_spark_confuses_is_refused",
     "ICM-179": "cli/test_hanging_tables.py::test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays",
+    "ICM-180": "spark/rewrite/test_parquet_properties.py::test_number_that_no_writer_takes_is_refused_with_the_property",
 }
 
 

@@ -606,4 +606,39 @@ REWRITING = (
             "columnar/test_damaged_inputs.py::test_input_with_a_page_of_another_checksum_is_refused",
         ),
     ),
+    Regression(
+        "imported-partition-value-of-the-file",
+        "found in an audit",
+        "An imported file has a column of its partition too, with other values. A rewrite writes these and their bounds; Spark reads the partition value and prunes the file by the bounds, so a filter loses rows",
+        "The value of an identity-partitioned column is that of the manifest",
+        known(
+            "columnar",
+            "an imported file's own value of its partition counts",
+            "columnar/test_rewrite.py::test_partition_value_is_that_of_the_manifest_whatever_the_file_holds",
+        ),
+    ),
+    Regression(
+        "codec-that-no-reader-of-the-table-has",
+        "found in an audit",
+        "A table's codec is brotli. A rewrite by another library writes it, and Spark, which has no such codec, cannot read the table any more",
+        "A codec that Spark does not read is written by Spark or not at all",
+        known(
+            "columnar",
+            "columnar writes a codec that Spark does not read",
+            "core/planning/test_row_writer.py::"
+            "test_file_group_that_does_not_qualify_is_native_with_the_reason",
+        ),
+    ),
+    Regression(
+        "pages-of-no-rows",
+        "found in an audit",
+        "A table's limit of rows in a page is 0. Arrow's writer does not end and takes all memory; with -1 the process ends",
+        "A number that Iceberg's writer does not take is refused by name",
+        known(
+            "columnar",
+            "Arrow writes pages of 0 rows",
+            "core/planning/test_row_writer.py::"
+            "test_file_group_that_does_not_qualify_is_native_with_the_reason",
+        ),
+    ),
 )

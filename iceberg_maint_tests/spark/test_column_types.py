@@ -14,8 +14,9 @@ from iceberg_maint.core.decisions.unsupported_types import SPARK_4, row_types, u
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
@@ -62,8 +63,9 @@ def optional(number: int, name: str, kind: object) -> dict[str, Any]:
 
 
 def unguarded(workshop: Workshop, name: str) -> Any:
-    """One rewrite of the table as if every type could be read."""
-    keeper = Keeper(workshop)
+    """One rewrite of the table by Spark as if it could read every type."""
+    by_spark = replace(KEEP_ONE.rewrite_data_files, strategy=RewriteStrategy.NATIVE)
+    keeper = Keeper(workshop, replace(KEEP_ONE, rewrite_data_files=by_spark))
     everything = replace(
         keeper.runtime(name, 0),
         row_types=(frozenset(keeper.state(name).uncommon_types.values()) | _BASES,),

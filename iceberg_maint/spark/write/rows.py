@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from iceberg_maint.core.planning.parquet_properties import wrong_number
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark, mark_in_memory
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
@@ -22,7 +24,12 @@ from iceberg_maint.spark.write.native import write_native
 def write_rows(
     bridge: Bridge, jobs: Jobs, work: DeleteWork, whole_policy: Policy
 ) -> tuple[list[Any], Written]:
-    """Writes and proves the replacement of every group. Equality deletes are applied first."""
+    """Writes and proves the replacement of every group. Equality deletes are applied first. Raises RefusedError ICM-180 for
+    a property of the table that no writer takes."""
+    if wrong := wrong_number(bridge.texts_by_key(work.table.java.properties())):
+        raise RefusedError(
+            "ICM-180", f"{work.batch.table}: {wrong}.", "correct or unset the property of the table."
+        )
     policy = whole_policy.rewrite_data_files
     assert isinstance(work.batch.work, RewriteDataFiles)
     by_native = replace(work.batch.work, writer=None).strategy

@@ -111,6 +111,9 @@ def test_defaults_that_a_table_states_are_columnar() -> None:
         "write.parquet.dict-encoding-enabled.column.id": "TRUE",
         "write.parquet.stats-enabled.column.id": "true",
         "write.parquet.page-version": "v1",
+        "write.parquet.compression-codec": "ZSTD",
+        "write.parquet.compression-level": "-5",
+        "write.parquet.page-row-limit": "1",
     }
     assert writers(planned(properties=properties)) == [("columnar", "")]
 
@@ -140,6 +143,27 @@ def test_defaults_that_a_table_states_are_columnar() -> None:
             "column a.b is written without statistics",
         ),
         ({"properties": {"write.parquet.page-version": "V2"}}, "the table writes pages of version v2"),
+        ({"properties": {"write.parquet.compression-codec": "BROTLI"}}, "the table's codec is brotli"),
+        (
+            {"properties": {"write.parquet.page-row-limit": "0"}},
+            "write.parquet.page-row-limit = 0; it must be a whole number from 1 to 2147483647",
+        ),
+        (
+            {"properties": {"write.parquet.page-size-bytes": "-1"}},
+            "write.parquet.page-size-bytes = -1; it must be a whole number from 1 to 2147483647",
+        ),
+        (
+            {"properties": {"write.parquet.dict-size-bytes": "2MB"}},
+            "write.parquet.dict-size-bytes = 2MB; it must be a whole number from 1 to 2147483647",
+        ),
+        (
+            {"properties": {"write.parquet.row-group-size-bytes": "2147483648"}},
+            "write.parquet.row-group-size-bytes = 2147483648; it must be a whole number from 1 to 2147483647",
+        ),
+        (
+            {"properties": {"write.parquet.compression-level": "high"}},
+            "write.parquet.compression-level = high; it must be a whole number",
+        ),
         ({"files": [*small(9), data("p=a/9", 181)]}, "a file is to be split"),
         ({"types": {"v": "variant"}}, "columnar does not read v (variant)"),
         (

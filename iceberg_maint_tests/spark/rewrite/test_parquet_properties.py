@@ -1,0 +1,72 @@
+"""Properties of a table for Parquet's writer that no writer takes, or whose files no reader of the table reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
+from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop(spark, lake_dir)
+
+
+def table_with(shop: Workshop, name: str, value: str) -> str:
+    """A table of two files that got a property afterwards. Returns its name."""
+    table = shop.new_name("native")
+    shop.sql(f"create table {table} (id bigint) using iceberg")
+    for start in (0, 10):
+        shop.sql(f"insert into {table} select id from range({start}, {start + 10}, 1, 1)")
+    shop.sql(f"alter table {table} set tblproperties ('write.parquet.{name}'='{value}')")
+    return table
+
+
+def rewritten(
+    shop: Workshop, table: str, strategy: RewriteStrategy = RewriteStrategy.COLUMNAR
+) -> OperationOutcome:
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    return Keeper(shop, policy).run(table, Operation.REWRITE_DATA_FILES, force=True)
+
+
+@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE])
+@pytest.mark.parametrize(("name", "value"), [("page-row-limit", "0"), ("page-row-limit", "-1")])
+def test_number_that_no_writer_takes_is_refused_with_the_property(
+    shop: Workshop, name: str, value: str, strategy: RewriteStrategy
+) -> None:
+    table = table_with(shop, name, value)
+    outcome = rewritten(shop, table, strategy)
+    assert outcome.outcome is OutcomeStatus.FAILED
+    message = (
+        f"ICM-180 {table}: write.parquet.{name} = {value}; it must be a whole number from 1 to 2147483647. "
+        "Fix: correct or unset the property of the table."
+    )
+    assert [b.message for b in outcome.batches] == [message]
+    assert len(shop.rows(table)) == 20
+
+
+def test_codec_that_spark_cannot_read_is_not_written(shop: Workshop) -> None:
+    table = table_with(shop, "compression-codec", "brotli")
+    outcome = rewritten(shop, table)
+    assert outcome.outcome is OutcomeStatus.FAILED
+    assert "org.apache.hadoop.io.compress.BrotliCodec" in outcome.batches[0].message
+    assert len(shop.rows(table)) == 20
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "lz4", "lz4_raw", "uncompressed"])
+def test_codec_that_columnar_writes_is_one_that_spark_reads(shop: Workshop, codec: str) -> None:
+    table = table_with(shop, "compression-codec", codec)
+    outcome = rewritten(shop, table)
+    assert [(b.outcome, b.message) for b in outcome.batches] == [(OutcomeStatus.IMPROVED, "")]
+    assert len(shop.rows(table)) == 20
