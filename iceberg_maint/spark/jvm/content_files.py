@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.functions import SEPARATOR, JavaFunctions
+
+_NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
 
 def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
@@ -33,12 +36,37 @@ def content_jsons(bridge: Bridge, java_table: Any, files: Sequence[Any]) -> list
 
 def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any:
     """The Java file for a text of `content_json`. It can be committed."""
-    node = bridge.iceberg.util.JsonUtil.mapper().readTree(content)
     values = json.loads(content)
     spec = java_table.specs()[int(values["spec-id"])]
     if values.get("partition"):
         spec = json_spec(bridge, spec)
+    node = _mapper(bridge).readTree(_with_numbers(bridge, content, values, spec))
     return bridge.iceberg.ContentFileParser.fromJson(node, spec)
+
+
+def _with_numbers(bridge: Bridge, content: str, values: Mapping[str, Any], spec: Any) -> str:
+    """The text with numbers for partition values that are not finite. `values` is the text parsed. Iceberg writes these
+    values as texts, and its parser reads numbers only."""
+    partition = values.get("partition") or ()
+    if not any(isinstance(v, str) and v in _NOT_FINITE for v in partition):
+        return content
+    kinds = [str(f.type().typeId().toString()) for f in bridge.iterate(spec.partitionType().fields())]
+    # A partition of texts may have these values too.
+    numbers = [
+        float(v) if kind in _FLOATS and isinstance(v, str) else v
+        for v, kind in zip(partition, kinds, strict=True)
+    ]
+    return json.dumps({**values, "partition": numbers})
+
+
+def _mapper(bridge: Bridge) -> Any:
+    """Iceberg's reader of JSON, which also reads the numbers that JSON does not have."""
+    mapper = bridge.iceberg.util.JsonUtil.mapper().copy()
+    package = bridge.jvm
+    for name in str(mapper.getClass().getName()).removesuffix(".databind.ObjectMapper").split("."):
+        package = getattr(package, name)
+    feature = getattr(package.core, "JsonParser$Feature").ALLOW_NON_NUMERIC_NUMBERS
+    return mapper.configure(feature, True)
 
 
 def json_spec(bridge: Bridge, spec: Any) -> Any:
@@ -62,11 +90,16 @@ def content_files_from_json(bridge: Bridge, java_table: Any, contents: Sequence[
     if not contents:
         return bridge.list(())
     functions = bridge.once(_ContentFileFunctions)
-    spec_ids = {int(json.loads(c)["spec-id"]) for c in contents}
-    specs = bridge.map((i, json_spec(bridge, java_table.specs()[i])) for i in spec_ids)
+    parsed = [json.loads(c) for c in contents]
+    spec_ids = {int(values["spec-id"]) for values in parsed}
+    specs = {i: json_spec(bridge, java_table.specs()[i]) for i in spec_ids}
+    readable = [
+        _with_numbers(bridge, content, values, specs[int(values["spec-id"])])
+        for content, values in zip(contents, parsed, strict=True)
+    ]
     pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-    texts = pattern.splitAsStream(SEPARATOR.join(contents))
-    return functions.to_list(texts.map(functions.parser(specs)))
+    texts = pattern.splitAsStream(SEPARATOR.join(readable))
+    return functions.to_list(texts.map(functions.parser(bridge.map(specs.items()))))
 
 
 class _ContentFileFunctions(JavaFunctions):
@@ -93,7 +126,7 @@ class _ContentFileFunctions(JavaFunctions):
     def parser(self, specs: Any) -> Any:
         """A function: the file of a text. `specs` are partition specs by id."""
         # Java: text -> ContentFileParser.fromJson(JsonUtil.mapper().readTree(text), specs)
-        mapper = self.bridge.iceberg.util.JsonUtil.mapper()
+        mapper = _mapper(self.bridge)
         mapper_class = str(mapper.getClass().getName())
         node = mapper_class.replace("ObjectMapper", "JsonNode")
         read = self.bound(mapper, mapper_class, "readTree", node, "java.lang.String")

@@ -157,8 +157,8 @@ def write_position_deletes(
     )
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
-    places = dict.fromkeys(positions) if codec is None else _places(bridge, table, positions, data_files)
-    large = {path for path, place in places.items() if place is None or len(positions[path]) > MOST_POSITIONS}
+    places = {} if codec is None else _places(bridge, table, positions, data_files)
+    large = {path for path, bitmap in positions.items() if path not in places or len(bitmap) > MOST_POSITIONS}
     lambdas = bridge.once(JavaFunctions)
     idle_consumers: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
     for _ in range(min(len(large), _threads(bridge))):  # Made before a thread needs one.
@@ -166,19 +166,19 @@ def write_position_deletes(
 
     def write_file(path: str) -> str | Any:
         """Writes the file of a data file. Returns its content-file JSON, or the Java file."""
-        file, place = data_files[path], places[path]
+        file = data_files[path]
         spec, partition = specs[file.specId()], file.partition()
         # With the empty partition of an unpartitioned spec Iceberg would write to `data//NAME`. On S3, Arrow refuses
         # such a key.
         output_file = (
             output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)
         )
-        if codec is not None and place is not None and path not in large:
+        if codec is not None and path not in large:
             contents, content = encoded(path, positions[path], codec)
             location = output_file.encryptingOutputFile()
             with closing(location.create()) as stream:
                 stream.write(contents)
-            return json.dumps({**place, "file-path": str(location.location()), **content})
+            return json.dumps({**places[path], "file-path": str(location.location()), **content})
         path_reference, writer_reference, consumer = entry = idle_consumers.get()
         try:
             with closing(writers.newPositionDeleteWriter(output_file, spec, partition)) as writer:
@@ -199,25 +199,17 @@ def write_position_deletes(
 
 def _places(
     bridge: Bridge, table: Any, paths: Iterable[str], data_files: Mapping[str, Any]
-) -> dict[str, dict[str, Any] | None]:
-    """What the content-file JSON of a delete file has in common with its data file, by path. None for a partition value
-    that JSON does not have: Iceberg's parser cannot read it."""
+) -> dict[str, dict[str, Any]]:
+    """What the content-file JSON of a delete file has in common with its data file, by path."""
     known = list(paths)
     texts = content_jsons(bridge, table, [data_files[path] for path in known])
     return {path: _place(text) for path, text in zip(known, texts, strict=True)}
 
 
-def _place(text: str) -> dict[str, Any] | None:
-    try:
-        content = json.loads(text, parse_constant=_not_finite)
-    except ValueError:
-        return None
+def _place(text: str) -> dict[str, Any]:
+    content = json.loads(text)
     place = {name: content[name] for name in ("spec-id", "partition")}
     return {**place, "content": "position-deletes", "file-format": "parquet"}
-
-
-def _not_finite(value: str) -> float:
-    raise ValueError(value)
 
 
 def read_back(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> dict[str, BitMap64]:

@@ -73,25 +73,3 @@ def test_files_without_field_ids_are_written_by_native_where_no_name_mapping_giv
     [note] = notes(shop, name)
     assert note.endswith("has no field ids and the table has no name mapping")
     assert shop.rows(name) == before == [(0, "0"), (1, "1")]
-
-
-@pytest.mark.parametrize("kind", ["float", "double"])
-def test_partition_of_no_finite_number_is_written_by_native(shop: Workshop, kind: str) -> None:
-    name = shop.new_name("native")
-    shop.sql(f"create table {name} (id bigint, p {kind}) using iceberg partitioned by (p)")
-    for number in range(2):
-        shop.sql(
-            f"insert into {name} select {number}, cast(p as {kind}) from "
-            "(select explode(array('NaN', 'Infinity', '1.5')) p)"
-        )
-    before = repr(shop.rows(name))
-    assert notes(shop, name) == ["written by native: a partition value is NaN"]
-    assert repr(shop.rows(name)) == before
-
-
-def test_partition_of_texts_that_name_numbers_is_written_by_columnar(shop: Workshop) -> None:
-    name = shop.new_name("native")
-    shop.sql(f"create table {name} (id bigint, p string) using iceberg partitioned by (p)")
-    for number in range(2):
-        shop.sql(f"insert into {name} values ({number}, 'NaN')")
-    assert notes(shop, name) == [""]

@@ -180,13 +180,8 @@ def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> lis
 
 
 def content_of_file(bridge: Bridge, file: Any, spec: Any) -> dict[str, Any]:
-    """The content-file JSON of a Java file. Raises NotColumnarError for a partition value that JSON does not have."""
+    """The content-file JSON of a Java file."""
     content: dict[str, Any] = json.loads(bridge.iceberg.ContentFileParser.toJson(file, spec))
-    values = content.get("partition") or ()
-    for number, value in enumerate(values):
-        # Iceberg writes such a number as a text, and does not read it as one.
-        if value in _NOT_FINITE and str(spec.partitionType().fields()[number].type()) in _FLOATS:
-            raise NotColumnarError(f"a partition value is {value}")
     return content
 
 
@@ -238,8 +233,6 @@ def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Posi
     return f"{marked} rows are marked deleted in {len(files)} files, {removed} were left out"
 
 
-_FLOATS = ("float", "double")
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})
 """What the content-file JSON of an output has in common with its input."""
 
