@@ -98,8 +98,13 @@ LINEAGE = (
 
 
 def table_schema(text: str, *, lineage: bool) -> Struct:
-    """Reads a schema from Iceberg's JSON. `lineage` appends the columns of row lineage."""
+    """Reads a schema from Iceberg's JSON. `lineage` appends the columns of row lineage: raises UnsupportedColumnError if the
+    schema has a column of that name, because Arrow finds columns by name."""
     columns = _struct(json.loads(text), "").columns
+    if taken := lineage and {c.name for c in columns} & {c.name for c in LINEAGE}:
+        raise UnsupportedColumnError(
+            min(taken), "the table has a column with the name of a column of row lineage"
+        )
     return Struct(columns + LINEAGE if lineage else columns)
 
 

@@ -133,6 +133,16 @@ def test_partition_value_of_a_field_of_a_struct_is_that_of_the_manifest(tmp_path
     assert found == [{"st": {"a": 1, "s": "y"}}, {"st": None}]
 
 
+def test_column_with_the_name_of_row_lineage_is_not_supported_beside_row_lineage(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "n", "long"), field(2, "_row_id", "long"))
+    file = write_file(tmp_path, "a.parquet", schema, [{"n": 1, "_row_id": 2}])
+    _, found = rewritten(task_of(tmp_path, schema, [file]))
+    assert found == [{"n": 1, "_row_id": 2}]
+    task = task_of(tmp_path, schema, [replace(file, first_row_id=0)], keep_row_lineage=True, format_version=3)
+    with pytest.raises(UnsupportedColumnError, match="Column _row_id: the table has a column with the name"):
+        rewrite(task)
+
+
 def test_file_without_field_ids_is_read_by_the_name_mapping(tmp_path: Path) -> None:
     table = pa.table(
         {"a": [1, 2], "li": [[1.0], None], "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64()))}
