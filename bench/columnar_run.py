@@ -27,7 +27,8 @@ def main() -> None:
 
 
 def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str, Any]:
-    spark = native._session(folder, class_archive)
+    more = native.SPARKS_DEFAULTS if variant in ("stock", "tuned") else None
+    spark = native._session(folder, class_archive, more)
     run = _variant(spark, folder, variant)
     table = run.bridge.load_table(native.TABLE)
     start = int(table.currentSnapshot().snapshotId())

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -101,7 +102,11 @@ def _report(found: dict[str, list[dict[str, Any]]]) -> int:
 # in a process of its own
 
 
-def _session(folder: Path, class_archive: Path | None = None) -> Any:
+SPARKS_DEFAULTS = {"spark.hadoop.parquet.page.verify-checksum.enabled": "false"}
+"""Settings that a session of a user of Spark has and one of this project has not."""
+
+
+def _session(folder: Path, class_archive: Path | None = None, more: Mapping[str, str] | None = None) -> Any:
     from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
     from iceberg_maint.spark.session.java import find_java
     from iceberg_maint.spark.session.session import build_session
@@ -113,7 +118,7 @@ def _session(folder: Path, class_archive: Path | None = None) -> Any:
     catalog = catalog_conf(
         "lake", "jdbc", f"sqlite:///{folder / 'catalog.db'}", f"file://{folder / 'wh'}", {}
     )
-    conf = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4"}
+    conf = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "4", **(more or {})}
     settings = SparkSettings(
         "local[2]", tuple(map(str, jars)), {"lake": catalog}, conf, str(folder / "spark"), class_archive
     )

@@ -50,7 +50,7 @@ def main() -> int:
 
 def _measure(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Median CPU seconds by engine and query, then by snapshot."""
-    spark = native._session(folder)
+    spark = native._session(folder, more=native.SPARKS_DEFAULTS)
     snapshots, paths = _snapshots(spark, folder)
     tables = {name: f"{native.TABLE} version as of {snapshot}" for name, snapshot in snapshots.items()}
     figures = measured(
