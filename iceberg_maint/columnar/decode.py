@@ -28,7 +28,7 @@ from iceberg_maint.columnar.projection import Source, file_columns, projection
 from iceberg_maint.columnar.reader import Schemas, opened
 from iceberg_maint.columnar.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError, unreadable
 
 _BATCH_ROWS = 65_536
 _LINEAGE = frozenset({ROW_ID, LAST_UPDATED})
@@ -332,7 +332,7 @@ def readable(path: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as why:
         raise_shortage(why)
-        raise WrongInputError(f"{path} cannot be read as Parquet: {str(why).rstrip('.')}.") from why
+        raise unreadable(f"{path} cannot be read as Parquet", why) from why
 
 
 @contextmanager

@@ -51,10 +51,12 @@ class MarkTask:
 @dataclass(frozen=True, slots=True)
 class MarkResult:
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
-    that position deletes or deletion vectors delete are left out. `unsupported` says why the task cannot be done."""
+    that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
+    hold."""
 
     positions: Mapping[str, str] = field(default_factory=dict)
     unsupported: str = ""
+    wrong_input: str = ""
 
     def to_json(self) -> str:
         """The result as JSON."""

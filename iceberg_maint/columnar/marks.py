@@ -23,7 +23,7 @@ from iceberg_maint.columnar.projection import file_columns
 from iceberg_maint.columnar.schema import Column, Struct, table_schema
 from iceberg_maint.columnar.single_values import array_of
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError
 
 _WHOLE_BYTES = 128 * 1024
 """A file up to this size is read at once. Of a larger one, the footer and the key columns are read."""
@@ -134,7 +134,9 @@ class _Finder:
         lacking = set(_ids(table.columns)) - set(_file_ids(columns))
         if lacking:
             # The projection would fill it with a default, which would delete rows with that value.
-            raise WrongInputError(f"{delete.path} lacks its key column with field id {min(lacking)}.")
+            column = next((c.path for c in table.columns if c.field_id in lacking), table.columns[0].path)
+            reason = f"{delete.path} lacks its key column with field id {min(lacking)}"
+            raise UnsupportedColumnError(column, reason)
         return decoder.table_of(file, contents)[0]
 
     def _slices(

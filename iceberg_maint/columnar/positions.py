@@ -13,7 +13,7 @@ from iceberg_maint.columnar.memory import raise_shortage
 from iceberg_maint.columnar.numbers import numbers_of
 from iceberg_maint.columnar.reader import opened
 from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError
+from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, WrongInputError, unreadable
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 4
@@ -59,9 +59,7 @@ class Positions:
             names = paths.dictionary.to_pylist() if _has_form(rows.schema) else None
         except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as why:
             raise_shortage(why)
-            raise WrongInputError(
-                f"{reference.path} cannot be read as a position delete file: {why}"
-            ) from why
+            raise unreadable(f"{reference.path} cannot be read as a position delete file", why) from why
         if names is None:
             # A path as bytes would equal no file's, and no row would be deleted.
             types = " and ".join(map(str, rows.schema.types))

@@ -31,6 +31,16 @@ class WrongInputError(Exception):
     """An input file does not hold what the task states, or cannot be decoded. Nothing of it may be committed."""
 
 
+class NotParquetError(WrongInputError):
+    """A file is of another format, or damaged at its end."""
+
+
+def unreadable(sentence: str, why: Exception) -> WrongInputError:
+    """The error of a file that Arrow cannot read. `sentence` names the file."""
+    kind = NotParquetError if "magic bytes not found" in str(why) else WrongInputError
+    return kind(f"{sentence}: {str(why).rstrip('.')}.")
+
+
 class DeleteKind(StrEnum):
     """How a delete file states deleted positions."""
 

@@ -14,7 +14,13 @@ from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
 from iceberg_maint.columnar.marks import marks
 from iceberg_maint.columnar.parquet_metadata import get
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.task import DeleteKind, DeleteReference, RewriteTask, WrongInputError
+from iceberg_maint.columnar.task import (
+    DeleteKind,
+    DeleteReference,
+    NotParquetError,
+    RewriteTask,
+    WrongInputError,
+)
 from iceberg_maint.columnar.thrift import BINARY
 from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_damaged_inputs import SCHEMA, texts
@@ -65,6 +71,14 @@ def test_position_delete_file_with_a_page_of_another_checksum_is_refused(tmp_pat
         else:
             rows = pq.read_table(rewrite(task).path)
             assert sorted(set(range(1000)) - set(rows["id"].to_pylist())) == list(range(9))
+
+
+def test_delete_file_of_another_format_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+    file = texts(tmp_path, "1.parquet", 1000)
+    (tmp_path / "d.avro").write_bytes(b"Obj\x01" + bytes(100))
+    delete = DeleteReference(DeleteKind.POSITION_FILE, str(tmp_path / "d.avro"), 104, record_count=1)
+    with pytest.raises(NotParquetError, match=r"d.avro cannot be read as a position delete file"):
+        rewrite(task_of(tmp_path, SCHEMA, [replace(file, deletes=(delete,))]))
 
 
 def with_binary_paths(contents: bytes) -> bytes:

@@ -159,7 +159,7 @@ def test_column_that_a_data_file_lacks_has_its_initial_default(tmp_path: Path) -
 
 def test_delete_file_that_lacks_its_key_column_is_refused(tmp_path: Path) -> None:
     delete = delete_file(tmp_path, "d", schema_of(field(1, "k", "long")), [{"k": 1}], (1, 2), 5)
-    with pytest.raises(WrongInputError, match="lacks its key column with field id 2"):
+    with pytest.raises(UnsupportedColumnError, match="lacks its key column with field id 2"):
         positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(1), 1)], [delete])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pyroaring import BitMap64
 
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import InputFile, NotParquetError, UnsupportedColumnError, WrongInputError
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.planning import inputs as plan
 from iceberg_maint.core.planning.applied_deletes import AppliedDeletes
@@ -24,7 +24,7 @@ from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import json_spec
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError, io_of
 from iceberg_maint.spark.rewrite.columnar.job import run_tasks, task_memory_bytes
-from iceberg_maint.spark.rewrite.columnar.strategy import content_of_file, is_columnar
+from iceberg_maint.spark.rewrite.columnar.strategy import content_of_file, is_columnar, wrong_file
 from iceberg_maint.spark.rewrite.columnar.tasks import identity_constants, reference
 from iceberg_maint.spark.rewrite.columnar.workers import Workers
 from iceberg_maint.spark.scan.pruning import partition_specs
@@ -48,7 +48,7 @@ def marked_positions(
     bridge: Bridge, table: Table, batch: Batch, planned: Sequence[GroupTasks], policy: Policy
 ) -> dict[str, BitMap64]:
     """Returns the positions of the rows that the equality deletes of a batch delete and no other delete does, by data
-    file. Raises NotColumnarError if the join must find them."""
+    file. Raises NotColumnarError if the join must find them, RefusedError ICM-101 for a damaged file."""
     strategy = policy.rewrite_data_files.strategy
     if strategy is not RewriteStrategy.COLUMNAR and not is_columnar(batch, policy.rewrite_data_files):
         raise NotColumnarError(f"the strategy is {strategy.value}")
@@ -68,6 +68,8 @@ def marked_positions(
         MarkResult.from_json(text)
         for text in run_tasks(bridge, mark_task, [t.to_json() for t in tasks], sizes, io)
     ]
+    if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
+        raise wrong_file(batch, wrong)
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         raise NotColumnarError(unsupported)
     return {
@@ -87,8 +89,10 @@ def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
 
     try:
         return marks(replace(MarkTask.from_json(text), io=io)).to_json()
-    except (UnsupportedColumnError, WrongInputError) as why:
+    except (UnsupportedColumnError, NotParquetError) as why:
         return MarkResult(unsupported=str(why)).to_json()
+    except WrongInputError as why:
+        return MarkResult(wrong_input=str(why)).to_json()
     except MemoryError as why:
         return MarkResult(unsupported=f"the keys of a task do not fit its memory: {why}").to_json()
     except pa.ArrowException as why:

@@ -149,9 +149,7 @@ def rewrite_groups(
         _discard(table, [r.path for r in results])
         raise TaskMemoryError(f"a task ran out of memory ({short}); {declared_memory(bridge)}")
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
-        raise RefusedError(
-            "ICM-101", f"{batch.table}: {wrong}", "restore or remove the file; nothing was committed."
-        )
+        raise wrong_file(batch, wrong)
     result = _result(bridge, table, batch, outputs, results, marks)
     draw = Draw(batch.batch_id)
     if (
@@ -163,6 +161,13 @@ def rewrite_groups(
     written = list(zip(outputs, results, strict=True))
     sample = compare_sample(bridge, table, planned, deletes, marks, written, draw)
     return replace(result, difference=sample.difference, sample=sample.text)
+
+
+def wrong_file(batch: Batch, problem: str) -> RefusedError:
+    """The refusal of a batch with a file that does not hold what metadata state. `problem` names the file."""
+    return RefusedError(
+        "ICM-101", f"{batch.table}: {problem}", "restore or remove the file; nothing was committed."
+    )
 
 
 def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[Output]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
 from iceberg_maint.spark.rewrite.columnar import key_marks, tasks
 from iceberg_maint.spark.scan import positions
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
+from iceberg_maint_tests.support.columnar.damage import with_another_value
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
@@ -104,3 +107,20 @@ def test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal(
     assert details
     assert "1 rows are marked deleted in 1 files, 0 were left out" in details[0]
     assert twin.tags() == [2]
+
+
+@pytest.mark.parametrize("route", [Route.REWRITE, Route.CONVERT])
+def test_damaged_equality_delete_file_is_refused_by_name(maintainer: Maintainer, route: Route) -> None:
+    way = Way(maintainer, 2, route, RewriteStrategy.COLUMNAR)
+    twin = way.create(**{"write.parquet.compression-codec": "uncompressed"})
+    twin.append({"k": 1}, {"k": 9})
+    twin.delete({"k": 1})
+    [path] = (p.removeprefix("file:") for p in twin.live_equality_deletes())
+    file = Path(path)
+    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
+    with_another_value(path, 0)
+    policy = policy_of(way.route, strategy=RewriteStrategy.COLUMNAR)
+    outcomes = way.maintainer.maintain(twin, policy)
+    failed = [b.message for o in outcomes for b in o.batches]
+    assert ["ICM-101 " in m and path in m and "CRC" in m for m in failed] == [True]
+    assert {p.removeprefix("file:") for p in twin.live_equality_deletes()} == {path}
