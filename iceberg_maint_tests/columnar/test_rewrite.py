@@ -125,6 +125,14 @@ def test_partition_value_is_that_of_the_manifest_whatever_the_file_holds(tmp_pat
         Path(result.path).unlink()
 
 
+def test_partition_value_keeps_the_sign_of_zero(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "n", "long"), field(2, "f", "float"), field(3, "d", "double"))
+    file = write_file(tmp_path, "a.parquet", schema, [{"n": 1, "f": 0.0, "d": -0.0}])
+    result, [found] = rewritten(task_of(tmp_path, schema, [replace(file, constants={2: -0.0, 3: 0.0})]))
+    assert (repr(found["f"]), repr(found["d"])) == ("-0.0", "0.0")
+    assert (result.metrics.lower_bounds[2], result.metrics.lower_bounds[3]) == (b"\0\0\0\x80", bytes(8))
+
+
 def test_partition_value_of_a_field_of_a_struct_is_that_of_the_manifest(tmp_path: Path) -> None:
     kind = {"type": "struct", "fields": [field(2, "a", "int"), field(3, "s", "string")]}
     schema = schema_of(field(1, "st", kind))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -24,14 +25,14 @@ _EXACT = 2.0**53
 def to_data(value: object) -> Any:
     """Returns the value as JSON data. Raises TypeError for a type that has no JSON form.
 
-    A whole float becomes an integer: 1 and 1.0 are equal, so their text must be equal too.
+    A whole float becomes an integer: 1 and 1.0 are equal, so their text must be equal too. -0.0 stays: no integer has its sign.
     """
     if type(value) in _PLAIN:
         return value
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return int(value)
+        return int(value) if value or math.copysign(1, value) > 0 else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, bytes):
