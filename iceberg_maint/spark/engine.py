@@ -26,7 +26,7 @@ from iceberg_maint.core.planning.work import (
     file_work,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
+_WRONG_CHECKSUM = "CRC checksum verification failed"
+"""The end of the message of Parquet's Java reader for such a page."""
 
 
 class SparkEngine:
@@ -136,7 +138,7 @@ class SparkEngine:
         writes the positions of the rows that its equality deletes delete. A merge writes the positions of
         its position deletes.
 
-        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-119 for
+        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a damaged page, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
         memory or scratch space, EnvironmentFailedError for credentials, connections or classes that are
         missing, EngineFailedError for everything else that Spark raises. The orphan pass removes files that were written by then.
@@ -144,8 +146,14 @@ class SparkEngine:
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
+            if (cause := first_cause(why)).endswith(_WRONG_CHECKSUM):
+                raise RefusedError(
+                    "ICM-101",
+                    f"{batch.table}: a page of a file has another checksum than its header states. Spark's log names the file.",
+                    "restore or remove the file; nothing was committed.",
+                ) from why
             if not is_environment(causes(why)):
-                raise EngineFailedError(first_cause(why)) from why
+                raise EngineFailedError(cause) from why
             raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
