@@ -5,7 +5,6 @@ Only what a splice needs has a name here. The rest stays in the Thrift structs a
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -254,8 +253,7 @@ class Chunk:
     def pages(self, contents: memoryview | None = None, *, with_dictionary: bool = False) -> tuple[Page, ...]:
         """The data pages, from their headers. `contents` are `pages_bytes`, if they were read before. With
         `with_dictionary`, the first page may be one. Raises MetadataError for a page that is or needs a dictionary
-        otherwise, a page with another checksum than its header states, pages that do not fill the chunk, and metadata
-        that state another place or other encodings of the pages."""
+        otherwise, pages that do not fill the chunk, and metadata that state another place or other encodings of the pages."""
         data = self.pages_bytes if contents is None else contents
         position, end = 0, self.size
         has_dictionary = False
@@ -276,9 +274,6 @@ class Chunk:
             finish = reader.position + get(header, 3)
             if not reader.position <= finish <= end:
                 raise MetadataError("a page ends after its chunk")
-            checksum = get(header, 4)
-            if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:
-                raise MetadataError("a page has another checksum than its header states")
             if detail is not None:
                 found.append(Page(self.start + position, finish - position, get(detail, 1)))
                 encodings.add(_RLE_DICTIONARY if encoding in DICTIONARY_ENCODINGS else encoding)

@@ -1,14 +1,13 @@
 """Checks a spliced file, read back from storage, against its sources. Any difference means: encode again.
 
-Each spliced chunk must have exactly the page bytes of its sources. Its pages are parsed, their checksums verified where
-the writer stated them, and the places and encodings of the pages compared with the metadata. The page index, sizes,
-counts and statistics are compared with what the sources state. Arrow
+Each spliced chunk must have exactly the page bytes of its sources. Its pages are parsed, and their places and encodings
+compared with the metadata. The page index, sizes, counts and statistics are compared with what the sources state. Arrow
 must read the metadata and the first value of each column.
 
-Blind spots: values are not decoded, so a page that was damaged in its source before this program read it, without a
-checksum, is copied. `splice_statistics` compares the statistics with the rows. The columns that are not spliced are
-proved by comparison with the decoded input; here their bytes, statistics and page index are compared with what Arrow
-encoded.
+Blind spots: values are not decoded here. `splice_statistics` decodes the copied pages, with their checksums, and compares
+the statistics with the rows. A page that was damaged in its source before this program read it, without a checksum, is
+copied. The columns that are not spliced are proved by comparison with the decoded input; here their bytes, statistics and
+page index are compared with what Arrow encoded.
 """
 
 from __future__ import annotations

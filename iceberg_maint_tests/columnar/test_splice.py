@@ -415,18 +415,6 @@ def test_kinds_of_planted_damage_are_at_least_thirty() -> None:
     assert len(DAMAGE) >= 30
 
 
-def test_page_of_a_source_with_a_wrong_checksum_is_a_difference() -> None:
-    _, form, part = spliced()
-    source = bytearray(parquet(rows(0)))
-    page = ParquetBytes.of(bytes(source)).chunk(0, 0).pages()[0]
-    source[page.offset + page.size - 1] ^= 1
-    damaged = Part([ParquetBytes.of(bytes(source)), *part.sources[1:]], part.encoded)
-    output = write(form, [damaged], SPLICED)
-    assert (
-        difference(output, form, [damaged], SPLICED) == "a page has another checksum than its header states"
-    )
-
-
 def test_encoded_columns_with_other_rows_are_an_error() -> None:
     _, form, part = spliced()
     short = ParquetBytes.of(parquet(rows(0).select(["nested", "flag"])))

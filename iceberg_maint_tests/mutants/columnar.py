@@ -156,7 +156,6 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if alone or rows >= pages * min_rows_per_page else', 'return "" if alone or rows >= 0 else', RULE),
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
-    Mutant("the checksums of pages are not compared", "columnar/parquet_metadata.py", "if checksum is not None and zlib.crc32(data[reader.position : finish]) != checksum & 0xFFFFFFFF:", "if False:", pages("page_that_was_damaged_in_its_source_is_never_spliced_where_it_has_a_checksum")),
     Mutant("an answer that is too short is the file", "whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
     # Equality deletes by their keys.
     Mutant("keys: a delete of the same number applies", "columnar/keys.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),

@@ -14,7 +14,8 @@ lineage columns are included under their reserved ids. Terms of a value x:
 
 - flat top-level column: x itself. The hash of NULL is the hash of the seed alone; another value has it only by chance.
 - flat value inside another: isnull(x), x.
-- struct: isnull(x), then the terms of each field in order.
+- struct: isnull(x), then the terms of each field in order. A struct in six others is a list of one element: the code that
+  Spark makes doubles with each level.
 - list: isnull(x), size(x) (-1 for NULL), and one 64-bit hash per element, xxhash64(its terms).
 - map: as the list of its (key, value) structs in stored order.
 - decimal up to 18 digits: the unscaled value as a 64-bit integer. Longer decimals: its two's complement
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 LANES = 2
+_MOST_DEPTH = 6
+"""Structs in each other whose terms are one expression."""
 
 _LOW = 0xFFFFFFFF
 
@@ -86,8 +89,11 @@ def row_hash(schema: StructType, field_ids: Mapping[str, int], lane: int) -> Col
         seed = field_ids[field.name]
         value = F.col(quoted(field.name))
         hashes.append(F.xxhash64(F.lit(~seed if lane else seed), *_column_terms(value, field.dataType)))
-    combined = reduce(lambda a, b: a.bitwiseXOR(b), hashes) if hashes else F.lit(0).cast("long")
-    return F.xxhash64(combined)
+    # A chain of 1,000 terms would overflow the stack of Spark's planner.
+    while len(hashes) > 1:
+        odd = hashes[len(hashes) // 2 * 2 :]
+        hashes = [a.bitwiseXOR(b) for a, b in zip(hashes[::2], hashes[1::2], strict=False)] + odd
+    return F.xxhash64(hashes[0] if hashes else F.lit(0).cast("long"))
 
 
 def _column_terms(value: Column, data_type: DataType) -> list[Column]:
@@ -100,14 +106,16 @@ def _is_nested(data_type: DataType) -> bool:
     return data_type.typeName() in ("struct", "array", "map", "variant")
 
 
-def _terms(value: Column, data_type: DataType) -> list[Column]:
+def _terms(value: Column, data_type: DataType, depth: int = 0) -> list[Column]:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     is_null = value.isNull()
     if isinstance(data_type, StructType):
-        parts = [t for f in data_type.fields for t in _terms(value.getField(f.name), f.dataType)]
-        return [is_null, *parts]
+        if depth == _MOST_DEPTH:
+            return _terms(F.array(value), ArrayType(data_type))[2:]
+        fields = data_type.fields
+        return [is_null, *(t for f in fields for t in _terms(value.getField(f.name), f.dataType, depth + 1))]
     if isinstance(data_type, MapType):
         entry = StructType([StructField("key", data_type.keyType), StructField("value", data_type.valueType)])
         return _terms(F.map_entries(value), ArrayType(entry))

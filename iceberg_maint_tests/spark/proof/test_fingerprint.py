@@ -148,6 +148,35 @@ def test_fingerprint_negative_zero_is_zero_and_nan_is_nan(spark: SparkSession) -
     assert of(spark, "select double('NaN') as a") == of(spark, "select sqrt(-1.0D) as a")
 
 
+@pytest.mark.parametrize("levels", [6, 7, 24])
+def test_fingerprint_of_structs_in_each_other_distinguishes_the_innermost_values(
+    spark: SparkSession, levels: int
+) -> None:
+    def nested(value: str, null_at: int = 0) -> Fingerprint:
+        text = value
+        for level in range(levels, 0, -1):
+            text = f"if(id < 0 or {level} = {null_at}, null, named_struct('f', {text}))"
+        return of(spark, f"select {text} as c from range(2)")
+
+    found = [
+        nested("id"),
+        nested("id + 1"),
+        nested("cast(null as bigint)"),
+        nested("id", 1),
+        nested("id", levels),
+    ]
+    assert nested("id") == found[0]
+    assert len({f.text() for f in found}) == 5
+
+
+def test_fingerprint_of_a_thousand_columns_is_computed(spark: SparkSession) -> None:
+    def wide(last: str) -> Fingerprint:
+        columns = [f"id + {n} as c{n}" for n in range(999)]
+        return of(spark, f"select {', '.join(columns)}, {last} as c999 from range(2)")
+
+    assert wide("id") != wide("id + 1")
+
+
 def test_fingerprint_of_kept_rows_only(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
