@@ -211,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("pages are written without checksums", "columnar/encode.py", "write_page_checksum=True", "write_page_checksum=False", damaged("pages_that_are_written_state_their_checksum")),
     Mutant("an imported file's own value of its partition counts", "columnar/projection.py", "position = None if column.field_id in constants else by_id.get(column.field_id)", "position = by_id.get(column.field_id)", rewrite("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
     Mutant("pages of a partition column are copied", "columnar/page_splice.py", " if c.field_id not in partitioned", "", pages("partition_value_of_the_manifest_is_encoded_beside_copied_columns")),
-    Mutant("columnar writes a codec that Spark does not read", "core/planning/row_writer.py", "and codec not in _CODECS", "and False", WRITER),
+    Mutant("columnar writes a codec that Spark does not read", "core/planning/row_writer.py", "and codec not in CODECS", "and False", WRITER),
     Mutant("Arrow writes pages of 0 rows", "core/planning/parquet_properties.py", "else 1\n", "else 0\n", WRITER),
     # The sample that Iceberg's reader decodes.
     Mutant("the difference of a sample is none", "spark/rewrite/columnar/strategy.py", "replace(result, difference=sample.difference, sample=sample.text)", "replace(result, sample=sample.text)", ("iceberg_maint_tests/spark/rewrite/test_proof_levels.py::test_fault_on_both_sides_of_arrows_proof_passes_it_and_fails_the_sample",)),

@@ -1,4 +1,4 @@
-"""Properties of a table for Parquet's writer: numbers that it does not take."""
+"""Properties of a table for Parquet's writer: numbers and codecs that it does not take."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ _COUNTS = tuple(
     for name in ("row-group-size-bytes", "page-size-bytes", "page-row-limit", "dict-size-bytes")
 )
 _LARGEST_INT = 2**31 - 1
+_CODEC = "write.parquet.compression-codec"
+CODECS = frozenset({"zstd", "gzip", "snappy", "lz4", "lz4_raw", "uncompressed"})
+"""The codecs of which Spark needs no jar."""
+CLASSES_OF_CODECS: Mapping[str, str] = {
+    "brotli": "org.apache.hadoop.io.compress.BrotliCodec",
+    "lzo": "com.hadoop.compression.lzo.LzoCodec",
+}
+"""The other codecs of Iceberg, and the class that Parquet's Java reader and writer need (`CompressionCodecName`)."""
 
 
 def wrong_number(properties: Mapping[str, str]) -> str:
@@ -23,6 +31,22 @@ def wrong_number(properties: Mapping[str, str]) -> str:
             rule = "a whole number" if name == _LEVEL else f"a whole number from 1 to {_LARGEST_INT}"
             return f"{name} = {properties[name]}; it must be {rule}"
     return ""
+
+
+def codec_of(properties: Mapping[str, str]) -> str:
+    """Returns the codec that the table names, in lower case, "" if it names none or writes another format."""
+    is_parquet = properties.get("write.format.default", "parquet").lower() == "parquet"
+    return properties.get(_CODEC, "").lower() if is_parquet else ""
+
+
+def wrong_codec(codec: str, *, has_class: bool) -> str:
+    """Returns the sentence of a codec that Spark does not write, "" if it does. `has_class`: Spark has the class of
+    CLASSES_OF_CODECS."""
+    needed = CLASSES_OF_CODECS.get(codec)
+    if not codec or codec in CODECS or (needed and has_class):
+        return ""
+    lacks = f"; Spark's jars have no class {needed}" if needed else ""
+    return f"{_CODEC} = {codec}{lacks}; without a jar of its own Spark writes {', '.join(sorted(CODECS))}"
 
 
 def _is_number(value: str, least: int) -> bool:

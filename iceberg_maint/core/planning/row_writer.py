@@ -19,7 +19,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate
 from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
-from iceberg_maint.core.planning.parquet_properties import wrong_number
+from iceberg_maint.core.planning.parquet_properties import CODECS, codec_of, wrong_number
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 
@@ -31,9 +31,6 @@ _OF_COLUMNS = {
     "write.parquet.stats-enabled.column.": (True, "is written without statistics"),
 }
 """Properties of a column that `columnar` does not follow: their default, and what another value means."""
-_CODEC = "write.parquet.compression-codec"
-_CODECS = frozenset({"zstd", "gzip", "snappy", "lz4", "lz4_raw", "uncompressed"})
-"""What Spark can read. Its jars have no brotli and no lzo."""
 _PARQUET = "parquet"
 _DELETE_FORMATS = frozenset({"parquet", "puffin"})
 _SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
@@ -110,10 +107,10 @@ def _property_reason(properties: Mapping[str, str]) -> str:
         return f"the table writes {written}"
     if (version := properties.get(_PAGE_VERSION, _PAGES).lower()) != _PAGES:
         return f"the table writes pages of version {version}"
-    if (codec := properties.get(_CODEC, "").lower()) and codec not in _CODECS:
+    if (codec := codec_of(properties)) and codec not in CODECS:
         return f"the table's codec is {codec}"
     if wrong := wrong_number(properties):
-        return wrong
+        return f"{wrong}. A run refuses it (ICM-180)"
     return next(
         (
             f"column {key.removeprefix(prefix)} {reason}"

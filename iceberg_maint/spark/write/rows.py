@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.core.planning.parquet_properties import wrong_number
+from iceberg_maint.core.planning.parquet_properties import (
+    CLASSES_OF_CODECS,
+    codec_of,
+    wrong_codec,
+    wrong_number,
+)
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.spark.deletes.anti_join import Marked, discard, mark, mark_in_memory
 from iceberg_maint.spark.deletes.marked_rows import DeleteWork
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.jobs import Jobs
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar, native_instead, planned_native
@@ -26,10 +31,7 @@ def write_rows(
 ) -> tuple[list[Any], Written]:
     """Writes and proves the replacement of every group. Equality deletes are applied first. Raises RefusedError ICM-180 for
     a property of the table that no writer takes."""
-    if wrong := wrong_number(bridge.texts_by_key(work.table.java.properties())):
-        raise RefusedError(
-            "ICM-180", f"{work.batch.table}: {wrong}.", "correct or unset the property of the table."
-        )
+    _check_properties(bridge, work)
     policy = whole_policy.rewrite_data_files
     assert isinstance(work.batch.work, RewriteDataFiles)
     by_native = replace(work.batch.work, writer=None).strategy
@@ -61,3 +63,25 @@ def write_rows(
     finally:
         if marked is not None:
             discard(work, marked)
+
+
+def _check_properties(bridge: Bridge, work: DeleteWork) -> None:
+    properties = bridge.texts_by_key(work.table.java.properties())
+    if wrong := wrong_number(properties):
+        fix = "correct or unset the property of the table."
+        raise RefusedError("ICM-180", f"{work.batch.table}: {wrong}.", fix)
+    codec = codec_of(properties)
+    needed = CLASSES_OF_CODECS.get(codec)
+    if wrong := wrong_codec(codec, has_class=needed is not None and _has_class(bridge, needed)):
+        fix = "set the property of the table to one of these" + (
+            ", or name the jar in spark.jars." if needed else "."
+        )
+        raise RefusedError("ICM-180", f"{work.batch.table}: {wrong}.", fix)
+
+
+def _has_class(bridge: Bridge, name: str) -> bool:
+    try:
+        bridge.jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name)
+    except JVM_ERRORS:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Properties of a table for Parquet's writer that no writer takes, or whose files no reader of the table reads."""
+"""Properties of a table for Parquet's writer that no writer takes, and codecs that Spark does not write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.planning.parquet_properties import CLASSES_OF_CODECS
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.spark.write import rows
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
@@ -56,12 +58,39 @@ def test_number_that_no_writer_takes_is_refused_with_the_property(
     assert len(shop.rows(table)) == 20
 
 
-def test_codec_that_spark_cannot_read_is_not_written(shop: Workshop) -> None:
-    table = table_with(shop, "compression-codec", "brotli")
+@pytest.mark.parametrize(
+    ("codec", "lacks", "fix"),
+    [
+        (
+            "brotli",
+            "; Spark's jars have no class org.apache.hadoop.io.compress.BrotliCodec",
+            ", or name the jar in spark.jars.",
+        ),
+        ("bogus", "", "."),
+    ],
+)
+def test_codec_that_spark_cannot_write_is_refused_with_the_property(
+    shop: Workshop, codec: str, lacks: str, fix: str
+) -> None:
+    table = table_with(shop, "compression-codec", codec)
     outcome = rewritten(shop, table)
-    assert outcome.outcome is OutcomeStatus.FAILED
-    assert "org.apache.hadoop.io.compress.BrotliCodec" in outcome.batches[0].message
+    message = (
+        f"ICM-180 {table}: write.parquet.compression-codec = {codec}{lacks}; without a jar of its own Spark writes "
+        "gzip, lz4, lz4_raw, snappy, uncompressed, zstd. Fix: set the property of the table to one of these"
+        + fix
+    )
+    assert [(b.outcome, b.message) for b in outcome.batches] == [(OutcomeStatus.FAILED, message)]
     assert len(shop.rows(table)) == 20
+
+
+def test_codec_whose_class_spark_has_is_left_to_native(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_with(shop, "compression-codec", "lzo")
+    has = CLASSES_OF_CODECS | {"lzo": "org.apache.hadoop.io.compress.GzipCodec"}
+    monkeypatch.setattr(rows, "CLASSES_OF_CODECS", has)
+    outcome = rewritten(shop, table)
+    assert "ClassNotFoundException: com.hadoop.compression.lzo.LzoCodec" in outcome.batches[0].message
 
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "lz4", "lz4_raw", "uncompressed"])
