@@ -241,13 +241,17 @@ def draw_rows(console: Console, columns: list[str], rows: list[list[Any]]) -> No
 
 def _batch_row(b: BatchOutcome) -> list[str]:
     proof = "" if b.proof is None else f"{b.proof.level} {'equal' if b.proof.equal else 'UNEQUAL'}"
+    # Without a commit nothing became of the files.
+    is_written = b.snapshot_after is not None or b.outcome is OutcomeStatus.UNKNOWN
+    files = f" → {number(b.output_files)}" if is_written else ""
+    sizes = f" → {size(b.output_bytes)}" if is_written else ""
     return [
         b.batch_id,
         escape(partitions_text(b.partitions)),
         word(b.outcome.value),
         b.reason.value,
-        f"{number(b.input_files)} → {number(b.output_files)}",
-        f"{size(b.input_bytes)} → {size(b.output_bytes)}",
+        f"{number(b.input_files)}{files}",
+        f"{size(b.input_bytes)}{sizes}",
         number(b.delete_files_removed),
         duration(b.seconds),
         proof,

@@ -53,12 +53,13 @@ def draw_records(
 
 def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
     outcome = record.outcome
+    texts = (work_of(outcome), *notes_of(outcome))
     return [
         moment(record.ended_ms).removesuffix(" UTC"),
         escape(name_of(record.table)),
         record.operation.value,
         f"{word(outcome.outcome.value)} {outcome.reason.value}",
-        escape(escape_control_chars("; ".join((work_of(outcome), *notes_of(outcome))))),
+        escape(escape_control_chars("; ".join(t.removesuffix(".") for t in texts))),
         proof_of(record),
         duration((record.ended_ms - record.started_ms) / 1000),
         escape(started_by(record.run_id, record.started_by)),

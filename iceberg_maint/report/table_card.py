@@ -7,6 +7,7 @@ the card has lists, which wrap, and a limit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,12 @@ _NAME = 12
 _KEY = 40
 """A longer partition key is shortened."""
 _TEXT = 160
-"""Characters of a text of another origin, such as the note of a pause or an error."""
+"""Characters of a text of another origin, such as the note of a pause."""
+_ERROR = 260
+"""Characters of an error."""
+_FOLDERS = re.compile(r"(?:\w+:)?/(?:[^\s/]+/)+(?=[^\s/])")
+_MARKS = re.compile(r"[\\`*_\[\]<>]")
+"""What Markdown takes for a mark."""
 _NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
 
 
@@ -143,9 +149,14 @@ def _last(report: Report | None) -> str:
         return "last never"
     outcome = report.outcome
     is_bad = outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
-    # As code, so that Markdown takes no character of a path for a mark.
-    why = ": `{}`".format(_clipped(outcome.message).replace("`", "'")) if is_bad and outcome.message else ""
+    why = f": {_error(outcome.message)}" if is_bad and outcome.message else ""
     return f"last {_minute(report.recorded_ms)} ({outcome.outcome.value}{why})"
+
+
+def _error(message: str) -> str:
+    """An error as Markdown, with the names of files for their paths: a path would fill the card."""
+    text = _clipped(_FOLDERS.sub("", message), _ERROR)
+    return _MARKS.sub(r"\\\g<0>", text)
 
 
 def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
@@ -245,5 +256,5 @@ def _minute(time_ms: int) -> str:
     return moment(time_ms)[:16]
 
 
-def _clipped(text: str) -> str:
-    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+def _clipped(text: str, most: int = _TEXT) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

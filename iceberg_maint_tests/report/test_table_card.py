@@ -129,11 +129,21 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
 
 def test_card_says_why_the_last_attempt_failed() -> None:
     sick = view(1)
-    message = f"ICM-101 lake.db.t: /data/a`b_*{'x' * 300}"
+    path = "file:/lake/db/t/data/day=2026-11-01/00000-5-a_b-00001.parquet"
+    message = (
+        f"ICM-101 lake.db.t: {path} cannot be read as Parquet: could not verify page integrity, CRC checksum "
+        "verification failed for page_ordinal 0. Fix: restore or remove the file; nothing was committed."
+    )
     failed = replace(DONE, outcome=OutcomeStatus.FAILED, reason=Reason.ERROR, message=message)
     card = table_card(replace(sick, last={REWRITE: Report(NOW_MS, failed)}))
-    shown = f"ICM-101 lake.db.t: /data/a'b_*{'x' * 129}…"
-    assert f"- `rewrite_data_files`: last 2027-01-15 08:00 (FAILED: `{shown}`); next" in card
+    shown = (
+        "ICM-101 lake.db.t: 00000-5-a\\_b-00001.parquet cannot be read as Parquet: could not verify page integrity, "
+        "CRC checksum verification failed for page\\_ordinal 0. Fix: restore or remove the file; nothing was committed."
+    )
+    assert f"- `rewrite_data_files`: last 2027-01-15 08:00 (FAILED: {shown}); next" in card
+    long = replace(failed, message=f"a*{'x' * 300}")
+    card = table_card(replace(sick, last={REWRITE: Report(NOW_MS, long)}))
+    assert f"(FAILED: a\\*{'x' * 257}…); next" in card
     # The note of an attempt that succeeded is no error.
     noted = replace(DONE, message="written by native")
     assert "(IMPROVED); next" in table_card(replace(sick, last={REWRITE: Report(NOW_MS, noted)}))
