@@ -241,7 +241,7 @@ def draw_rows(console: Console, columns: list[str], rows: list[list[Any]]) -> No
 
 def _batch_row(b: BatchOutcome) -> list[str]:
     proof = "" if b.proof is None else f"{b.proof.level} {'equal' if b.proof.equal else 'UNEQUAL'}"
-    # Without a commit nothing became of the files.
+    # Without a commit the files stay.
     is_written = b.snapshot_after is not None or b.outcome is OutcomeStatus.UNKNOWN
     files = f" → {number(b.output_files)}" if is_written else ""
     sizes = f" → {size(b.output_bytes)}" if is_written else ""

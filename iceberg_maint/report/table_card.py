@@ -44,7 +44,7 @@ _ERROR = 260
 """Characters of an error."""
 _FOLDERS = re.compile(r"(?:\w+:)?/(?:[^\s/]+/)+(?=[^\s/])")
 _MARKS = re.compile(r"[\\`*_\[\]<>]")
-"""What Markdown takes for a mark."""
+"""The characters of Markdown's marks."""
 _NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
 
 
