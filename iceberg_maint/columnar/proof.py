@@ -60,7 +60,7 @@ class Comparison:
         self.totals: dict[int, list[Statistics]] = {}
         self._problem = ""
         try:
-            self._file, self._parsed = opened(contents), ParquetBytes.of(contents)
+            self._file, self._parsed = opened(contents, verify=False), ParquetBytes.of(contents)
         except (pa.ArrowException, OSError, MetadataError) as why:
             raise_shortage(why)
             self._problem = f"the output cannot be read: {why}"
@@ -157,7 +157,7 @@ class Comparison:
             metadata = self._footers.metadata(self._contents, self._integers) or metadata
         elif not kept:
             return self._file
-        return opened(self._contents, metadata=metadata, dictionaries=kept)
+        return opened(self._contents, metadata=metadata, dictionaries=kept, verify=False)
 
     def _chunk_difference(self, number: int, index: int, leaf: Leaf, parts: Parts | Statistics) -> str:
         chunk = self._file.metadata.row_group(number).column(index)

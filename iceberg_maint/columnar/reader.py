@@ -100,17 +100,18 @@ def opened(
     metadata: Any = None,
     dictionaries: Sequence[str] = (),
     read_bytes: int = 0,
+    verify: bool = True,
 ) -> ParquetReader:
     """Returns a reader of a file with these bytes. `metadata` are read before. The columns `dictionaries` keep theirs.
-    Column chunks are read in parts of `read_bytes`, whole if it is 0. The reader raises OSError for a page with another
-    checksum than its header states."""
+    Column chunks are read in parts of `read_bytes`, whole if it is 0. With `verify`, the reader raises OSError for a
+    page with another checksum than its header states."""
     return ParquetReader(
         arrow_file(contents),
         metadata=metadata,
         read_dictionary=list(dictionaries) or None,
         pre_buffer=False,
         buffer_size=read_bytes,
-        page_checksum_verification=True,
+        page_checksum_verification=verify,
     )
 
 
