@@ -99,11 +99,13 @@ def _allow_nan(bridge: Any) -> Any:
 
 @dataclass
 class Wide(Twin):
-    """Also holds its branches, its staged rows and what every snapshot had when it was committed."""
+    """Also holds its branches, its staged rows and what every snapshot had when it was committed. `forwarded` are the rows of
+    staged snapshots that main was fast-forwarded to."""
 
     writers: WideWriters
     branches: dict[str, Model] = field(default_factory=dict)
     staged: dict[int, list[ModelRow]] = field(default_factory=dict)
+    forwarded: dict[int, list[ModelRow]] = field(default_factory=dict)
     history: dict[int, tuple[ModelRow, ...]] = field(default_factory=dict)
     witness: Witness = field(default_factory=Witness)
     nested: bool = False
@@ -194,6 +196,11 @@ class Wide(Twin):
         # In a snapshot of format v2 rows have no ids; after the next commit they have new ones.
         self.lineage.clear()
         self.follow_moved_rows()
+        # A staged snapshot that main was fast-forwarded to is unpublished again: nothing else says that it was published.
+        on_main = self.ancestors()
+        kept = {s["snapshot-id"] for s in self.metadata()["snapshots"]}
+        for staged in [i for i in self.forwarded if i not in on_main and i in kept]:
+            self.staged[staged] = self.forwarded.pop(staged)
 
     def stage(self, wap_id: str, *rows: Row) -> int:
         """Rows of a snapshot that no branch shows yet; its id."""
@@ -213,7 +220,10 @@ class Wide(Twin):
     def publish(self, staged: int) -> None:
         """The staged rows come to main."""
         self.table.manageSnapshots().cherrypick(staged).commit()
-        self.model.rows.extend(self.staged.pop(staged))
+        rows = self.staged.pop(staged)
+        self.model.rows.extend(rows)
+        if int(self.table.currentSnapshot().snapshotId()) == staged:
+            self.forwarded[staged] = rows
 
     def replace_partition(self, *rows: Row) -> int:
         """As a dynamic overwrite does it: the rows of each partition that is written to go. How many."""
