@@ -30,7 +30,7 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
 def test_load_table_info_has_the_types_that_iceberg_states(shop: Workshop, columns: str) -> None:
     name = shop.new_name("tables")
     shop.sql(f"create table {name} ({columns}) using iceberg")
-    shop.sql(f"insert into {name} (l) values (1)")
+    shop.writers.append(shop.writers.load(name), [{"l": 1}])
     java = shop.bridge.load_table(name)
     info = load_table_info(shop.bridge, java, name, int(java.currentSnapshot().snapshotId()))
     by_id = shop.bridge.iceberg.types.TypeUtil.indexById(java.schema().asStruct())
