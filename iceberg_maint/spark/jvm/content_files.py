@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from iceberg_maint.spark.jvm.bridge import Bridge
@@ -40,7 +41,7 @@ def content_file_from_json(bridge: Bridge, java_table: Any, content: str) -> Any
     spec = java_table.specs()[int(values["spec-id"])]
     if values.get("partition"):
         spec = json_spec(bridge, spec)
-    node = _mapper(bridge).readTree(_with_numbers(bridge, content, values, spec))
+    node = bridge.once(_ContentFileFunctions).mapper.readTree(_with_numbers(bridge, content, values, spec))
     return bridge.iceberg.ContentFileParser.fromJson(node, spec)
 
 
@@ -57,16 +58,6 @@ def _with_numbers(bridge: Bridge, content: str, values: Mapping[str, Any], spec:
         for v, kind in zip(partition, kinds, strict=True)
     ]
     return json.dumps({**values, "partition": numbers})
-
-
-def _mapper(bridge: Bridge) -> Any:
-    """Iceberg's reader of JSON, which also reads the numbers that JSON does not have."""
-    mapper = bridge.iceberg.util.JsonUtil.mapper().copy()
-    package = bridge.jvm
-    for name in str(mapper.getClass().getName()).removesuffix(".databind.ObjectMapper").split("."):
-        package = getattr(package, name)
-    feature = getattr(package.core, "JsonParser$Feature").ALLOW_NON_NUMERIC_NUMBERS
-    return mapper.configure(feature, True)
 
 
 def json_spec(bridge: Bridge, spec: Any) -> Any:
@@ -123,10 +114,20 @@ class _ContentFileFunctions(JavaFunctions):
         handle = self.permute(of_two, "java.lang.String", (file,), (0, 0))
         return self.as_interface("java.util.function.Function", handle)
 
+    @cached_property
+    def mapper(self) -> Any:
+        """Iceberg's reader of JSON, which also reads the numbers that JSON does not have."""
+        mapper = self.bridge.iceberg.util.JsonUtil.mapper().copy()
+        package = self.bridge.jvm
+        for name in str(mapper.getClass().getName()).removesuffix(".databind.ObjectMapper").split("."):
+            package = getattr(package, name)
+        feature = getattr(package.core, "JsonParser$Feature").ALLOW_NON_NUMERIC_NUMBERS
+        return mapper.configure(feature, True)
+
     def parser(self, specs: Any) -> Any:
         """A function: the file of a text. `specs` are partition specs by id."""
         # Java: text -> ContentFileParser.fromJson(JsonUtil.mapper().readTree(text), specs)
-        mapper = _mapper(self.bridge)
+        mapper = self.mapper
         mapper_class = str(mapper.getClass().getName())
         node = mapper_class.replace("ObjectMapper", "JsonNode")
         read = self.bound(mapper, mapper_class, "readTree", node, "java.lang.String")
