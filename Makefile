@@ -82,8 +82,8 @@ $(CLASSES): $(STAMP)
 	@$(PY) -m iceberg_maint_tests.support.jvm
 
 .PHONY: test
-test: setup  ## all checks: lint, types, then every test (Spark and PostgreSQL included)
-	@$(MAKE) -j $(WORKERS) -O lint types $(CLASSES)
+test: setup  ## all checks: lint, types, docs, deploy files, then every test (Spark and PostgreSQL included)
+	@$(MAKE) -j $(WORKERS) -O lint types docs test-deploy $(CLASSES)
 	$(PY) -m pytest -n $(WORKERS) -m "not variant"
 
 .PHONY: test-variants

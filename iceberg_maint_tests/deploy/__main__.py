@@ -2,8 +2,8 @@
 
     python -m iceberg_maint_tests.deploy --tools FOLDER [--chart FOLDER --helm helm]
 
-FOLDER gets the schema of Compose, which is in a Go module. The chart of Dagster is in no
-package registry: `helm pull dagster/dagster --untar` gets it, and without `--chart` this step is left out and said so.
+FOLDER gets the schema of Compose, which is in a Go module. The chart of Dagster is in no package registry:
+`helm pull dagster/dagster --untar` gets it. A step without its program or without `--chart` is named as not run.
 """
 
 from __future__ import annotations
@@ -40,15 +40,19 @@ def main(arguments: Sequence[str]) -> int:
     }
     if given.chart is not None:
         steps["chart of Dagster"] = lambda: chart(given.chart, given.helm)
+    programs = {"kustomization": "kubectl", "docker-compose": "go"}
     failed = 0
     for name, step in steps.items():
+        if (program := programs.get(name)) is not None and shutil.which(program) is None:
+            sys.stdout.write(f"--   {name}: not run, missing {program}\n")
+            continue
         wrong = step()
         failed += bool(wrong)
         sys.stdout.write(
             f"{'FAIL' if wrong else 'ok  '} {name}{''.join(f'{chr(10)}     {w}' for w in wrong)}\n"
         )
     if given.chart is None:
-        sys.stdout.write("--   chart of Dagster: not rendered, no --chart\n")
+        sys.stdout.write("--   chart of Dagster: not run, no --chart\n")
     return int(failed > 0)
 
 

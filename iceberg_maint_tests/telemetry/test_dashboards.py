@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from iceberg_maint.telemetry.series import Kind
 from iceberg_maint_tests.conftest import PROJECT
 
 FOLDER = PROJECT / "deploy" / "observability"
+RULES_TEST = PROJECT / "iceberg_maint_tests" / "telemetry" / "rules_test.yaml"
 SERIES = {s.prometheus_name: s for s in CATALOGUE} | {
     f"{s.prometheus_name}_{part}": s
     for s in CATALOGUE
@@ -60,3 +63,23 @@ def test_rules_are_yaml_with_a_summary_and_an_action() -> None:
     assert [r["alert"] for r in group["rules"]] == [r.name for r in RULES]
     assert [r for r in group["rules"] if set(r["annotations"]) != {"summary", "action"}] == []
     assert {r["labels"]["severity"] for r in group["rules"]} == {"warning", "critical"}
+
+
+def test_alerts_that_the_rules_test_expects_have_the_texts_of_the_rules() -> None:
+    texts = {r["alert"]: r["annotations"] for r in yaml.safe_load(rules())["groups"][0]["rules"]}
+    trials = [
+        t for test in yaml.safe_load(RULES_TEST.read_text("utf-8"))["tests"] for t in test["alert_rule_test"]
+    ]
+    assert {t["alertname"] for t in trials} == set(texts)
+    for name, alert in ((t["alertname"], alert) for t in trials for alert in t["exp_alerts"]):
+        for key, text in texts[name].items():
+            filled = re.sub(
+                r"\{\{ \$labels\.(\w+) }}", lambda label, a=alert: a["exp_labels"][label[1]], text
+            )
+            pattern = re.escape(filled).replace(re.escape("{{ $value }}"), r"\d+")
+            assert re.fullmatch(pattern, alert["exp_annotations"][key]), (name, filled)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_rules_fire_and_end_as_promtool_evaluates_them() -> None:
+    subprocess.run(["promtool", "test", "rules", RULES_TEST], check=True)
