@@ -71,6 +71,7 @@ CODES: dict[str, str] = {
     "ICM-178": "Spark cannot measure the table",
     "ICM-179": "a catalog or a table did not answer in time",
     "ICM-180": "a property of the table that no Parquet writer takes",
+    "ICM-181": "a fault of this program",
 }
 
 EXIT_DONE = 0
@@ -101,6 +102,18 @@ class IcebergMaintError(Exception):
         fix = f" Fix: {self.fix}" if self.fix else ""
         # A quoted value may contain line ends. Escaped, they cannot forge a line of a log.
         return f"{self.code} {self.message}{fix}".replace("\n", "\\n")
+
+
+def with_code(error: Exception) -> IcebergMaintError:
+    """Returns the error of one of many tables: itself if it has a code, else ICM-181."""
+    if isinstance(error, IcebergMaintError):
+        return error
+    text = " ".join(str(error).split()).removesuffix(".")
+    return IcebergMaintError(
+        "ICM-181",
+        f"unexpected {type(error).__name__}: {text}.",
+        "report the output of `iceberg-maint why` for this table.",
+    )
 
 
 class ConfigurationError(IcebergMaintError):

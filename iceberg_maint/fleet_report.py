@@ -16,7 +16,7 @@ from iceberg_maint.config.report import ReportConfig
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.html_page import render_html
@@ -51,16 +51,23 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         histories[uuid][operation] = history
     trends = []
     statuses: dict[str, Status] = {}
+    errors: dict[str, IcebergMaintError] = {}
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:
-        policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-        decision = judged_decision(histories[measured.table_uuid], measured, policy, runtime)
-        due = decision.backlog()
         table = str(measured.table)
-        trends.append(table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms))
+        try:
+            policy = runtime.policy_for(measured.table, measured.maintenance_properties)
+            decision = judged_decision(histories[measured.table_uuid], measured, policy, runtime)
+            due = decision.backlog()
+            trend = table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms)
+            backlog_bytes = sum(p.candidate_bytes for p in due)
+            seconds = estimate_seconds(backlog_bytes, records_by_table[table])
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            statuses[table], errors[table] = Status.FAILED, with_code(error)
+            continue
+        trends.append(trend)
         statuses[table] = status_of(decision.verdict, decision.reason, len(due))
-        backlog_bytes = sum(p.candidate_bytes for p in due)
-        backlogs.append((backlog_bytes, estimate_seconds(backlog_bytes, records_by_table[table])))
+        backlogs.append((backlog_bytes, seconds))
     summary = summary_of(list(statuses.values()), backlogs)
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
     changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
@@ -78,6 +85,7 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         len(outdated),
         tuple(table for table in map(str, listing.tables) if table not in stored_names),
         listing.errors,
+        errors,
     )
 
 

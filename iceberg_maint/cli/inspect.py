@@ -20,7 +20,7 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
-from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 
 if TYPE_CHECKING:
     from iceberg_maint.report.advice import Advice
@@ -321,8 +321,8 @@ def _statuses(
                 table,
                 looked if isinstance(looked, IcebergMaintError) else _status(session, runtime, table, looked),
             )
-        except IcebergMaintError as error:
-            yield table, error
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            yield table, with_code(error)
 
 
 def _status(

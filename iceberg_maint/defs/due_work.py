@@ -29,6 +29,7 @@ from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verd
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_agreement import Clocks, disagreement
 from iceberg_maint.defs.stored_health import stored_policy
+from iceberg_maint.errors import with_code
 from iceberg_maint.report.formatting import counted
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.clocks import read_clocks
@@ -72,7 +73,10 @@ def read_due_work(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, 
                 work[table] = _NOT_MEASURED
                 continue
             own = {o: histories[health.table_uuid, o] for o in _OPERATIONS}
-            work[table] = _work(runtime, health, own, clocks)
+            try:
+                work[table] = _work(runtime, health, own, clocks)
+            except Exception as why:  # noqa: BLE001 - one table must not stop the others
+                work[table] = DueWork(runtime.masked(str(with_code(why))))
     return work
 
 

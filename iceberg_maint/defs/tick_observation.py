@@ -19,6 +19,7 @@ from iceberg_maint.defs.instance import launches_monitored_workers, may_observe,
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.tick_time import TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.report.formatting import shortened
 from iceberg_maint.runner.lease import run_heartbeat
 from iceberg_maint.runner.runtime import Runtime
@@ -149,7 +150,10 @@ class TickObservation:
         measured = self._runtime.ledger.health(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
             return None
-        policy = self._runtime.policy_for(signs.table, measured.maintenance_properties)
+        try:
+            policy = self._runtime.policy_for(signs.table, measured.maintenance_properties)
+        except IcebergMaintError:
+            return None  # The run that observes the table reports it.
         if policy.health.source is HealthSource.SPARK:
             return None
         total = measured.total()

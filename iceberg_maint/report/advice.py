@@ -20,7 +20,7 @@ class Advice:
     """The plans of the operations on data of one table. The gain is the difference between `input_files`,
     which are data files and delete files, and the `output_files` that the plans expect.
     `planned_partitions` are those of the batches of the next run: fewer than the due ones if its budget ends
-    first. `estimate_seconds` is None if no batch has been committed yet."""
+    first. `estimate_seconds` is None if no batch that reads data has been committed yet."""
 
     due_partitions: int
     partitions: int

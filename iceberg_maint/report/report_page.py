@@ -54,7 +54,7 @@ class FleetReport:
     first. `trends` has the stored days of each table. `writer_changes` have the writer with the most
     commits of small files first. `outdated_tables` counts tables that another version measured: their health
     cannot be read. `never_observed` has the tables without stored health that a catalog lists, `unlisted` the error of
-    each catalog that did not list its tables."""
+    each catalog that did not list its tables, `errors` that of each table whose stored health could not be judged."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
@@ -65,6 +65,7 @@ class FleetReport:
     outdated_tables: int = 0
     never_observed: tuple[str, ...] = ()
     unlisted: Mapping[str, IcebergMaintError] = field(default_factory=dict)
+    errors: Mapping[str, IcebergMaintError] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
         """The summary, and what the report lacks."""
@@ -81,6 +82,7 @@ class FleetReport:
             f"tables of catalog '{name}' that were {NEVER_OBSERVED} are missing: {str(error).rstrip('.')}"
             for name, error in self.unlisted.items()
         ]
+        rest += [f"{table}: {str(error).rstrip('.')}" for table, error in self.errors.items()]
         return (self.summary.sentence(), *rest)
 
 
@@ -101,6 +103,8 @@ def report_document(report: FleetReport) -> Document:
     ]
     for table in document["tables"]:
         table["status"] = report.statuses[table["table"]].value
+        if error := report.errors.get(table["table"]):
+            table["error"] = error_document(error)
     document["failures"] = [
         {
             "table": r.table,

@@ -11,19 +11,20 @@ ESTIMATE_RECORDS = 50
 
 
 def bytes_per_second(records: Iterable[Record]) -> float | None:
-    """Input bytes per second of the committed batches in these records; None without any."""
+    """Input bytes per second of the committed batches in these records that read data; None without any."""
     total_bytes, total_seconds = 0, 0.0
     for record in records:
         for batch in record.outcome.batches:
-            if batch.snapshot_after is not None and batch.seconds > 0:
+            # An expiry and a rewrite of manifests read no data: they say nothing about the speed.
+            if batch.snapshot_after is not None and batch.seconds > 0 and batch.input_bytes:
                 total_bytes += batch.input_bytes
                 total_seconds += batch.seconds
     return total_bytes / total_seconds if total_seconds else None
 
 
 def estimate_seconds(backlog_bytes: int, records: Iterable[Record]) -> float | None:
-    """Seconds for the backlog at the speed of these records; 0 without a backlog, None if no batch has
-    been committed yet.
+    """Seconds for the backlog at the speed of these records; 0 without a backlog, None if no batch that reads data
+    has been committed yet.
     """
     if not backlog_bytes:
         return 0.0

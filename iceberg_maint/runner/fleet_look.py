@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from iceberg_maint.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 from iceberg_maint.ports.stored import StoredMeasurement
 from iceberg_maint.runner.late import late_table
 from iceberg_maint.runner.pointers import IN_MEMORY, is_of_catalog, pointer_questions
@@ -115,9 +115,8 @@ class FleetLook:
             else:
                 self.read(table)
 
-    def _error(self, key: _Key, error: Exception) -> Iterator[tuple[TableId, IcebergMaintError]]:
-        if not isinstance(error, IcebergMaintError):
-            raise error
+    def _error(self, key: _Key, cause: Exception) -> Iterator[tuple[TableId, IcebergMaintError]]:
+        error = with_code(cause)
         if key.step == _POINTER and len(key.tables) > 1:
             # The reading of each table says what is wrong.
             for table in key.tables:

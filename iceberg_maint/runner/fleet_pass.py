@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,8 @@ from iceberg_maint.runner.fleet_spends import batch_load, spends_of
 from iceberg_maint.runner.prediction import predicted
 from iceberg_maint.runner.remembered_decisions import Basis
 from iceberg_maint.runner.runtime import Runtime
+
+_log = logging.getLogger(__name__)
 
 PASS_SECONDS = 60
 """A pass is not repeated within this time, in whatever process."""
@@ -84,12 +87,18 @@ def due_work(
         stored = runtime.ledger.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
         due_tables = []
         for table, measured in runtime.ledger.healths(group).items():
-            policy = runtime.policy_for(table, measured.maintenance_properties)
-            histories = {o: replace(stored[measured.table_uuid, o], fleet_waits={}) for o in DATA_OPERATIONS}
-            basis = Basis(measured, policy, histories, runtime.row_types)
-            due = runtime.decisions.decide(
-                "pass", basis, runtime.clock.now_ms(), partial(decided_due, basis), len
-            )
+            try:
+                policy = runtime.policy_for(table, measured.maintenance_properties)
+                histories = {
+                    o: replace(stored[measured.table_uuid, o], fleet_waits={}) for o in DATA_OPERATIONS
+                }
+                basis = Basis(measured, policy, histories, runtime.row_types)
+                due = runtime.decisions.decide(
+                    "pass", basis, runtime.clock.now_ms(), partial(decided_due, basis), len
+                )
+            except Exception as why:  # noqa: BLE001 - one table must not stop the others
+                _log.warning("%s has no part of the budget: %s", table, runtime.redacted_error(why))
+                continue
             if due:
                 past = combine_histories(tuple(histories.values()))
                 due_tables.append(DueTable(measured, policy, due, past))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import IcebergMaintError, with_code
 from iceberg_maint.ports.telemetry import NO_TELEMETRY
 from iceberg_maint.runner.assess import assess, report_observed, report_unchanged
 from iceberg_maint.runner.fleet_look import Looked, in_order, look
@@ -29,8 +29,8 @@ def _observed(
     for table, looked in look(tables, runtime, observe=True, histories=reports):
         try:
             yield table, _observe(table, looked, runtime, reports=reports)
-        except IcebergMaintError as error:
-            yield table, error
+        except Exception as error:  # noqa: BLE001 - one table must not stop the others
+            yield table, with_code(error)
 
 
 def _observe(

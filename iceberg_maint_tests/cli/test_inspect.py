@@ -21,6 +21,7 @@ from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint.ports.telemetry import NoTelemetry, Observation
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
+from iceberg_maint_tests.support.ledger.values import make_record
 
 SICK = TableId.parse("lake.db.sick")
 
@@ -65,6 +66,21 @@ def test_tables_estimate_by_the_speed_of_earlier_batches(lake: Lake) -> None:
     lake("run", "db.sick", "--partition", "day=1")
     (sick,) = (t for t in lake.json("tables")["tables"] if t["table"] == str(SICK))
     assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (8_000, 1.6)
+
+
+@pytest.mark.parametrize("mode", ["act", "advise"])
+def test_work_that_read_no_data_gives_no_estimate_on_any_screen(lake: Lake, mode: str) -> None:
+    lake.configure(f"defaults: {{mode: {mode}}}\n")
+    lake("observe")
+    record = make_record("r", SICK, lake.catalog.pin(SICK).uuid)
+    batch = replace(record.outcome.batches[0], input_bytes=0, seconds=2.0)
+    expiry = replace(record.outcome, operation=Operation.EXPIRE_SNAPSHOTS, batches=(batch,))
+    lake.runtime.ledger.append_record(replace(record, operation=expiry.operation, outcome=expiry))
+    _, sick = lake.json("tables")["tables"]
+    assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (18_000, None)
+    assert lake.json("report")["summary"]["estimate_seconds"] is None
+    assert lake.json("plan", "db.sick")["operations"][REWRITE]["estimate_seconds"] is None
+    assert why(lake, "db.sick")["advice"] == sick["advice"]
 
 
 def test_tables_in_mode_advise_say_what_a_run_would_do(lake: Lake) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from iceberg_maint.cli.root import COMMANDS
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
 from iceberg_maint.report.status import Summary
@@ -51,6 +55,38 @@ def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
         "backlog_bytes": 18_000,
         "estimate_seconds": None,
     }
+
+
+@pytest.mark.parametrize("command", ["tables", "report"])
+@pytest.mark.parametrize(
+    ("fault", "line", "exit_code"),
+    [
+        (ZeroDivisionError("by zero"), "ICM-181 unexpected ZeroDivisionError: by zero. ", 1),
+        (ConfigurationError("ICM-100", "maintenance.mode is 'off'.", "act."), "ICM-100 maintenance.mode ", 2),
+    ],
+)
+def test_fault_of_one_table_is_its_row_and_hides_no_other(
+    lake: Lake, command: str, fault: Exception, line: str, exit_code: int
+) -> None:
+    lake("observe")
+    policy_for = lake.runtime.policy_for
+
+    def of_table(table: TableId, properties: Mapping[str, str]) -> Policy:
+        if table.name == "healthy":
+            raise fault
+        return policy_for(table, properties)
+
+    lake.runtime = replace(lake.runtime, policy_for=of_table)
+    shown = lake(command)
+    assert shown.exit_code == (exit_code if command == "tables" else 0)
+    assert f"db.healthy: {line}" in " ".join(shown.output.split())
+    rows = [text.split()[:2] for text in shown.stdout.splitlines() if text.startswith("db.")]
+    assert rows == [["db.healthy", "failed"], ["db.sick", "due"]]
+    entries = {
+        t["table"]: t.get("error", {}).get("code")
+        for t in json.loads(lake(command, "--json").stdout)["tables"]
+    }
+    assert entries == {"lake.db.healthy": line[:7], "lake.db.sick": None}
 
 
 def test_table_in_mode_advise_waits_and_says_what_a_run_would_make(lake: Lake) -> None:

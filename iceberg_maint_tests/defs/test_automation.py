@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 
 import dagster as dg
@@ -12,8 +13,9 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.defs.automation import MAX_RANGES, pick_ranges
+from iceberg_maint.defs.due_work import due_work
 from iceberg_maint.defs.last_observation import read_last_observation, store_run
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
@@ -203,6 +205,23 @@ def test_table_property_counts_in_the_gate(world: World) -> None:
     table.set_property("maintenance.paused", "false")
     world.observe()
     assert world.tick() == {T: [key("d1")]}
+
+
+def test_fault_of_one_table_keeps_no_other_from_its_run(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.catalog.create("db.u").add("d1", 8)
+    world.observe()
+    policy_for = world.runtime.policy_for
+
+    def of_table(table: TableId, properties: Mapping[str, str]) -> Policy:
+        if table.name == "u":
+            raise ZeroDivisionError("by zero")
+        return policy_for(table, properties)
+
+    world.runtime = replace(world.runtime, policy_for=of_table)
+    assert world.tick() == {T: [key("d1")], "lake.db.u": []}
+    sentence = due_work(world.runtime, TableId.parse("lake.db.u")).sentence
+    assert sentence.startswith("ICM-181 unexpected ZeroDivisionError: by zero. Fix: ")
 
 
 def test_paused_table_is_not_requested_until_it_is_resumed(world: World) -> None:

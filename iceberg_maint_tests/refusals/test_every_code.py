@@ -89,6 +89,7 @@ MADE_REAL = {
     "ICM-178": "spark/health/test_measure.py::test_table_with_partitions_that_spark_confuses_is_refused",
     "ICM-179": "cli/test_hanging_tables.py::test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays",
     "ICM-180": "spark/rewrite/test_parquet_properties.py::test_number_that_no_writer_takes_is_refused_with_the_property",
+    "ICM-181": "cli/test_screens.py::test_fault_of_one_table_is_its_row_and_hides_no_other",
 }
 
 

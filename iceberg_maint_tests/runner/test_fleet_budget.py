@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget, Spend
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Speed
-from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
 from iceberg_maint.runner.assess import assess, make_plans
@@ -72,6 +74,19 @@ def test_pass_keeps_when_the_wait_began_and_a_removed_budget_ends_it() -> None:
     assert in_budget_order(runtime, [TABLE]) == [TABLE]
     divide_budget(runtime_of(world, None))
     assert (world.ledger.fleet_waits(), world.ledger.fleet_passed_ms()) == ({}, None)
+
+
+def test_table_with_a_wrong_policy_has_no_part_of_the_budget_and_ends_no_pass() -> None:
+    world = World("ab")
+    runtime = runtime_of(world, FleetBudget(max_commits=1))
+    assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
+
+    def refuse(table: TableId, properties: Mapping[str, str]) -> Policy:
+        raise ConfigurationError("ICM-100", "maintenance.mode is 'off'.", "set it to act.")
+
+    broken = replace(runtime, policy_for=refuse)
+    assert in_budget_order(broken, [TABLE]) == [TABLE]
+    assert world.ledger.fleet_waits() == {}
 
 
 def test_force_ignores_the_budget() -> None:

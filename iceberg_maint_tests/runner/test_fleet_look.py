@@ -220,13 +220,20 @@ def test_table_of_a_catalog_that_the_configuration_lacks_is_an_error(fleet: Flee
     assert fleet.observe() == {"sea.db.t": "ICM-126", "pond.db.x": "measured"}
 
 
-def test_error_that_is_no_error_of_a_table_is_raised(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> Any:
-        raise RuntimeError("a fault of the program")
+def test_fault_of_the_program_in_one_table_hides_no_other(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = fleet.lake.pin
+
+    def broken(table: TableId, known: TableState | None = None) -> TableState:
+        if table.name == "b":
+            raise RuntimeError("a fault of the program")
+        return pin(table, known)
 
     monkeypatch.setattr(fleet.lake, "pin", broken)
-    with pytest.raises(RuntimeError, match="a fault of the program"):
-        fleet.observe()
+    observed = fleet.observe()
+    assert observed.pop("lake.db.b") == "ICM-181"
+    assert set(observed.values()) == {"measured"}
 
 
 def test_order_holds_what_is_done_too_early() -> None:
