@@ -306,6 +306,7 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
         now_ms,
         running=running | unsettled,
         readers=runtime.ledger.readers(state.uuid),
+        publishing=policy.write_audit_publish,
     )
 
 

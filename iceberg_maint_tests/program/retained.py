@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from iceberg_maint.core.policy.data import WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 
 Metadata = Mapping[str, Any]
+_WAIT_MS = 1000 * (WriteAuditPublishPolicy().max_age_seconds or 0)
 
 
 def retained(
     metadata: Metadata, policy: ExpireSnapshotsPolicy, now_ms: int, staged: Collection[int]
 ) -> tuple[set[int], set[str]]:
     """Snapshots and refs that stay. `staged` are those that were never published. Their publisher needs the snapshot
-    that they were staged on, also after a rollback, and walks to it from the head."""
+    that they were staged on, also after a rollback, and walks to it from the head. A branch that can be fast-forwarded
+    keeps its way to main's head for three days."""
     snapshots = {s["snapshot-id"]: s for s in metadata["snapshots"]}
     refs: dict[str, Metadata] = {
         name: ref
@@ -23,6 +26,11 @@ def retained(
     }
     chains = {n: _chain(r["snapshot-id"], snapshots) for n, r in refs.items() if r["type"] == "branch"}
     bases = {one: snapshots[one].get("parent-snapshot-id") for one in staged}
+    for chain in chains.values():
+        if refs["main"]["snapshot-id"] in chain[1:]:
+            first = chain[chain.index(refs["main"]["snapshot-id"]) - 1]
+            if snapshots[first]["timestamp-ms"] >= now_ms - _WAIT_MS:
+                bases[first] = first
     kept = {r["snapshot-id"] for r in refs.values()} | (set(bases.values()) & snapshots.keys())
     for name, chain in chains.items():
         least = refs[name].get("min-snapshots-to-keep", policy.min_snapshots_to_keep)

@@ -297,6 +297,19 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "branch-loses-its-way-to-main",
+        "reproduced on Iceberg 1.12 (`fast_forward`)",
+        "an expiry removes snapshots between main's head and the branch's, and `fast_forward` finds no ancestor",
+        "the snapshots of a branch that is waited for are held",
+        off(
+            "core/decisions/retention.py",
+            "        *history.publishable(publishing),\n",
+            "",
+            "core/decisions/test_retention_holds.py::test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends",
+            f"{PUBLISH}::test_branch_of_many_commits_is_published_after_an_expiry",
+        ),
+    ),
+    Regression(
         "staged-overwrite-cannot-be-picked",
         "reproduced on Iceberg 1.12 (`cherrypick_snapshot`)",
         "main is compacted while an overwrite is staged on its head: the snapshot cannot be cherry-picked any more",

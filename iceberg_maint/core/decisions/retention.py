@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from iceberg_maint.core.model.pending_publishes import MAIN_BRANCH, STAGED_PROPERTY, unpublished
+from iceberg_maint.core.model.pending_publishes import (
+    MAIN_BRANCH,
+    STAGED_PROPERTY,
+    PublishKind,
+    pending_publishes,
+    unpublished,
+)
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
+from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 
 _SNAPSHOT_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
@@ -28,12 +35,14 @@ _SPARK_QUERY = "spark.sql.streaming.queryId"
 
 
 _DESCRIBED = 20
+_WAITING = WriteAuditPublishPolicy()
 
 
 class Holder(StrEnum):
     """The kinds of holders that depend on a snapshot."""
 
     TAG = "tag"
+    BRANCH = "branch"
     STAGED = "staged"
     FLINK = "flink"
     KAFKA_CONNECT = "kafka_connect"
@@ -73,7 +82,8 @@ class Hold:
         held = f"{self.holder.value} {self.name} ({count} snapshot{'' if count == 1 else 's'}"
         since = "" if self.since_ms is None else f" since {_moment(self.since_ms)}"
         until = "" if self.until_ms is None else f" until {_moment(self.until_ms)}"
-        return f"{held}{since}{until})"
+        end = ", then it can no longer be published" if until and self.holder is Holder.BRANCH else ""
+        return f"{held}{since}{until}{end})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +135,11 @@ def retain(
     *,
     running: Mapping[str, int] | None = None,
     readers: Iterable[RegisteredReader] = (),
+    publishing: WriteAuditPublishPolicy = _WAITING,
 ) -> Retention:
     """Returns what may expire at `now_ms`. `running` maps each unfinished plan to the snapshot it was
-    made at. For plans and readers the snapshots committed since stay too."""
+    made at. For plans and readers the snapshots committed since stay too. `publishing` says how long the snapshots
+    stay by which a branch can be published."""
     history = _History(state, policy, now_ms)
     requested_holds = [
         *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),
@@ -142,6 +154,7 @@ def retain(
             for r in sorted(readers, key=lambda r: r.name)
         ),
         *history.tags(),
+        *history.publishable(publishing),
         *history.staged(),
         *history.writers(),
     ]
@@ -226,6 +239,18 @@ class _History:
         for ref in self.refs:
             if ref.kind != "branch":
                 yield Hold(Holder.TAG, ref.name, ref.snapshot_id, self._ref_end(ref))
+
+    def publishable(self, policy: WriteAuditPublishPolicy) -> Iterator[Hold]:
+        """Yields a hold for the first snapshot that main lacks of each branch that is waited for. `fast_forward`
+        finds main's head by walking from the branch's head from parent to parent."""
+        if policy.mode is PublishMode.IGNORE or self._state.snapshot is None:
+            return
+        head_id = self._state.snapshot.snapshot_id
+        for p in pending_publishes(self._state):
+            if p.kind is PublishKind.BRANCH and p.name in self._chains:
+                first = next(s for s in self._chains[p.name] if s.parent_id == head_id)
+                end_ms = _end(p.since_ms, policy.max_age_seconds)
+                yield Hold(Holder.BRANCH, p.name, first.snapshot_id, end_ms)
 
     def staged(self) -> Iterator[Hold]:
         """Yields a hold for each snapshot staged by write-audit-publish whose rows no branch shows yet."""

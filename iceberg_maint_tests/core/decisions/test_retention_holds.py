@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from iceberg_maint.core.decisions.retention import Hold, Holder, RegisteredReader, described_holders, retain
-from iceberg_maint.core.model.table_state import Ref
+from iceberg_maint.core.model.pending_publishes import pending_publishes
+from iceberg_maint.core.model.table_state import Ref, TableState
+from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
 from iceberg_maint_tests.support.core.snapshots import (
     CONNECT,
@@ -162,3 +164,51 @@ def test_hold_since_a_time_that_no_calendar_has_is_described_in_milliseconds() -
     assert (
         Hold(Holder.READER, "r", 1, since_ms=10**18).describe() == f"reader r (0 snapshots since {10**18} ms)"
     )
+
+
+def ahead(*ages: float) -> TableState:
+    """A branch with snapshots of these ages since main's head, which is snapshot 3."""
+    main = [snapshot(n, 50 - n, parent=n - 1 or None) for n in (1, 2, 3)]
+    audit = [snapshot(n, age, parent=n - 1) for n, age in enumerate(ages, 4)]
+    refs = (Ref("main", "branch", 3), Ref("audit", "branch", 3 + len(ages), max_snapshot_age_ms=DAY_MS))
+    return state_of(*main, *audit, refs=refs)
+
+
+def test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends() -> None:
+    state = ahead(2.9, 2.5, 0)
+    found = retain(state, KEEP_ONE, NOW_MS)
+    first = state.snapshots[3]
+    end_ms = first.timestamp_ms + 3 * DAY_MS
+    assert found.expire == (1, 2)
+    assert found.blocking == (Hold(Holder.BRANCH, "audit", 4, end_ms, (4, 5), first.timestamp_ms),)
+    [text] = described_holders(found)
+    since, until = (
+        datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        for ms in (first.timestamp_ms, end_ms)
+    )
+    assert (
+        text == f"branch audit (2 snapshots since {since} until {until}, then it can no longer be published)"
+    )
+    kept = [s for s in state.snapshots if s.snapshot_id not in found.expire]
+    assert pending_publishes(replace(state, snapshots=tuple(kept))) == pending_publishes(state)
+
+    late = retain(state, KEEP_ONE, end_ms + 1)
+    assert late.expire == (1, 2, 4, 5)
+    assert [h.name for h in late.lapsed] == ["audit"]
+
+
+def test_branch_with_an_endless_wait_never_lapses_and_an_ignored_one_holds_nothing() -> None:
+    state = ahead(400, 390, 0)
+    endless, ignored = (
+        WriteAuditPublishPolicy(max_age_seconds=None),
+        WriteAuditPublishPolicy(PublishMode.IGNORE),
+    )
+    assert retain(state, KEEP_ONE, NOW_MS, publishing=endless).expire == (1, 2)
+    assert retain(state, KEEP_ONE, NOW_MS, publishing=ignored).expire == (1, 2, 4, 5)
+
+
+def test_branch_past_its_own_age_is_no_longer_held() -> None:
+    state = ahead(2.9, 2.5, 2)
+    refs = (state.refs[0], replace(state.refs[1], max_ref_age_ms=DAY_MS))
+    found = retain(replace(state, refs=refs), KEEP_ONE, NOW_MS)
+    assert (found.expire_refs, found.blocking, found.lapsed) == (("audit",), (), ())

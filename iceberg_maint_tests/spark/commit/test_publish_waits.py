@@ -23,6 +23,7 @@ from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
 REWRITE, REGROUP = Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS
+EXPIRE = Operation.EXPIRE_SNAPSHOTS
 IGNORE = replace(KEEP_ONE, write_audit_publish=WriteAuditPublishPolicy(PublishMode.IGNORE))
 
 Stage = Callable[[Workshop, Any], Callable[[Any], None]]
@@ -137,3 +138,50 @@ def test_branch_that_appears_after_the_plan_keeps_the_commit_from_main(
     [publish] = published
     publish(workshop.writers.load(name))
     assert (9, "new") in workshop.rows(name)
+
+
+def test_branch_of_many_commits_is_published_after_an_expiry(workshop: Workshop) -> None:
+    """Without the hold `fast_forward` says "main is not an ancestor of audit"."""
+    name, table = small_files(workshop)
+    publish = branch(workshop, table)
+    for number in (10, 11):
+        file = workshop.writers.data(table, [{"id": number, "v": "new"}])
+        table.newAppend().appendFile(file).toBranch("audit").commit()
+    keeper = Keeper(workshop)
+    outcome = keeper.run(name, EXPIRE, days=1)
+    assert (outcome.outcome, outcome.batches[0].counts["expired_snapshots"]) == (OutcomeStatus.IMPROVED, 5)
+    assert keeper.run(name, REWRITE, days=1).reason is Reason.PENDING_PUBLISH
+    publish(workshop.writers.load(name))
+    assert {(9, "new"), (10, "new"), (11, "new")} <= set(workshop.rows(name))
+
+
+def first_of(keeper: Keeper, name: str) -> int:
+    """The first snapshot that main lacks."""
+    [pending] = pending_of(keeper.state(name))
+    chain = [s.snapshot_id for s in keeper.state(name).snapshots if s.timestamp_ms >= pending.since_ms]
+    return chain[0]
+
+
+def test_branch_that_can_be_published_again_after_the_plan_of_an_expiry_stops_it(workshop: Workshop) -> None:
+    name, table = small_files(workshop)
+    head = table.currentSnapshot().snapshotId()
+    table.manageSnapshots().createTag("kept", head).commit()
+    branch(workshop, table)
+    for to in ("audit", "audit", "main"):
+        file = workshop.writers.data(table, [{"id": 10, "v": "new"}])
+        table.newAppend().appendFile(file).toBranch(to).commit()
+    keeper = Keeper(workshop)
+
+    def roll_back(_batch: Batch) -> None:
+        keeper.before_commit = lambda _batch: None
+        workshop.writers.load(name).manageSnapshots().setCurrentSnapshot(head).commit()
+
+    keeper.before_commit = roll_back
+    outcome = keeper.run(name, EXPIRE, days=1)
+    first, planned_again = outcome.batches
+    assert (first.reason, first.message) == (
+        Reason.STALE,
+        f"retention: snapshot {first_of(keeper, name)} may no longer expire (2 in all)",
+    )
+    assert (planned_again.outcome, planned_again.counts["expired_snapshots"]) == (OutcomeStatus.IMPROVED, 6)
+    workshop.writers.load(name).manageSnapshots().fastForwardBranch("main", "audit").commit()
