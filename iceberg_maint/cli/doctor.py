@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--accept-clock",
     is_flag=True,
-    help="Forget the times in the ledger, after a wrong clock was set right.",
+    help="After a wrong clock was set right: forget its times in the ledger, and end what they make wait.",
 )
 @command
 def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
@@ -36,7 +36,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     from iceberg_maint.report.grid import write
 
     if accept_clock:
-        session.runtime().ledger.forget_clock_marks()
+        session.runtime().ledger.accept_clock()
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
     def draw(check: Check, console: Any) -> None:

@@ -1,17 +1,24 @@
-"""The newest clock readings, which show whether a clock has moved."""
+"""The newest clock readings, which show whether a clock has moved, and what a wrong clock has dated."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, String, bindparam, delete, func, insert, select, update
 
 from iceberg_maint.core.removal.clock_agreement import ClockMark
-from iceberg_maint.ledger.schema import clock
+from iceberg_maint.ledger import fleet, schema
+from iceberg_maint.ledger.schema import clock, partition_history, statement_now_ms
 
 _NO_BOOT = ""
 _KEPT_MS = 90 * 24 * 3600 * 1000
 """How long readings of ended boots are kept."""
 _NEWEST = select(func.max(clock.c.newest_ms))
 _BOOTED = select(clock.c.booted_ms).where(clock.c.boot == bindparam("boot", type_=String))
+_EVENTS = (
+    *(schema.attempt.c.started_ms, schema.intent.c.recorded_ms, schema.attempt_try.c.recorded_ms),
+    *(schema.outcome.c.recorded_ms, schema.batch.c.updated_ms, schema.cursor.c.advanced_ms),
+    *(schema.record.c.appended_ms, schema.health.c.observed_ms, schema.partition_missing.c.since_ms),
+    *(schema.pause.c.paused_ms, schema.reader.c.seen_ms, schema.run.c.beat_ms, schema.claim.c.current_ms),
+)
 _BOTH = select(_NEWEST.scalar_subquery(), _BOOTED.scalar_subquery())
 
 
@@ -35,6 +42,11 @@ def keep(conn: Connection, boot: str | None, booted_ms: int | None, newest_ms: i
     conn.execute(update(clock).where(clock.c.boot == name).values(booted_ms=booted_ms, newest_ms=newest_ms))
 
 
-def forget(conn: Connection) -> None:
-    """Deletes all readings, after an operator has confirmed the clocks."""
+def accept(conn: Connection) -> None:
+    """Deletes all readings, after an operator has confirmed the clocks. Ends back-offs and waits, because the wrong
+    clock may have dated them. What has happened in the future by its date happened by now."""
     conn.execute(delete(clock))
+    fleet.delete_waits(conn)
+    conn.execute(update(partition_history).values(not_before_ms=None))
+    for at in _EVENTS:
+        conn.execute(update(at.table).where(at > statement_now_ms()).values({at.name: statement_now_ms()}))

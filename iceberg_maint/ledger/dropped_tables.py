@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, delete, func, or_, select
 
+from iceberg_maint.ledger.leases import in_force
 from iceberg_maint.ledger.schema import (
     attempt,
     attempt_try,
@@ -51,7 +52,7 @@ _has_ended = (
 def read(conn: Connection) -> tuple[DroppedTable, ...]:
     """Returns the tables that have work and no health, and that no owner has leased."""
     query = select(lease.c.table_uuid, lease.c.table_name, *_LAST, db_now_ms()).where(
-        lease.c.expires_ms <= db_now_ms(), ~_has_health, or_(*_ROWS)
+        ~in_force(), ~_has_health, or_(*_ROWS)
     )
     return tuple(
         DroppedTable(uuid, name, (now_ms - max(last)) // 1000)

@@ -4,40 +4,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, and_, bindparam, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, insert, select, update
 
+from iceberg_maint.core.removal.clock_agreement import MAX_SKEW_MS
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.schema import db_now_ms, lease
 from iceberg_maint.ports.stored import Lease
+
+_LONGEST_MS = 5 * 60 * 1000
+"""No lease is longer."""
+
+
+def in_force() -> ColumnElement[bool]:
+    """Whether a lease has an owner who may work. One that ends later than now + its length was dated by a clock that
+    was ahead, and a dead owner would hold the table until that clock's time."""
+    return lease.c.expires_ms.between(db_now_ms() + 1, db_now_ms() + _LONGEST_MS + MAX_SKEW_MS)
+
 
 _SAME_LEASE = and_(
     lease.c.table_uuid == bindparam("held_table"),
     lease.c.owner == bindparam("held_owner"),
     lease.c.fence == bindparam("held_fence"),
 )
-_IN_FORCE = and_(_SAME_LEASE, lease.c.expires_ms > db_now_ms())
-_HOLDS = select(lease.c.fence).where(_IN_FORCE)
-_OF_TABLE = select(lease.c.owner, lease.c.fence, (lease.c.expires_ms > db_now_ms()).label("live")).where(
-    lease.c.table_uuid == bindparam("table_uuid")
-)
+_UNEXPIRED = lease.c.expires_ms > db_now_ms()
+_HELD = and_(_SAME_LEASE, _UNEXPIRED)
+"""An owner whose lease a wrong clock has dated still has it, because no other owner has taken it since."""
+_HOLDS = select(lease.c.fence).where(_HELD)
+_OF_TABLE = select(
+    lease.c.owner, lease.c.fence, _UNEXPIRED.label("live"), in_force().label("in_force")
+).where(lease.c.table_uuid == bindparam("table_uuid"))
 _LATER = {"expires_ms": db_now_ms() + bindparam("ttl_ms", type_=BigInteger)}
 _FIRST = insert(lease).values(**_LATER)
 _TAKE = update(lease).where(lease.c.table_uuid == bindparam("of_table")).values(**_LATER)
-_EXTEND = update(lease).where(_IN_FORCE).values(**_LATER)
+_EXTEND = update(lease).where(_HELD).values(**_LATER)
 _RELEASE = update(lease).where(_SAME_LEASE).values(owner=None, expires_ms=0)
 _LAST_NAME = select(lease.c.table_name).where(lease.c.table_uuid == bindparam("table_uuid"))
-_OWNER = select(lease.c.owner).where(
-    lease.c.table_uuid == bindparam("table_uuid"), lease.c.expires_ms > db_now_ms()
-)
+_OWNER = select(lease.c.owner).where(lease.c.table_uuid == bindparam("table_uuid"), in_force())
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
 def acquire(
     conn: Connection, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
 ) -> Lease | None:
-    """Returns a lease with the next fence, or None while another owner's lease has not expired."""
+    """Returns a lease with the next fence, or None while another owner's lease has not expired.
+
+    A lease that a wrong clock has dated is cut to one length from now. An owner that lives extends it within that
+    time, so no second owner works beside it.
+    """
     row = conn.execute(_OF_TABLE, {"table_uuid": table_uuid}).first()
     if row is not None and row.live and row.owner != owner:
+        if not row.in_force:
+            conn.execute(_TAKE, {"of_table": table_uuid, "ttl_ms": ttl_seconds * 1000})
         return None
     fence = max(row.fence if row is not None else 0, min_fence) + 1
     values: dict[str, Any] = {
@@ -91,7 +108,7 @@ def last_name(conn: Connection, table_uuid: str) -> str | None:
 
 
 def owner_of(conn: Connection, table_uuid: str) -> str | None:
-    """Returns the owner of the table's unexpired lease."""
+    """Returns the owner of the table's lease in force."""
     return conn.scalar(_OWNER, {"table_uuid": table_uuid})
 
 

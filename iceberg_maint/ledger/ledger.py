@@ -100,9 +100,9 @@ class SqlLedger:
         with self._database.write(f"clock {boot}") as conn:
             clock_marks.keep(conn, boot, booted_ms, newest_ms)
 
-    def forget_clock_marks(self) -> None:
+    def accept_clock(self) -> None:
         with self._database.write("clock") as conn:
-            clock_marks.forget(conn)
+            clock_marks.accept(conn)
 
     # leases
     def acquire_lease(

@@ -14,6 +14,7 @@ from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import among, in_chunks
+from iceberg_maint.ledger.leases import in_force
 from iceberg_maint.ledger.schema import (
     db_now_ms,
     fleet_wait,
@@ -65,10 +66,10 @@ def _last_done_of(operation: Operation) -> Label[int | None]:
 
 _LEASES = select(
     lease.c.table_uuid,
-    case((lease.c.expires_ms > db_now_ms(), lease.c.owner)).label("owner"),
+    case((in_force(), lease.c.owner)).label("owner"),
     *map(_last_done_of, Operation),
 ).where(among(lease.c.table_uuid))
-"""The owner of an unexpired lease, and one search of an index for each operation. Every table with an outcome has had a
+"""The owner of a lease in force, and one search of an index for each operation. Every table with an outcome has had a
 lease."""
 _FLEET_WAITS = select(fleet_wait).where(
     fleet_wait.c.until_ms > db_now_ms(),
@@ -86,7 +87,7 @@ def read(
     conn: Connection, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
 ) -> dict[tuple[str, Operation], TableHistory]:
     """Returns the histories of the operations of the tables, given as UUID → name. `lease_owner` is the owner of any
-    unexpired lease, including the caller's own."""
+    lease in force, including the caller's own."""
     pauses = conn.execute(_PAUSES).all()
     fleet = next((pause_of(r) for r in pauses if r.table_name == FLEET), None)
     owners, last_done = _leases(conn, tables)

@@ -64,8 +64,9 @@ class Ledger(Protocol):
         database's time."""
         ...
 
-    def forget_clock_marks(self) -> None:
-        """Deletes all readings. An operator calls this when the clocks are right again."""
+    def accept_clock(self) -> None:
+        """Deletes all readings, ends back-offs and waits, and dates what is in the future to now. An operator calls
+        this when the clocks are right again."""
         ...
 
     # leases

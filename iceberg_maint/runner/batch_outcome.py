@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iceberg_maint.core.decisions.backoff import failed, quarantined_history, refused, succeeded, undone
+from iceberg_maint.core.decisions.backoff import failed, quarantined_history, succeeded, undone
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
@@ -74,15 +74,9 @@ def histories_after(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT):
-        # A conflict is counted once, at the end of the run.
+    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT, Reason.CLOCKS_DISAGREE):
+        # A conflict is counted once, at the end of the run. No clock that disagrees may date a back-off.
         return {p: undone(h) for p, h in histories.items()}
-    if attempt_result.reason is Reason.CLOCKS_DISAGREE:
-        # The back-off counts by the slower clock. By a clock that is ahead it would last too long.
-        earliest_ms = min(runtime.clock.now_ms(), runtime.ledger.now_ms())
-        return {
-            p: refused(h, policy.retry, earliest_ms, attempt_result.message) for p, h in histories.items()
-        }
     now_ms = runtime.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
     if attempt_result.reason is Reason.REFS_LOST:

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.removal.clock_agreement import ClockMark
+from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.ledger.values import (
+    NAME,
+    PROOF,
+    REWRITE,
+    UUID,
+    make_batch,
+    outcome_of,
+    plan_of,
+    written,
+)
 
 DAY_MS = 86_400_000
 
@@ -47,5 +59,30 @@ def test_boot_that_was_kept_without_a_reading_stays_when_another_machine_forgets
 
 def test_forgotten_marks_are_gone(ledger) -> None:
     ledger.keep_clock_mark("a", 10, 5000)
-    ledger.forget_clock_marks()
+    ledger.accept_clock()
     assert ledger.clock_mark("a") == ClockMark(0, None)
+
+
+def test_accepted_clock_ends_what_a_clock_two_days_ahead_dated(ledger, lease: Lease, place: Place) -> None:
+    ahead_ms = ledger.now_ms() + 2 * DAY_MS
+    batch = make_batch("day=1")
+    waiting = PartitionHistory(ineffective=1, not_before_ms=ahead_ms, reason="error")
+    ledger.save_plan(lease, plan_of("day=1"), "run-1")
+    attempt = ledger.start_attempt(lease, batch.batch_id, "run-1", {})
+    ledger.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
+    ledger.record_try(lease, attempt.attempt_id, 1, "v1.json")
+    ledger.finish_attempt(
+        lease,
+        attempt.attempt_id,
+        BatchStatus.DONE,
+        outcome_of(batch),
+        dict.fromkeys(batch.partitions, waiting),
+    )
+    place.age("icm_outcome", "recorded_ms", -2 * DAY_MS)
+    before = ledger.history(UUID, NAME, REWRITE)
+    assert before.partitions == {batch.partitions[0]: waiting}
+    assert before.last_done_ms >= ahead_ms
+    ledger.accept_clock()
+    history = ledger.history(UUID, NAME, REWRITE)
+    assert history.partitions == {batch.partitions[0]: PartitionHistory(ineffective=1, reason="error")}
+    assert 0 <= ledger.now_ms() - history.last_done_ms < 60_000

@@ -16,6 +16,7 @@ from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,
     PROOF,
+    REWRITE,
     UUID,
     make_batch,
     outcome_of,
@@ -86,6 +87,42 @@ def test_heartbeat_expired_lease_is_false_and_does_not_revive_it(ledger, place: 
     place.expire(lease)
     assert not ledger.heartbeat(lease)
     assert not ledger.holds(lease)
+
+
+DAY_MS = 86_400_000
+
+
+def test_lease_of_a_clock_that_was_ahead_is_given_to_another_after_one_length(ledger, place: Place):
+    dead = take(ledger, "run-1")
+    place.age("icm_lease", "expires_ms", -30 * DAY_MS)
+    assert ledger.history(UUID, NAME, REWRITE).lease_owner is None
+    assert take(ledger, "run-2") is None
+    assert ledger.history(UUID, NAME, REWRITE).lease_owner == "run-1"
+    left_ms = place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.now_ms()
+    assert 50_000 < left_ms <= 60_000
+    place.age("icm_lease", "expires_ms", 60_000)
+    assert take(ledger, "run-2").fence == 2
+    assert not ledger.holds(dead)
+
+
+def test_owner_that_lives_keeps_a_lease_of_a_clock_that_was_ahead(ledger, place: Place):
+    alive = take(ledger, "run-1")
+    place.age("icm_lease", "expires_ms", -30 * DAY_MS)
+    assert take(ledger, "run-2") is None
+    assert ledger.holds(alive)
+    place.age("icm_lease", "expires_ms", 50_000)
+    assert ledger.heartbeat(alive)
+    place.age("icm_lease", "expires_ms", 50_000)
+    assert take(ledger, "run-2") is None
+    assert ledger.holds(alive)
+
+
+def test_lease_within_the_tolerance_of_clocks_is_in_force(ledger, place: Place):
+    take(ledger, "run-1")
+    place.age("icm_lease", "expires_ms", -300_000)
+    assert take(ledger, "run-2") is None
+    assert ledger.history(UUID, NAME, REWRITE).lease_owner == "run-1"
+    assert place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.now_ms() > 300_000
 
 
 def test_heartbeat_of_a_taken_over_lease_is_false(ledger, place: Place):

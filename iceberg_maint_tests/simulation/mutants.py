@@ -123,7 +123,7 @@ def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
 def _replace_lease_rules(patch: pytest.MonkeyPatch, same_lease: ColumnElement[bool]) -> None:
     in_force = and_(same_lease, lease_table.c.expires_ms > db_now_ms())
     patch.setattr(leases, "_SAME_LEASE", same_lease)
-    patch.setattr(leases, "_IN_FORCE", in_force)
+    patch.setattr(leases, "_HELD", in_force)
     patch.setattr(leases, "_HOLDS", select(lease_table.c.fence).where(in_force))
 
 
@@ -135,7 +135,7 @@ def fence_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("an expired lease holds nothing", seed=1)
 def expiry_of_leases_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases, "_IN_FORCE", leases._SAME_LEASE)
+    patch.setattr(leases, "_HELD", leases._SAME_LEASE)
     patch.setattr(leases, "_HOLDS", select(lease_table.c.fence).where(leases._SAME_LEASE))
 
 

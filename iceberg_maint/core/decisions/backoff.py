@@ -60,12 +60,6 @@ def failed(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: 
     )
 
 
-def refused(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
-    """Returns the history after a refused attempt: it waits, and the attempt does not count as a failure.
-    `history` is the history before `write_ahead`."""
-    return replace(history, not_before_ms=now_ms + policy.backoff_seconds * 1000, reason=reason)
-
-
 def works_alone(history: PartitionHistory) -> bool:
     """Whether the next work on a partition shares no batch with other partitions: its last attempts failed. A file that
     cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts
