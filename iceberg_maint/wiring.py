@@ -377,6 +377,7 @@ class OrphanPasses:
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
             scratch=self._scratch,
             now_ms=self._clock.now_ms,
+            name_of=self._ledger.last_leased_name,
         )
         return OrphanPass(around, scope or Scope())
 

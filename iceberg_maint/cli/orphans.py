@@ -6,7 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -173,6 +173,57 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     return EXIT_FAILED if any(e.left_files for e in emptied) else EXIT_DONE
 
 
+@orphans.command()
+@click.argument("name", metavar="TABLE")
+@click.argument("table_uuid", metavar="UUID")
+@click.option("--note", default="", help="Why; the record keeps it.")
+@command
+def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
+    """State that the table with UUID was dropped and that its files in the location of TABLE are orphans.
+
+    Passes over TABLE then no longer refuse its metadata files (ICM-111). They remove its data files as orphans.
+    """
+    runtime = session.runtime()
+    table = runtime.find(name)
+    state, policy = _pinned(runtime, table)
+    _check_dropped(runtime, state, table_uuid)
+    run_id, started_ms = _run_id(), runtime.clock.now_ms()
+    with _leased(runtime, state, run_id):
+        runtime.ledger.adopt_table(table_uuid, str(table))
+        told = f": {note}" if note else ""
+        message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{told}"
+        times = started_ms, runtime.clock.now_ms()
+        append_record(_record(state, policy, run_id, times, OutcomeStatus.NO_OP, message), runtime)
+    document = {"run_id": run_id, "table": str(table), "adopted": table_uuid, "note": note}
+    session.emit(document, lambda console: console.print(message, markup=False))
+    return EXIT_DONE
+
+
+def _check_dropped(runtime: Runtime, state: TableState, table_uuid: str) -> None:
+    """Raises UnknownTableError ICM-126 for a text that is no UUID, RefusedError ICM-111 for a table that exists."""
+    try:
+        is_uuid = str(uuid.UUID(table_uuid)) == table_uuid.lower()
+    except ValueError:
+        is_uuid = False
+    if not is_uuid:
+        raise UnknownTableError(
+            "ICM-126",
+            f"'{table_uuid}' is no UUID of a table.",
+            "name the UUID that the refusal ICM-111 names.",
+        )
+    former = runtime.ledger.last_leased_name(table_uuid)
+    found = {str(state.table): state.uuid}
+    if former is not None and TableId.parse(former).catalog in runtime.catalogs:
+        with suppress(UnknownTableError):
+            found[former] = runtime.pin(TableId.parse(former)).uuid
+    if exists := next((name for name, owner in found.items() if owner == table_uuid), None):
+        raise RefusedError(
+            "ICM-111",
+            f"{exists} has the UUID {table_uuid}, so that table was not dropped.",
+            "name the UUID of a dropped table.",
+        )
+
+
 def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
     """Runs one orphan pass through `maintain`, with lease, outcome and record."""
     from iceberg_maint.report.console import draw_outcome
@@ -307,20 +358,32 @@ def _leased(runtime: Runtime, state: TableState, run_id: str) -> Iterator[Lease]
 def _restored(
     state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[Emptied]
 ) -> Record:
-    from iceberg_maint.core.model.codec import digest
-
     files, unrestored = sum(e.restored_files for e in done), sum(e.left_files for e in done)
     status = OutcomeStatus.FAILED if unrestored else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP
-    snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
     marks = ", ".join(dict.fromkeys(e.mark_id for e in done)) or "no mark"
+    message = f"Restored {files} files of {marks}. {unrestored} files stay in the trash."
+    return _record(state, policy, run_id, (started_ms, ended_ms), status, message)
+
+
+def _record(
+    state: TableState,
+    policy: Policy,
+    run_id: str,
+    times_ms: tuple[int, int],
+    status: OutcomeStatus,
+    message: str,
+) -> Record:
+    from iceberg_maint.core.model.codec import digest
+
+    snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
     return Record(
         record_id=uuid.uuid4().hex,
         run_id=run_id,
         table=str(state.table),
         table_uuid=state.uuid,
         operation=Operation.REMOVE_ORPHAN_FILES,
-        started_ms=started_ms,
-        ended_ms=ended_ms,
+        started_ms=times_ms[0],
+        ended_ms=times_ms[1],
         plan_id=None,
         policy_digest=digest(policy),
         versions={},
@@ -333,7 +396,7 @@ def _restored(
             snapshot_after=snapshot_id,
             batches=(),
             partitions=(),
-            message=f"Restored {files} files of {marks}. {unrestored} files stay in the trash.",
+            message=message,
         ),
     )
 

@@ -102,6 +102,14 @@ def require(conn: Connection, required: Lease) -> None:
     raise FenceLostError(f"the {mine} is over: {owner} holds fence {row.fence}.")
 
 
+def adopt(conn: Connection, table_uuid: str, table: str) -> None:
+    """Stores that the table with this UUID had this name last. Its fence stays."""
+    renamed = conn.execute(update(lease).where(lease.c.table_uuid == table_uuid).values(table_name=table))
+    if not renamed.rowcount:
+        free = {"table_uuid": table_uuid, "table_name": table, "fence": 0, "expires_ms": 0}
+        conn.execute(insert(lease).values(**free))
+
+
 def last_name(conn: Connection, table_uuid: str) -> str | None:
     """Returns the name under which the table was last leased, also after the lease has ended."""
     return conn.scalar(_LAST_NAME, {"table_uuid": table_uuid})

@@ -123,6 +123,10 @@ class SqlLedger:
         with self._database.read() as conn:
             return leases.last_name(conn, table_uuid)
 
+    def adopt_table(self, table_uuid: str, table: str) -> None:
+        with self._database.write(table_uuid) as conn:
+            leases.adopt(conn, table_uuid, table)
+
     def release_lease(self, lease: Lease) -> None:
         with self._database.write(lease.table_uuid) as conn:
             leases.release(conn, lease)

@@ -39,7 +39,6 @@ from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
 from iceberg_maint.orphans.released import read_releases
 from iceberg_maint.orphans.scan import (
-    Target,
     check_second_opinion,
     check_target,
     checked_clock,
@@ -48,6 +47,7 @@ from iceberg_maint.orphans.scan import (
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.spelling import PrefixSpelling
 from iceberg_maint.orphans.stored_releases import stored_releases
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import tidy_trash
 from iceberg_maint.orphans.trash_manifest import restored_paths
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
@@ -101,7 +101,7 @@ def hold_in_place(
     unmarked = [release for file, release in stored if not _is_marked(file, release, own)]
     if unmarked or due:
         memo, folders = versions_memo(scratch, target.state), target.prefixes if due else None
-        check_folders(target.state, target.same, store, reachability, memo, folders)
+        check_folders(target, store, reachability, memo, folders)
         paths = PathTables(scratch / f"in-place-{target.state.uuid}.db", target.prefixes, target.same)
         try:
             pending = pending_manifests(target.state, policy, now_ms())

@@ -31,11 +31,12 @@ from iceberg_maint.orphans.lease_guard import AskedLease, TimedLease, TimeUpErro
 from iceberg_maint.orphans.pass_progress import PassProgress
 from iceberg_maint.orphans.released import remove_released
 from iceberg_maint.orphans.restore import restore
-from iceberg_maint.orphans.scan import Scan, Target, check_target, scan
+from iceberg_maint.orphans.scan import Scan, check_target, scan
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import record_release
 from iceberg_maint.orphans.sweep import sweep
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import require_lease, trash
 from iceberg_maint.orphans.trash_manifest import (
     TrashBatch,
@@ -66,13 +67,15 @@ class Scope:
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a pass needs from outside: the claims of all other tables, a table's storage and the
-    reachability of its metadata, a folder on local disk, and this machine's clock."""
+    reachability of its metadata, a folder on local disk, this machine's clock, and the name under which the ledger
+    knows the table with a UUID."""
 
     others: Callable[[TableId], tuple[Claim, ...]]
     store: Callable[[TableState], Store]
     reachability: Callable[[TableState], Reachability]
     scratch: Path
     now_ms: Callable[[], int]
+    name_of: Callable[[str], str | None] = lambda _uuid: None
 
 
 class OrphanPass:
@@ -143,7 +146,7 @@ class OrphanPass:
         """See `ports.storage.OrphanFiles`."""
         target = self._target(state, policy, frozenset(), others=())
         store, reachability = self._around.store(state), self._around.reachability(state)
-        return check_folders(state, target.same, store, reachability, versions_memo(self._scratch(), state))
+        return check_folders(target, store, reachability, versions_memo(self._scratch(), state))
 
     def approving(self, digest: str) -> OrphanPass:
         """See `ports.storage.OrphanFiles`."""
@@ -393,6 +396,7 @@ class OrphanPass:
             in_flight,
             policy.exclusive_prefixes,
             same,
+            self._around.name_of,
         )
 
     def _scratch(self) -> Path:

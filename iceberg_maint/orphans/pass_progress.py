@@ -9,7 +9,7 @@ from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.in_place_hold import InPlace
 from iceberg_maint.orphans.in_place_marks import marks_of
-from iceberg_maint.orphans.scan import Target
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import Moved, Trashed
 from iceberg_maint.orphans.trash_manifest import files_of, manifest_location, read_batch_headers
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork, Store

@@ -29,7 +29,6 @@ from iceberg_maint.orphans.parallel import with_facts
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
 from iceberg_maint.orphans.scan import (
-    Target,
     check_second_opinion,
     check_target,
     checked_clock,
@@ -38,6 +37,7 @@ from iceberg_maint.orphans.scan import (
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
 from iceberg_maint.orphans.spelling import PrefixSpelling
 from iceberg_maint.orphans.stored_releases import add_names, stored_releases
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import Moved, move_files, put_back_reached, tidy_trash
 from iceberg_maint.orphans.trash_manifest import RELEASED_BY, restored_paths, trashed_file
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
@@ -63,7 +63,7 @@ def remove_released(
     if not releases:
         return
     check_target(target, policy)
-    check_folders(target.state, target.same, store, reachability, versions_memo(scratch, target.state))
+    check_folders(target, store, reachability, versions_memo(scratch, target.state))
     paths = PathTables(scratch / f"released-{target.state.uuid}.db", target.prefixes, target.same)
     try:
         pending = pending_manifests(target.state, policy, now_ms())

@@ -10,7 +10,7 @@ from iceberg_maint.core.model.location import parse_location
 from iceberg_maint.core.removal.orphans import TRASH, TrashedFile
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.orphans.emptied import Emptied
-from iceberg_maint.orphans.scan import Target
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import check_own, put_back, require_lease
 from iceberg_maint.orphans.trash_manifest import (
     files_folder,

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from iceberg_maint.core.decisions.retention import gc_enabled
 from iceberg_maint.core.model.location import (
-    Claim,
     Equivalences,
     Location,
     claim_of,
     is_root,
-    is_within,
     outside,
     overlaps,
     parse_location,
 )
-from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import (
     ORPHAN_AGE_FLOOR_SECONDS,
     TRASH_HOLD_FLOOR_SECONDS,
@@ -48,6 +45,7 @@ from iceberg_maint.orphans.pending_manifests import add_pending, pending_manifes
 from iceberg_maint.orphans.second_owner import check_lineage, versions_memo
 from iceberg_maint.orphans.stored_listing import StoredListing
 from iceberg_maint.orphans.stored_releases import add_names, stored_releases
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash_manifest import (
     files_folder,
     files_of,
@@ -63,36 +61,6 @@ _MAX_UNLISTED = 10_000
 since the listing."""
 
 _SECOND_OPINION_FILES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A table and the scope of the search for its orphans.
-
-    `others` are the claims of all other tables of all configured catalogs. `in_flight` are the files of
-    attempts without an outcome. `exclusive_prefixes` are further locations that, as the owner declares,
-    hold files of this table only.
-    """
-
-    state: TableState
-    others: tuple[Claim, ...]
-    in_flight: frozenset[str] = frozenset()
-    exclusive_prefixes: tuple[str, ...] = ()
-    same: Equivalences = field(default_factory=Equivalences)
-
-    @property
-    def prefixes(self) -> tuple[str, ...]:
-        """The listed prefixes: the table's location and the declared ones, none within another."""
-        places = [(p, parse_location(p, self.same)) for p in (self.state.location, *self.exclusive_prefixes)]
-        return tuple(
-            text
-            for n, (text, place) in enumerate(places)
-            if not any(
-                is_within(place, other) and (m < n or not is_within(other, place))
-                for m, (_, other) in enumerate(places)
-                if m != n
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +200,7 @@ def scan(
         _check_reached(paths, target, store, started_ms)
         # This includes tables in no configured catalog, and this table in another catalog.
         unlogged = check_lineage(
-            target.state,
-            target.same,
+            target,
             paths.listed_metadata_files(),
             store,
             reachability,

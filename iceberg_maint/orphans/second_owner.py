@@ -3,7 +3,7 @@ another catalog commits to the table or its own catalog points at an older versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,11 +22,13 @@ from iceberg_maint.core.removal.unlogged_metadata import (
 )
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.orphans.table_ownership import log_entries, metadata_versions
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
 
 _LOGS_READ = 100
 """The number of unlogged metadata files, newest first, whose own logs are read."""
 _PATHS_TOLD = 5
+_OWNERS_TOLD = 5
 _FIX = (
     "find the catalog that points at this file. Keep the table in one catalog only, or configure that catalog here. "
     "If no catalog points at it, delete these metadata files or move them out of the table's location."
@@ -34,8 +36,7 @@ _FIX = (
 
 
 def check_lineage(
-    state: TableState,
-    same: Equivalences,
+    target: Target,
     files: Iterable[StoredFile],
     store: Store,
     reachability: Reachability,
@@ -44,20 +45,25 @@ def check_lineage(
     forgets: bool = True,
 ) -> UnloggedMetadata:
     """Returns the files among these that are metadata outside the table's log. `memo` is as in
-    `metadata_versions`.
+    `metadata_versions`. A table that had this name before was dropped. Its files are no sign, unless one is newer than
+    this table's pointer.
 
     Raises RefusedError ICM-111 for a file of another table or one that cannot be read, for one that is
     newer than the catalog's pointer, and for one that continues another line of commits than the
     pointer's.
     """
+    state, same = target.state, target.same
     log = reachability.log()
     ours = _keys(log, same)
     versions_by_standing: dict[Standing, list[MetadataVersion]] = {s: [] for s in Standing}
+    foreign: dict[str, list[MetadataVersion]] = {}
     outside = (file for file in files if _key(file.path, same) not in ours)
     for version in metadata_versions(store, outside, state.uuid, memo, forgets=forgets):
         if version.owner != state.uuid:
-            raise _foreign(state, version)
-        versions_by_standing[standing(version, log)].append(version)
+            foreign.setdefault(version.owner, []).append(version)
+        else:
+            versions_by_standing[standing(version, log)].append(version)
+    _check_foreign(target, log, foreign)
     newer, beside = versions_by_standing[Standing.NEWER], versions_by_standing[Standing.BESIDE]
     if newer:
         # A commit that was under way during the listing may have ended since.
@@ -77,8 +83,7 @@ def check_lineage(
 
 
 def check_folders(
-    state: TableState,
-    same: Equivalences,
+    target: Target,
     store: Store,
     reachability: Reachability,
     memo: Path,
@@ -86,9 +91,9 @@ def check_folders(
 ) -> UnloggedMetadata:
     """As `check_lineage`, for the metadata files that are below these prefixes now. Without prefixes: in
     the table's metadata folders."""
-    folders = _metadata_folders(state, reachability.log()) if prefixes is None else prefixes
+    folders = _metadata_folders(target.state, reachability.log()) if prefixes is None else prefixes
     files = _listed_metadata(folders, store)
-    return check_lineage(state, same, files, store, reachability, memo, forgets=False)
+    return check_lineage(target, files, store, reachability, memo, forgets=False)
 
 
 def versions_memo(scratch: Path, state: TableState) -> Path:
@@ -124,7 +129,8 @@ def _check_line(
     except (IcebergMaintError, MemoryError):
         raise
     except Exception as error:  # zlib, json and each wrong type in the document raise their own errors
-        raise _foreign(state, MetadataVersion(version.path, f"unreadable: {type(error).__name__}")) from error
+        unreadable = MetadataVersion(version.path, f"unreadable: {type(error).__name__}")
+        raise _foreign(state, {unreadable.owner: [unreadable]}, {unreadable.owner: None}) from error
     by_key = {path: _key(path, same) for path, _ in entries}
     ours = _keys(log, same)
     before = second_line(
@@ -163,12 +169,44 @@ def _numbers(version: MetadataLog | MetadataVersion) -> str:
     return f"last sequence number {version.last_sequence_number}, last updated {updated}"
 
 
-def _foreign(state: TableState, version: MetadataVersion) -> RefusedError:
+def _check_foreign(
+    target: Target, log: MetadataLog, foreign: Mapping[str, Sequence[MetadataVersion]]
+) -> None:
+    """Raises RefusedError ICM-111 for files of other tables, unless the table was dropped."""
+    state, names = target.state, {owner: target.name_of(owner) for owner in foreign}
+    dropped = {owner for owner, name in names.items() if name == str(state.table)}
+    if others := {owner: files for owner, files in foreign.items() if owner not in dropped}:
+        raise _foreign(state, others, names)
+    newer = [v for owner in dropped for v in foreign[owner] if (v.last_updated_ms or 0) > log.last_updated_ms]
+    if newer:
+        first = newest_first(newer)[0]
+        raise RefusedError(
+            "ICM-111",
+            f"{state.table}: {first.path} is of the table with uuid {first.owner}, which had this name before. It was "
+            f"last updated later than {log.location}. Another catalog commits to the earlier table.",
+            f"{_FIX} The file of a failed commit blocks the pass only until the table's next commit.",
+        )
+
+
+def _foreign(
+    state: TableState,
+    foreign: Mapping[str, Sequence[MetadataVersion]],
+    names: Mapping[str, str | None],
+) -> RefusedError:
+    owners = []
+    for owner, versions in sorted(foreign.items())[:_OWNERS_TOLD]:
+        known = f", by the ledger {name}" if (name := names[owner]) else ""
+        paths = ", ".join(v.path for v in versions[:_PATHS_TOLD])
+        more = f" and {len(versions) - _PATHS_TOLD} more" if len(versions) > _PATHS_TOLD else ""
+        whose = owner if owner.startswith("unreadable: ") else f"of the table with uuid {owner}{known}"
+        owners.append(f"{paths}{more} ({whose})")
+    if len(foreign) > _OWNERS_TOLD:
+        owners.append(f"files of {len(foreign) - _OWNERS_TOLD} more tables")
     return RefusedError(
         "ICM-111",
-        f"{state.table} (uuid {state.uuid}) has {version.path} below its location, of the table "
-        f"with uuid {version.owner}.",
-        "move that table, or delete the file if it belongs to no table.",
+        f"{state.table} (uuid {state.uuid}) has metadata files of other tables below its location: {'; '.join(owners)}.",
+        f"if a table exists, move it. If it was dropped, run 'iceberg-maint orphans adopt {state.table} UUID'. Delete an "
+        "unreadable file if it belongs to no table.",
     )
 
 

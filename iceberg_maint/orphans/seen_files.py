@@ -32,20 +32,20 @@ def delete_unused(folder: Path, now_ms: int) -> None:
 
 
 class SeenFiles:
-    """The metadata files of the table with this UUID. A damaged `memo` is replaced by an empty one."""
+    """The metadata files below a table's location. A damaged `memo` is replaced by an empty one."""
 
-    def __init__(self, memo: Path, uuid: str) -> None:
-        self._memo, self._uuid = memo, uuid
+    def __init__(self, memo: Path) -> None:
+        self._memo = memo
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
         self._db = sqlite3.connect(memo)
-        # Earlier versions kept only the identities of the files.
-        self._db.execute("DROP TABLE IF EXISTS seen")
+        # Earlier versions kept only the files of the table itself.
+        self._db.execute("DROP TABLE IF EXISTS version")
         self._db.execute(
-            "CREATE TABLE IF NOT EXISTS version"
-            " (file BLOB PRIMARY KEY, look INT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS owned"
+            " (file BLOB PRIMARY KEY, look INT, owner TEXT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
         )
-        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM version").fetchone()
+        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM owned").fetchone()
 
     def close(self) -> None:
         """Closes the memo. It keeps what was added or met again, and the time of its last use."""
@@ -59,27 +59,27 @@ class SeenFiles:
             return [self._met(file) for file in files]
 
     def add(self, versions: Iterable[tuple[StoredFile, MetadataVersion]]) -> None:
-        """Adds the versions of these files of the table, except files without a time."""
+        """Adds the versions of these files, except files without a time."""
         rows = (
-            (_hashed(file), self._look, v.last_sequence_number, v.last_updated_ms)
+            (_hashed(file), self._look, v.owner, v.last_sequence_number, v.last_updated_ms)
             for file, v in versions
             if file.modified_ms is not None
         )
         with self._db:
-            self._db.executemany("INSERT OR REPLACE INTO version VALUES (?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT OR REPLACE INTO owned VALUES (?, ?, ?, ?, ?)", rows)
 
     def forget_others(self) -> None:
         """Removes the entries that this look has not met: their files are gone."""
         with self._db:
-            self._db.execute("DELETE FROM version WHERE look != ?", (self._look,))
+            self._db.execute("DELETE FROM owned WHERE look != ?", (self._look,))
 
     def _met(self, file: StoredFile) -> MetadataVersion | None:
         key = _hashed(file)
-        self._db.execute("UPDATE version SET look = ? WHERE file = ?", (self._look, key))
+        self._db.execute("UPDATE owned SET look = ? WHERE file = ?", (self._look, key))
         row = self._db.execute(
-            "SELECT sequence_number, updated_ms FROM version WHERE file = ?", (key,)
+            "SELECT owner, sequence_number, updated_ms FROM owned WHERE file = ?", (key,)
         ).fetchone()
-        return None if row is None else MetadataVersion(file.path, self._uuid, *row)
+        return None if row is None else MetadataVersion(file.path, *row)
 
 
 def _is_sound(memo: Path) -> bool:

@@ -14,8 +14,9 @@ from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.parallel import changed
 from iceberg_maint.orphans.path_index import PathTables
 from iceberg_maint.orphans.pending_manifests import pending_manifests
-from iceberg_maint.orphans.scan import Target, check_target, checked_clock, read_reached
+from iceberg_maint.orphans.scan import check_target, checked_clock, read_reached
 from iceberg_maint.orphans.second_owner import check_folders, versions_memo
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import check_own, put_back, require_lease, tidy_trash
 from iceberg_maint.orphans.trash_manifest import files_folder, files_of, manifest_location, read_batch_headers
 from iceberg_maint.ports.storage import Reachability, Store
@@ -70,7 +71,7 @@ def sweep(
         due = _due(marks, target, policy, store, now_ms)
         if due:
             memo = versions_memo(scratch, target.state)
-            check_folders(target.state, target.same, store, reachability, memo, target.prefixes)
+            check_folders(target, store, reachability, memo, target.prefixes)
         swept = tuple(
             _sweep_one(h, reached[manifest_location(h)], paths, store, scratch, proceeds or holds, tell)
             for h in due

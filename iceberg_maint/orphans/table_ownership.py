@@ -40,7 +40,7 @@ def metadata_versions(
     passes. With `forgets`, the entries of files that this look has not met are removed from it.
     """
     complete_reads = iter(range(_MOST_WHOLE))
-    with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo, uuid)) as cache:
+    with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo)) as cache:
         for chunk in _batches(files, 100 * _AT_ONCE):
             cached = list(zip(chunk, cache.versions(chunk), strict=True))
             unseen = [file for file, version in cached if version is None]
@@ -50,7 +50,7 @@ def metadata_versions(
             cache.add(
                 (file, v)
                 for file, v in zip(unseen, versions_read, strict=True)
-                if v is not None and v.owner == uuid and v.last_sequence_number is not None
+                if v is not None and v.last_sequence_number is not None
             )
             yield from (v for _, v in cached if v is not None)
             yield from (v for v in versions_read if v is not None)
@@ -105,15 +105,14 @@ def _version(store: Store, path: str, uuid: str, whole: Iterator[int]) -> Metada
         head = values_in(_text(store.read(path, _HEAD_BYTES)), _KEYS)
         owner = head.get("table-uuid")
         if isinstance(owner, str):
-            if owner != uuid:
-                return MetadataVersion(path, owner)
+            if owner != uuid and "last-updated-ms" in head:
+                return MetadataVersion(path, owner, 0, int(head["last-updated-ms"]))
             if _is_complete(head):
                 return _version_of(path, owner, head)
             if "last-updated-ms" in head and next(whole, None) is None:
                 return MetadataVersion(path, owner, None, int(head["last-updated-ms"]))
         document = json.loads(_text(store.read(path)))
-        owner = str(document.get("table-uuid") or document["location"])
-        return _version_of(path, owner, document) if owner == uuid else MetadataVersion(path, owner)
+        return _version_of(path, str(document.get("table-uuid") or document["location"]), document)
     except FileNotFoundError:
         return None  # its table has dropped it since
     except (IcebergMaintError, MemoryError):

@@ -18,7 +18,8 @@ from iceberg_maint.errors import ArchivedFileError, FenceLostError, RefusedError
 from iceberg_maint.orphans.lease_guard import TimeUpError
 from iceberg_maint.orphans.parallel import changed
 from iceberg_maint.orphans.path_index import PathTables
-from iceberg_maint.orphans.scan import Scan, Target, checked_clock, read_reached
+from iceberg_maint.orphans.scan import Scan, checked_clock, read_reached
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash_manifest import (
     files_of,
     manifest_lines,

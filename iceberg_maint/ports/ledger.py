@@ -90,6 +90,10 @@ class Ledger(Protocol):
         """Returns the name under which the table was last leased; None if it never was."""
         ...
 
+    def adopt_table(self, table_uuid: str, table: str) -> None:
+        """Stores a person's word that the table with this UUID had this name last, and was dropped."""
+        ...
+
     def release_lease(self, lease: Lease) -> None:
         """Ends the lease if it still has this owner and fence."""
         ...

@@ -298,3 +298,44 @@ def test_uptime_goes_on_and_names_its_boot() -> None:
         pytest.skip("this machine tells no uptime")
     assert first.boot == second.boot
     assert 0 <= second.ms - first.ms < 60_000
+
+
+DROPPED = "00000000-0000-4000-8000-000000000007"
+
+
+def plant_dropped(lake: Lake) -> Path:
+    """A metadata file of a table that was dropped, in the location of the table."""
+    folder = Path(lake.folder / "warehouse/db/t/metadata")
+    document = json.loads((folder / "00009-last.metadata.json").read_text())
+    place = folder / "00001-dropped.metadata.json"
+    place.write_text(json.dumps({**document, "table-uuid": DROPPED, "last-updated-ms": 1}))
+    lake.age()
+    return place
+
+
+def test_adopted_files_of_a_dropped_table_refuse_no_pass(
+    program: Program, lake: Lake, session: Session
+) -> None:
+    place = plant_dropped(lake)
+    refused = program("trash", "db.t")
+    assert refused.exit_code == 3
+    assert f"file://{place} (of the table with uuid {DROPPED})" in refused.stderr
+    adopted = document(program("adopt", "db.t", DROPPED, "--note", "dropped by ada", "--json"))
+    assert (adopted["table"], adopted["adopted"]) == ("lake.db.t", DROPPED)
+    assert (
+        document(program("trash", "db.t", "--json"))["operation"]["batches"][0]["counts"]["trashed_files"]
+        == ALL
+    )
+    assert (place.exists(), lake.lost()) == (True, [])
+    records = session.runtime().ledger.records(None, 10)  # type: ignore[attr-defined]
+    [told] = [r.outcome.message for r in records if "adopted" in r.outcome.message]
+    assert told.endswith(f" adopted the files of the dropped table with uuid {DROPPED}: dropped by ada")
+
+
+def test_adopt_refuses_what_is_no_uuid_and_a_table_that_exists(program: Program, lake: Lake) -> None:
+    own = lake.catalog.pin(TableId.parse("lake.db.t")).uuid
+    error = document(program("adopt", "db.t", own, "--json"), 3)["error"]
+    assert error["code"] == "ICM-111"
+    assert error["message"] == f"lake.db.t has the UUID {own}, so that table was not dropped."
+    error = document(program("adopt", "db.t", "x", "--json"), 2)["error"]
+    assert (error["code"], error["message"]) == ("ICM-126", "'x' is no UUID of a table.")

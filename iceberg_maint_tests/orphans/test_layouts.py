@@ -8,8 +8,9 @@ import pytest
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.orphans.restore import restore
-from iceberg_maint.orphans.scan import Scan, Target, scan
+from iceberg_maint.orphans.scan import Scan, scan
 from iceberg_maint.orphans.sweep import sweep
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash import trash
 from iceberg_maint.orphans.trash_manifest import trash_batches
 from iceberg_maint_tests.support.orphans.layouts import (

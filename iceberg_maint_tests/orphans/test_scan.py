@@ -18,7 +18,8 @@ from iceberg_maint.core.model.location import Claim, Equivalences
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphans import Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.orphans.scan import Scan, Target, scan
+from iceberg_maint.orphans.scan import Scan, scan
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint_tests.support.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 

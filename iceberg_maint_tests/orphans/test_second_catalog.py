@@ -224,7 +224,7 @@ def test_metadata_file_that_cannot_be_read_holds_the_pass(passes: Passes, ours: 
     place = Path(ours.metadata_location.removeprefix("file://")).parent / "00021-torn.metadata.json"
     place.write_bytes(b'{"format-version": 2, "table-uuid": "')
     told = message(passes)
-    assert f"{place} below its location, of the table with uuid unreadable: JSONDecodeError" in told
+    assert f"below its location: file://{place} (unreadable: JSONDecodeError). Fix: " in told
 
 
 def test_tables_that_share_a_location_are_refused(tmp_path: Path, passes: Passes, ours: Table) -> None:
@@ -320,3 +320,56 @@ def test_second_owner_older_than_deleted_metadata_is_a_sign(
 
     assert batch.unlogged is not None, batch.message
     assert theirs.metadata_location in batch.unlogged.paths
+
+
+def recreated(tmp_path: Path, passes: Passes) -> tuple[str, Table]:
+    """The UUID of the table, which is dropped, and a table of the same name and location."""
+    lake = catalog(tmp_path, "catalog")
+    uuid = str(lake.load_table("db.t").metadata.table_uuid)
+    lake.drop_table("db.t")
+    table = lake.create_table("db.t", ROWS.schema)
+    table.append(ROWS)
+    return uuid, table
+
+
+def test_files_of_a_dropped_table_that_the_ledger_does_not_know_are_counted_by_owner(
+    tmp_path: Path, passes: Passes, ours: Table
+) -> None:
+    uuid, table = recreated(tmp_path, passes)
+    told = message(passes)
+    assert (
+        f"lake.db.t (uuid {table.metadata.table_uuid}) has metadata files of other tables below its location: "
+        in told
+    )
+    assert f" and 16 more (of the table with uuid {uuid})" in told
+    assert told.count(".metadata.json") == 5
+    assert "run 'iceberg-maint orphans adopt lake.db.t UUID'" in told
+
+
+def test_table_of_this_name_that_the_ledger_knows_is_no_second_owner(
+    tmp_path: Path, passes: Passes, ours: Table
+) -> None:
+    known = replace(passes, around={"name_of": passes.ledger.last_leased_name})
+    assert known.run().batches[0].counts["orphan_files"] == 0
+    recreated(tmp_path, passes)
+    known = replace(known, policy=replace(POLICY, remove_orphan_files=replace(DAILY, max_orphan_ratio=1.0)))
+    counts = known.run(force=True).batches[0].counts
+    # 20 data files, 20 manifests and 20 manifest lists. Metadata files are never removed.
+    assert (counts["trashed_files"], passes.lake.trashed()) == (60, 60)
+    assert known.run(force=True).outcome is OutcomeStatus.NO_OP
+
+
+def test_commit_to_the_dropped_table_after_the_new_one_is_refused(
+    tmp_path: Path, passes: Passes, ours: Table, theirs: Table
+) -> None:
+    known = replace(passes, around={"name_of": passes.ledger.last_leased_name})
+    known.run()
+    uuid, table = recreated(tmp_path, passes)
+    theirs.append(ROWS)
+    told = message(known, force=True)
+    assert (
+        f"is of the table with uuid {uuid}, which had this name before. It was last updated later than "
+        in told
+    )
+    table.append(ROWS)
+    assert f"{theirs.metadata_location} is of the table" not in str(known.run(force=True).batches[0].message)

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.catalog.file_store import LocalStore
-from iceberg_maint.core.model.location import Equivalences
-from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMetadata
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.orphans import second_owner
@@ -68,9 +66,8 @@ def version(lake: Lake, name: str, sequence_number: int, updated_ms: int, *log: 
 
 
 def check(lake: Lake, *logs: MetadataLog, store: LocalStore | None = None) -> UnloggedMetadata:
-    state: TableState = lake.target().state
     memo = Path(lake.folder) / "memo.db"
-    return check_folders(state, Equivalences(), store or LocalStore(), Logs(*logs), memo)  # type: ignore[arg-type]
+    return check_folders(lake.target(), store or LocalStore(), Logs(*logs), memo)  # type: ignore[arg-type]
 
 
 def test_commit_that_ended_after_the_listing_is_not_newer(lake: Lake) -> None:

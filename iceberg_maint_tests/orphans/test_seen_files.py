@@ -28,7 +28,7 @@ def noted(files: list[StoredFile]) -> list[tuple[StoredFile, MetadataVersion]]:
 
 @contextmanager
 def look(memo: Path) -> Iterator[SeenFiles]:
-    with closing(SeenFiles(memo, "mine")) as seen:
+    with closing(SeenFiles(memo)) as seen:
         yield seen
 
 
@@ -70,7 +70,7 @@ def test_what_is_gone_is_forgotten_by_a_look_that_ends(tmp_path: Path) -> None:
     with look(memo) as seen:
         assert seen.versions(FILES) == [VERSIONS[0], None, None]
     with closing(sqlite3.connect(memo)) as db:
-        assert db.execute("SELECT count(*) FROM version").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM owned").fetchone() == (1,)
 
 
 def test_damaged_memo_is_begun_again(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_damaged_memo_is_begun_again(tmp_path: Path) -> None:
 def test_memo_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
     memo = tmp_path / "memo.db"
     with closing(sqlite3.connect(memo)) as db:
-        db.execute("CREATE TABLE seen (file BLOB PRIMARY KEY, look INT) WITHOUT ROWID")
+        db.execute("CREATE TABLE version (file BLOB PRIMARY KEY, look INT) WITHOUT ROWID")
     with look(memo) as seen:
         seen.add(noted(FILES))
         assert seen.versions(FILES) == VERSIONS

@@ -99,7 +99,7 @@ def test_only_the_beginning_is_read_where_all_stands_there(tmp_path: Path, memo:
     text = json.dumps(OF_JAVA).encode()
     path = tmp_path / "v1.metadata.json"
     path.write_bytes(gzip.compress(text) if packed else text)
-    assert told(store, memo, path, uuid="other") == [MetadataVersion(f"file://{path}", "mine")]
+    assert told(store, tmp_path / "other.db", path, uuid="other") == [version(path, 0)]
     assert told(store, memo, path) == [version(path, 3)]
     assert store.given <= 2 * 16 * 1024
 
@@ -149,7 +149,7 @@ def test_format_v1_has_no_sequence_number_and_may_have_no_uuid(tmp_path: Path, m
     old.write_text(json.dumps({"format-version": 1, "location": "s3://b/t", "last-updated-ms": 7}))
     new.write_text(json.dumps({"format-version": 1, "table-uuid": "mine", "last-updated-ms": 7, **LONG}))
     assert told(LocalStore(), memo, old, new) == [
-        MetadataVersion(f"file://{old}", "s3://b/t"),
+        MetadataVersion(f"file://{old}", "s3://b/t", 0, 7),
         version(new, 0),
     ]
 
@@ -173,4 +173,4 @@ def test_file_that_was_put_in_the_place_of_another_is_read(tmp_path: Path, memo:
     before = path.stat().st_mtime_ns
     path.write_text('{"table-uuid": "they", "last-sequence-number": 3, "last-updated-ms": 7}')
     os.utime(path, ns=(before + 10**9, before + 10**9))
-    assert told(LocalStore(), memo, path) == [MetadataVersion(f"file://{path}", "they")]
+    assert told(LocalStore(), memo, path) == [MetadataVersion(f"file://{path}", "they", 0, 7)]

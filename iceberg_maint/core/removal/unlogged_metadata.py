@@ -16,7 +16,8 @@ _CLOCKS_MS = 60_000
 @dataclass(frozen=True, slots=True)
 class MetadataVersion:
     """The contents of one metadata file. `owner` is the table's UUID, its location if it has no UUID, or
-    the reason why neither can be read. The numbers are None if they were not read."""
+    the reason why neither can be read. The numbers are None if they were not read. The sequence number of another
+    table's file is not compared."""
 
     path: str
     owner: str

@@ -25,7 +25,7 @@ from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import claim_of
 from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.orphans.scan import Target
+from iceberg_maint.orphans.target import Target
 from iceberg_maint.orphans.trash_manifest import trash_batches
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,

@@ -1,0 +1,40 @@
+"""A table and the scope of the search for its orphans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.model.location import Claim, Equivalences, is_within, parse_location
+from iceberg_maint.core.model.table_state import TableState
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table and the scope of the search for its orphans.
+
+    `others` are the claims of all other tables of all configured catalogs. `in_flight` are the files of
+    attempts without an outcome. `exclusive_prefixes` are further locations that, as the owner declares,
+    hold files of this table only. `name_of` returns the name under which the ledger knows the table with a UUID.
+    """
+
+    state: TableState
+    others: tuple[Claim, ...]
+    in_flight: frozenset[str] = frozenset()
+    exclusive_prefixes: tuple[str, ...] = ()
+    same: Equivalences = field(default_factory=Equivalences)
+    name_of: Callable[[str], str | None] = lambda _uuid: None
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The listed prefixes: the table's location and the declared ones, none within another."""
+        places = [(p, parse_location(p, self.same)) for p in (self.state.location, *self.exclusive_prefixes)]
+        return tuple(
+            text
+            for n, (text, place) in enumerate(places)
+            if not any(
+                is_within(place, other) and (m < n or not is_within(other, place))
+                for m, (_, other) in enumerate(places)
+                if m != n
+            )
+        )
