@@ -19,7 +19,7 @@ CODES: dict[str, str] = {
     "ICM-110": "the table's owner forbids deleting its files (gc.enabled=false)",
     "ICM-111": "location shared with another table, files of another table below it, or a second owner of "
     "the table",
-    "ICM-112": "the table writes outside its location and no exclusive prefix is declared for that",
+    "ICM-112": "the table writes outside its location and no exclusive prefix is declared for that, or a link leads there",
     "ICM-113": "locations that cannot be compared: schemes or authorities without a mapping",
     "ICM-114": "age or hold of orphan files below the floor of 24 hours",
     "ICM-115": "clocks are more than five minutes apart, or one moved backwards",

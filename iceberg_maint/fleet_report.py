@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
+from iceberg_maint.private_files import private_folder, replace_file
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.html_page import render_html
@@ -140,14 +140,10 @@ def _delete_old(folder: Path, keep: int) -> None:
 
 def _written(path: Path, text: str) -> Path:
     """Replaces the file as a whole."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
+        private_folder(path.parent)
+        replace_file(path, text)
     except OSError as why:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
         raise ConfigurationError(
             "ICM-100",
             f"report.folder: {path} cannot be written: {why.strerror or why}.",

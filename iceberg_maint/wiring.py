@@ -30,6 +30,7 @@ from iceberg_maint.ports.engine import Engine, Verifier
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import Store
 from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
+from iceberg_maint.private_files import private_folder
 from iceberg_maint.runner.assess import stored_observation
 from iceberg_maint.runner.runtime import (
     LazyEngine,
@@ -465,6 +466,7 @@ def session(config: Config) -> Any:
     """This process's Spark session. Starts it if there is none."""
     from iceberg_maint.spark.session.session import build_session
 
+    private_folder(config.home)
     return build_session(start_settings(config), config.secrets)
 
 

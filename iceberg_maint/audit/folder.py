@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from iceberg_maint.ports.storage import Store
+from iceberg_maint.private_files import private_folder, private_opener
 
 _ENTRY = re.compile(r"[0-9]{12}\.json")
 _FOLDER = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]{0,99}")
@@ -64,10 +65,10 @@ class LocalFolder:
 
     def create(self, name: str, data: bytes) -> None:
         """Creates an entry. Of two processes one succeeds."""
-        self._path.mkdir(parents=True, exist_ok=True)
+        private_folder(self._path)
         draft = self._path / f".draft-{uuid.uuid4().hex}"
         try:
-            with draft.open("xb") as out:
+            with open(draft, "xb", opener=private_opener) as out:
                 out.write(data)
                 out.flush()
                 os.fsync(out.fileno())

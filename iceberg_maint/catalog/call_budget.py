@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from iceberg_maint.private_files import PRIVATE_FILE, private_folder
+
 _LIMIT_SECONDS = 3600.0
 """A stored time further ahead than this is damaged."""
 
@@ -54,8 +56,8 @@ class CallBudget:
                 start = max(self._next, now)
                 self._next = start + calls / per_second
             return start - now
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600)
+        private_folder(self._file.parent)
+        descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             now = self._clock()

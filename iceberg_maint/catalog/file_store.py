@@ -7,18 +7,21 @@ import os
 import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandler, PyFileSystem
 from pyiceberg.io import FileIO
 
+from iceberg_maint.catalog.local_folders import opened_folder, root_of
 from iceberg_maint.core.outcomes.environment import is_environment, python_causes
 from iceberg_maint.errors import ArchivedFileError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.private_files import PRIVATE_FILE
 from iceberg_maint.whole_reads import read_whole
 
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
 _NANOSECONDS = 1_000_000
 _LARGEST_COPY_BYTES = 5 << 30
@@ -39,20 +42,26 @@ _OBJECT_STORES = ("s3", "gcs", "abfs")
 
 class LocalStore:
     """The local file system. Locations are paths or `file:` URIs, taken literally: a percent sign is part
-    of the name, as in Iceberg and PyIceberg."""
+    of the name, as in Iceberg and PyIceberg. Below `root`, the table's location, no link is followed by what lists,
+    creates, moves or deletes."""
 
+    root = ""
     at_once = 1  # a rename takes less time than a thread needs to begin
     bulk = 0
     resumes = False
 
+    def __init__(self, root: str = "") -> None:
+        self.root = _local(root)
+
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
-        root = _local(prefix)
+        path = _local(prefix)
+        root = root_of(path, self.root)
         base = prefix.rstrip("/")
         pending = [""]
         while pending:
             folder = pending.pop()
-            with _permitted(prefix), _entries(root + folder) as entries:
+            with _permitted(prefix), _entries(path + folder, root) as entries:
                 for entry in entries:
                     below = f"{folder}/{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
@@ -95,32 +104,34 @@ class LocalStore:
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. The file and the entries of its folders are durable when this returns."""
         target = Path(_local(path))
-        with _permitted(path):
-            _make_folder(target.parent)
-            with target.open("xb") as out:
+        with _permitted(path), opened_folder(str(target.parent), self.root, make=True) as folder:
+            descriptor = os.open(target.name, _NEW_FILE, PRIVATE_FILE, dir_fd=folder)
+            with open(descriptor, "wb") as out:  # noqa: PTH123 - a descriptor has no path
                 out.writelines(lines)
                 out.flush()
                 os.fsync(out.fileno())
-            _sync_folder(target.parent)
+            os.fsync(folder)
 
     def move(self, source: str, target: str) -> None:
         """Renames a file. Raises FileExistsError, FileNotFoundError."""
-        old, new = _local(source), _local(target)
+        (old_folder, old), (new_folder, new) = os.path.split(_local(source)), os.path.split(_local(target))
         try:
-            if os.path.lexists(new):
-                raise FileExistsError(target)
-            try:
-                os.rename(old, new)  # noqa: PTH104 - a path object costs as much as the move
-            except FileNotFoundError:
-                os.makedirs(os.path.dirname(new), exist_ok=True)  # noqa: PTH103, PTH120
-                os.rename(old, new)  # noqa: PTH104
+            with (
+                opened_folder(old_folder, self.root) as old_fd,
+                opened_folder(new_folder, self.root, make=True) as new_fd,
+            ):
+                if _exists(new, new_fd):
+                    raise FileExistsError(target)
+                os.rename(old, new, src_dir_fd=old_fd, dst_dir_fd=new_fd)
         except PermissionError as error:
             raise denied(source, error) from error
 
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
         try:
-            os.unlink(_local(path))  # noqa: PTH108 - as in `move`
+            folder, name = os.path.split(_local(path))
+            with opened_folder(folder, self.root) as descriptor:
+                os.unlink(name, dir_fd=descriptor)
         except FileNotFoundError:
             return
         except PermissionError as error:
@@ -132,9 +143,12 @@ class LocalStore:
 
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it, as far as they are empty."""
-        for place, _, _ in os.walk(_local(folder), topdown=False):
-            with suppress(OSError):  # not empty
-                Path(place).rmdir()
+        above, name = os.path.split(_local(folder))
+        with suppress(FileNotFoundError), opened_folder(above, self.root) as descriptor:
+            for _, names, _, place in os.fwalk(name, topdown=False, dir_fd=descriptor):
+                for each in names:
+                    _remove_empty(each, place)
+            _remove_empty(name, descriptor)
 
 
 class ArrowStore:
@@ -373,14 +387,27 @@ def unavailable(location: str, error: Exception) -> IcebergMaintError:
 
 
 @contextmanager
-def _entries(folder: str) -> Iterator[Iterable[os.DirEntry[str]]]:
+def _entries(folder: str, root: str) -> Iterator[Iterable[os.DirEntry[str]]]:
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(opened_folder(folder, root))
+        except FileNotFoundError:
+            yield ()
+            return
+        yield stack.enter_context(os.scandir(descriptor))
+
+
+def _exists(name: str, folder: int) -> bool:
     try:
-        entries = os.scandir(folder)
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        yield ()
-        return
-    with entries:
-        yield entries
+        return False
+    return True
+
+
+def _remove_empty(name: str, folder: int) -> None:
+    with suppress(OSError):  # not empty
+        os.rmdir(name, dir_fd=folder)
 
 
 def _local(location: str) -> str:
@@ -396,20 +423,3 @@ def _stored(path: str, status: os.stat_result) -> StoredFile:
 def _of_info(path: str, info: FileInfo) -> StoredFile:
     time_ns = info.mtime_ns
     return StoredFile(path, info.size, None if time_ns is None else time_ns // _NANOSECONDS)
-
-
-def _make_folder(folder: Path) -> None:
-    """Creates folders and makes each entry durable."""
-    if folder.exists():
-        return
-    _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -29,7 +29,7 @@ def open_store(io: FileIO, location: str) -> Store:
 
 def _store(newest: Callable[[], FileIO], location: str) -> Store:
     if location.startswith(("file:", "/")):
-        return LocalStore()
+        return LocalStore(location)
 
     def resolve(path: str) -> tuple[FileSystem, str]:
         return file_system(newest(), path)

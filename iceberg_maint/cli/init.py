@@ -16,6 +16,7 @@ import click
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.cli.shards import MAX_SHARDS
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,8 +159,8 @@ def _write(files: dict[Path, str]) -> None:
     written: list[Path] = []
     try:
         for path, text in files.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
+            private_folder(path.parent)
+            with open(path, "x", encoding="utf-8", opener=private_opener) as file:
                 written.append(path)
                 file.write(text)
     except OSError as why:

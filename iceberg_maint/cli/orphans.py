@@ -29,6 +29,7 @@ from iceberg_maint.errors import (
     UnknownTableError,
 )
 from iceberg_maint.orphans.orphan_pass import Scope
+from iceberg_maint.private_files import private_opener
 from iceberg_maint.runner.maintain import Event, PlanReady, Request, maintain
 from iceberg_maint.runner.record_outcome import append_record
 
@@ -289,7 +290,7 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
         yield None
         return
     try:
-        file = output.open("w", encoding="utf-8")
+        file = open(output, "w", encoding="utf-8", opener=private_opener)  # noqa: SIM115 - takes no opener
     except OSError as why:
         raise ConfigurationError(
             "ICM-100", f"--output {output} cannot be written: {why.strerror}.", "name another file."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import click
 
 from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.private_files import replace_file
 from iceberg_maint.report.page import Page
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
@@ -32,12 +32,9 @@ def write_pages(session: Session, page: Page, html: Path | None, markdown: Path 
     for path, render, option in ((html, render_html, "--html"), (markdown, render_markdown, "--markdown")):
         if path is None:
             continue
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            unfinished.write_text(session.masked(render(page)), encoding="utf-8")
-            unfinished.replace(path)
+            replace_file(path, session.masked(render(page)))
         except OSError as why:
-            unfinished.unlink(missing_ok=True)
             raise ConfigurationError(
                 "ICM-100",
                 f"{option} {path} cannot be written: {why.strerror or why}.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 import threading
 import time
@@ -18,6 +17,7 @@ from sqlalchemy.pool import StaticPool
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger.migrations import check_version, migrate
+from iceberg_maint.private_files import private_database, private_folder
 
 _BUSY_TIMEOUT_MS = 30_000
 _POSTGRES = {
@@ -248,9 +248,8 @@ def _begin(conn: Connection, statement: str) -> None:
 
 def _make_private(path: Path) -> None:
     """Makes the file and its folder readable by their owner only, if this call creates them."""
-    path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    private_folder(path.parent)
+    private_database(path)
 
 
 def _postgres(url: URL, *, read_only: bool) -> Engine:

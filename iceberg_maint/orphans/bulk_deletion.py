@@ -15,6 +15,7 @@ from pathlib import Path
 from iceberg_maint.core.removal.orphans import TrashedFile
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.private_files import private_database
 
 _ROWS = 10_000
 
@@ -25,7 +26,7 @@ class FolderListing:
     def __init__(self, file: Path, files: Iterable[StoredFile]) -> None:
         self._file = file
         file.unlink(missing_ok=True)
-        self._db = sqlite3.connect(file, isolation_level=None)
+        self._db = sqlite3.connect(private_database(file), isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", "cache_size=-16384"):
             self._db.execute(f"PRAGMA {pragma}")
         self._db.execute("CREATE TABLE file (path BLOB PRIMARY KEY, size INT, gone INT) WITHOUT ROWID")

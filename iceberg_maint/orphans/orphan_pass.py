@@ -44,6 +44,7 @@ from iceberg_maint.orphans.trash_manifest import (
     trash_batches,
 )
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
+from iceberg_maint.private_files import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -400,5 +401,4 @@ class OrphanPass:
         )
 
     def _scratch(self) -> Path:
-        self._around.scratch.mkdir(parents=True, exist_ok=True)
-        return self._around.scratch
+        return private_folder(self._around.scratch)

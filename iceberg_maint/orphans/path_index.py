@@ -18,6 +18,7 @@ from iceberg_maint.core.model.location import Equivalences, cut_path, parse_loca
 from iceberg_maint.core.removal.orphans import Kept, Orphan, ScanCounts
 from iceberg_maint.core.removal.released_files import REMOVAL_ORDER, ReleasedFile, ReleasedKind
 from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint.private_files import private_database
 
 _ROWS = 10_000
 _PARAMETERS = 500
@@ -51,7 +52,7 @@ class PathTables:
         self._below = [(p.store.casefold(), p.key.rstrip(b"/") + b"/") for p in places]
         self._folder: tuple[str | None, tuple[str, bytes, bool] | None] = (None, None)
         file.unlink(missing_ok=True)
-        self._db = sqlite3.connect(file, isolation_level=None)
+        self._db = sqlite3.connect(private_database(file), isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIBIBYTES}"):
             self._db.execute(f"PRAGMA {pragma}")
         # One transaction for all: the file is scratch, and a commit writes every changed page.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
 from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint.private_files import private_database
 
 KEEP_DAYS = 90
 """A cache that no pass has used for so long is deleted: its table was dropped, or no longer has orphan passes here."""
@@ -38,7 +39,7 @@ class SeenFiles:
         self._memo = memo
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
-        self._db = sqlite3.connect(memo)
+        self._db = sqlite3.connect(private_database(memo))
         # Earlier versions kept only the files of the table itself.
         self._db.execute("DROP TABLE IF EXISTS version")
         self._db.execute(

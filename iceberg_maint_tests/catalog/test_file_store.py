@@ -28,6 +28,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, file_system
 from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.core.removal.orphans import TRASH
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
@@ -173,6 +174,71 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "t" / "file").symlink_to(tmp_path / "elsewhere" / "precious")
     assert list(LocalStore().list(str(tmp_path / "t"))) == []
     assert LocalStore().stat(str(tmp_path / "t" / "file")) is None
+
+
+@pytest.mark.parametrize("folder", ["data", TRASH])
+def test_folder_that_is_a_link_is_refused_by_what_lists_creates_moves_and_deletes(
+    tmp_path: Path, folder: str
+) -> None:
+    outside, table = tmp_path / "outside", tmp_path / "warehouse" / "t"
+    (outside / "below").mkdir(parents=True)
+    precious, file = outside / "precious", table / "file"
+    precious.write_bytes(b"x")
+    table.mkdir(parents=True)
+    file.write_bytes(b"y")
+    (table / folder).symlink_to(outside)
+    store, link = LocalStore(f"file://{table}"), f"file://{table}/{folder}"
+    calls: list[Callable[[], object]] = [
+        lambda: list(store.list(link)),
+        lambda: store.create(f"{link}/new", [b"z"]),
+        lambda: store.move(f"file://{file}", f"{link}/below/file"),
+        lambda: store.move(f"{link}/precious", f"file://{table}/taken"),
+        lambda: store.delete(f"{link}/precious"),
+        lambda: store.tidy(f"{link}/below"),
+    ]
+    for call in calls:
+        with pytest.raises(RefusedError, match=f"ICM-112 .* leads through the symbolic link '{folder}'"):
+            call()
+    assert sorted(p.name for p in outside.iterdir()) == ["below", "precious"]
+    assert sorted(p.name for p in table.iterdir()) == sorted([folder, "file"])
+
+
+def test_link_above_the_root_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "disk" / "t" / "data").mkdir(parents=True)
+    (tmp_path / "warehouse").symlink_to(tmp_path / "disk")
+    store = LocalStore(f"{tmp_path}/warehouse/t")
+    store.create(f"{tmp_path}/warehouse/t/data/new", [b"z"])
+    assert [f.path for f in store.list(f"{tmp_path}/warehouse/t")] == [f"{tmp_path}/warehouse/t/data/new"]
+
+
+def test_trash_of_a_declared_prefix_outside_the_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    for name in ("t", "prefix", "outside"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "prefix" / TRASH).symlink_to(tmp_path / "outside")
+    with pytest.raises(RefusedError, match="ICM-112"):
+        LocalStore(f"{tmp_path}/t").create(f"{tmp_path}/prefix/{TRASH}/marks/new", [b"z"])
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_what_is_created_in_the_trash_is_for_this_user_only_and_what_is_restored_is_as_the_umask_says(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0)
+    try:
+        store = LocalStore(str(tmp_path))
+        store.create(f"{tmp_path}/{TRASH}/marks/new", [b"z"])
+        store.move(f"{tmp_path}/{TRASH}/marks/new", f"{tmp_path}/data/p=a/file")
+    finally:
+        os.umask(before)
+    modes = {str(p.relative_to(tmp_path)): oct(p.stat().st_mode & 0o777) for p in tmp_path.rglob("*")}
+    private, shared = "0o700", "0o777"
+    assert modes == {
+        TRASH: private,
+        f"{TRASH}/marks": private,
+        "data": shared,
+        "data/p=a": shared,
+        "data/p=a/file": "0o600",
+    }
 
 
 def test_file_name_that_is_no_unicode_is_listed_and_moved(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint import private_files
 from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
@@ -265,12 +266,12 @@ def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_f
     (first, *_) = files = write_fleet_report(lake.runtime, config).files
     before = first.read_bytes()
 
-    def full(self: Path, *_: object, **__: object) -> None:
-        self.touch()
+    def full(path: str, _flags: int) -> int:
+        Path(path).touch()
         raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr(private_files, "private_opener", full)
         with pytest.raises(ConfigurationError, match=r"ICM-100 report.folder: .*: No space left on device"):
             write_fleet_report(lake.runtime, config)
     assert sorted(first.parent.iterdir()) == sorted(files)

@@ -28,6 +28,7 @@ from iceberg_maint.catalog.manifests.projection import (
     unpack_partitions,
 )
 from iceberg_maint.core.model.table_state import Manifest
+from iceberg_maint.private_files import private_database, private_folder
 
 T = TypeVar("T")
 
@@ -147,8 +148,8 @@ class ManifestMemo:
         connection.executemany("DELETE FROM entry WHERE path = ?", oldest)
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS)
+        private_folder(self._path.parent)
+        connection = sqlite3.connect(private_database(self._path), timeout=_BUSY_SECONDS)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")

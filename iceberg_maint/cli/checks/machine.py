@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import OK, WARNING, Check, check_or_failure, try_check
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
+from iceberg_maint.private_files import private_folder
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
@@ -53,7 +54,7 @@ def check_home_folder(folder: Path) -> Check:
 
     def write() -> str:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private_folder(folder)
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-"):
                 return str(folder)
         except OSError as why:

@@ -10,6 +10,7 @@ from pathlib import Path
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, unwritable_home
 from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.private_files import private_folder
 
 _VERSION = 1
 
@@ -34,7 +35,7 @@ def read_table_list(path: Path) -> tuple[TableId, ...] | None:
 def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
     """Replaces the file atomically. Raises ConfigurationError ICM-100 if its folder cannot be made."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent)
     except OSError as why:
         raise unwritable_home(str(path.parent), why) from why
     body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
