@@ -74,9 +74,13 @@ class _Result:
 
     def terminate(self, signal: str) -> None:
         """Adds the work up to the signal that terminated the run."""
-        self.interrupt(None, f"terminated by {signal}", "run again.")
+        improved = any(b.outcome is OutcomeStatus.IMPROVED for b in self.ended)
+        outcome = OutcomeStatus.IMPROVED if improved else OutcomeStatus.DEFERRED
+        self.interrupt(None, f"terminated by {signal}", "run again.", outcome)
 
-    def interrupt(self, code: str | None, message: str, fix: str) -> None:
+    def interrupt(
+        self, code: str | None, message: str, fix: str, outcome: OutcomeStatus = OutcomeStatus.FAILED
+    ) -> None:
         """Adds the work up to an interrupt of the table's maintenance."""
         self.codes.add(EXIT_FAILED)
         self.error = {"code": code, "message": message, "fix": fix}
@@ -87,7 +91,7 @@ class _Result:
             OperationOutcome(
                 table=str(self.table),
                 operation=self.planned.plan.operation,
-                outcome=OutcomeStatus.FAILED,
+                outcome=outcome,
                 reason=Reason.TERMINATED,
                 snapshot_before=before,
                 snapshot_after=next(

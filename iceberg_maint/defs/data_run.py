@@ -11,6 +11,7 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
+    SUCCESSFUL,
     BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
@@ -22,7 +23,7 @@ from iceberg_maint.defs.kept_connections import kept_connections
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.table_checks import table_evaluations
-from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
+from iceberg_maint.defs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import counted, number, size
 from iceberg_maint.report.holds import hold
@@ -142,7 +143,7 @@ class MaintenanceRun(TableRun):
     def _batch_ended(self, event: BatchEnded) -> None:
         outcome = event.outcome
         line = f"batch {outcome.batch_id}: {outcome.outcome} ({outcome.reason}) {outcome.message}".rstrip()
-        (self._context.log.info if outcome.outcome in SUCCESSFUL else self._context.log.error)(line)
+        self._log_batch(outcome, line)
         finished = []
         self._batch_outcomes.append((self._operation, outcome))
         cursors = cursor_metadata(self._runtime.ledger.cursors(self._table_uuid), DATA_OPERATIONS)

@@ -10,6 +10,7 @@ import dagster as dg
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import (
+    SUCCESSFUL,
     BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
@@ -28,7 +29,7 @@ from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.op_asset import build_op_asset
 from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
-from iceberg_maint.defs.table_run import SUCCESSFUL, TableRun, report_failures
+from iceberg_maint.defs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
@@ -126,10 +127,10 @@ class HousekeepingRun(TableRun):
     def _observe(self, event: Event) -> None:
         log = self._context.log
         if isinstance(event, PlanReady):
-            log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {len(event.plan.batches)} batches")
+            batches = counted(len(event.plan.batches), "batch", "batches")
+            log.info(f"{event.plan.operation}, plan {event.plan.plan_id}: {batches}")
         elif isinstance(event, BatchEnded):
-            write = log.info if event.outcome.outcome in SUCCESSFUL else log.error
-            write(_sentence(event.outcome))
+            self._log_batch(event.outcome, _sentence(event.outcome))
         elif isinstance(event, OperationEnded):
             self._done += 1
 
@@ -165,11 +166,11 @@ class HousekeepingRun(TableRun):
 
 
 def _complete(outcomes: Sequence[OperationOutcome]) -> bool:
-    """Whether a batch ran, or no operation that is turned on was due.
+    """Whether a batch ran and did not only lose to other writers, or no operation that is turned on was due.
 
     A paused, delayed, refused or only advised operation makes the housekeeping incomplete.
     """
-    if any(o.batches for o in outcomes):
+    if any(b.outcome is not OutcomeStatus.DEFERRED for o in outcomes for b in o.batches):
         return True
     enabled = [o for o in outcomes if o.reason is not Reason.DISABLED]
     return bool(enabled) and all(

@@ -8,18 +8,16 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.defs.check_texts import DESCRIPTIONS, finding_sentence
 from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.stored import Report
-from iceberg_maint.report.formatting import size
+from iceberg_maint.report.formatting import counted, size
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.assess import Assessment
-
-_SUCCESSFUL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 
 
 def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
@@ -87,7 +85,7 @@ def _released(last_expiry: Report | None) -> str:
 def _passing(name: str, last_pass: Report | None) -> str:
     """The criterion of a check that passes, or why no search for orphan files is due although the last one
     was refused or failed."""
-    refused = last_pass is not None and last_pass.outcome.outcome not in _SUCCESSFUL
+    refused = last_pass is not None and last_pass.outcome.outcome not in SUCCESSFUL
     if name == Check.ORPHAN_FILES.value and refused:
         return "No search for orphan files is due. The last one did not end with success."
     return DESCRIPTIONS[name]
@@ -97,7 +95,11 @@ def _waiting(last_pass: Report | None) -> str:
     if last_pass is None:
         return ""
     files = sum(h.files for h in (last_pass.outcome.held or ()))
-    waiting = f" {files} files are in the trash or wait for approval." if files else ""
+    waiting = (
+        f" {counted(files, 'file is in the trash or waits', 'files are in the trash or wait')} for approval."
+        if files
+        else ""
+    )
     refused = last_pass.outcome.reason is Reason.REFUSED
     message = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
     return f"{waiting} {message}".rstrip()

@@ -60,6 +60,7 @@ from iceberg_maint.defs.table_checks import table_evaluations, unreadable_evalua
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.report.advice import advice_of
+from iceberg_maint.report.formatting import counted
 from iceberg_maint.report.holds import hold, pauses_text
 from iceberg_maint.report.table_card import table_card
 from iceberg_maint.report.throughput import ESTIMATE_RECORDS
@@ -158,7 +159,9 @@ class Observation:
             except Exception as why:  # noqa: BLE001 - one table must not stop the others
                 failed += 1
                 self._unreadable(table, why)
-        self._context.log.info(f"{len(tables)} tables, {len(todo)} measured or tried, {failed} unreadable")
+        self._context.log.info(
+            f"{counted(len(tables), 'table')}, {len(todo)} measured or tried, {failed} unreadable"
+        )
         if failed and failed == len(todo) and not self._reads_any_but(todo):
             raise dg.Failure(f"None of {failed} tables could be read.", allow_retries=False)
 

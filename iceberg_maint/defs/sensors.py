@@ -23,7 +23,7 @@ from iceberg_maint.defs.tick_observation import REPEAT_AFTER_SECONDS, TickObserv
 from iceberg_maint.defs.tick_time import TickTime
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.report.formatting import shortened
+from iceberg_maint.report.formatting import counted, shortened
 from iceberg_maint.runner.dropped_tables import prune_dropped_tables
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.table_listing import ask_catalogs
@@ -151,7 +151,7 @@ def build_changes_sensor(
         cursor = str(tables[following]) if following else _BEGINNING
         goes_on = f"; the next tick goes on with {cursor}" if following else ""
         if not changed:
-            idle = f"no observe run is needed for {len(tables)} tables{goes_on}"
+            idle = f"no observe run is needed for {counted(len(tables), 'table')}{goes_on}"
             return dg.SensorResult(skip_reason="; ".join([*messages, idle]), cursor=cursor)
         epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
         body = "\n".join(s.digest_text() for s in changed)

@@ -13,7 +13,7 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.defs.card import CARD, PROOF, described, last_proof
 from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.kept_connections import kept_connections
@@ -38,8 +38,6 @@ not start.
 The code applies it, not the op's `retry_policy`: Dagster would then also retry a terminated run
 (op_execution_error_boundary), which is final here. Failed batches wait by the ledger's back-off.
 """
-SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
-"""Outcomes that are logged without an error."""
 _ORIGINS = {
     "dagster/sensor_name": "sensor",
     "dagster/schedule_name": "schedule",
@@ -183,6 +181,13 @@ class TableRun(ABC):
         else:
             with kept_connections(self._context.instance):
                 self._observe(event)
+
+    def _log_batch(self, outcome: BatchOutcome, line: str) -> None:
+        """Logs the end of a batch. Only a failure is an error: work that other writers delayed is tried again."""
+        log = self._context.log
+        deferred = outcome.outcome is OutcomeStatus.DEFERRED
+        write = log.info if outcome.outcome in SUCCESSFUL else log.warning if deferred else log.error
+        write(line)
 
     @abstractmethod
     def _observe(self, event: Event) -> None:

@@ -65,7 +65,7 @@ _SNAPSHOTS = (
     Column("snapshot_after", MAYBE_COUNT, "snapshot after the work; NA if nothing was committed"),
 )
 _RESULT = (
-    Column("outcome", TEXT, "IMPROVED, NO_OP, UNSUPPORTED, FAILED or UNKNOWN"),
+    Column("outcome", TEXT, "IMPROVED, COMMITTED, NO_OP, DEFERRED, UNSUPPORTED, FAILED or UNKNOWN"),
     Column("reason", TEXT, "reason code"),
     Column("message", TEXT, "explanation for people; empty without one"),
 )

@@ -14,7 +14,7 @@ from iceberg_maint.core.decisions.past_work import PastWork
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.codec import from_data
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES
 from iceberg_maint.core.planning.batch_body import batch_of_text
 from iceberg_maint.core.planning.batch_cost import BatchCost
 from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
@@ -106,7 +106,7 @@ def past_work(
                 float(body.get("seconds") or 0.0),
                 tuple(body["partitions"]),
                 body.get("snapshot_after") is not None,
-                body.get("reason") in (Reason.CONFLICT, Reason.STALE),
+                body.get("reason") in LOST_RACES,
                 generation.get("sequence_number"),
                 generation.get("oldest", {}),
             )

@@ -31,7 +31,11 @@ _HELD = and_(_SAME_LEASE, _UNEXPIRED)
 """An owner whose lease a wrong clock has dated still has it, because no other owner has taken it since."""
 _HOLDS = select(lease.c.fence).where(_HELD)
 _OF_TABLE = select(
-    lease.c.owner, lease.c.fence, _UNEXPIRED.label("live"), in_force().label("in_force")
+    lease.c.owner,
+    lease.c.fence,
+    lease.c.expires_ms,
+    _UNEXPIRED.label("live"),
+    in_force().label("in_force"),
 ).where(lease.c.table_uuid == bindparam("table_uuid"))
 _LATER = {"expires_ms": db_now_ms() + bindparam("ttl_ms", type_=BigInteger)}
 _FIRST = insert(lease).values(**_LATER)
@@ -39,7 +43,9 @@ _TAKE = update(lease).where(lease.c.table_uuid == bindparam("of_table")).values(
 _EXTEND = update(lease).where(_HELD).values(**_LATER)
 _RELEASE = update(lease).where(_SAME_LEASE).values(owner=None, expires_ms=0)
 _LAST_NAME = select(lease.c.table_name).where(lease.c.table_uuid == bindparam("table_uuid"))
-_OWNER = select(lease.c.owner).where(lease.c.table_uuid == bindparam("table_uuid"), in_force())
+_OWNER = select(lease.c.owner, lease.c.expires_ms).where(
+    lease.c.table_uuid == bindparam("table_uuid"), in_force()
+)
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
@@ -67,7 +73,9 @@ def acquire(
         conn.execute(_FIRST, {"table_uuid": table_uuid, **values})
     else:
         conn.execute(_TAKE, {"of_table": table_uuid, **values})
-    return Lease(table_uuid, table, owner, fence, ttl_seconds)
+    if row is None or row.owner in (None, owner):
+        return Lease(table_uuid, table, owner, fence, ttl_seconds)
+    return Lease(table_uuid, table, owner, fence, ttl_seconds, row.owner, row.expires_ms - ttl_seconds * 1000)
 
 
 def extend(conn: Connection, lease_to_extend: Lease) -> bool:
@@ -115,9 +123,10 @@ def last_name(conn: Connection, table_uuid: str) -> str | None:
     return conn.scalar(_LAST_NAME, {"table_uuid": table_uuid})
 
 
-def owner_of(conn: Connection, table_uuid: str) -> str | None:
-    """Returns the owner of the table's lease in force."""
-    return conn.scalar(_OWNER, {"table_uuid": table_uuid})
+def owner_of(conn: Connection, table_uuid: str) -> tuple[str, int] | None:
+    """Returns the owner of the table's lease in force, and when it expires."""
+    row = conn.execute(_OWNER, {"table_uuid": table_uuid}).first()
+    return None if row is None else (row.owner, row.expires_ms)
 
 
 def _held(held: Lease) -> dict[str, str | int]:

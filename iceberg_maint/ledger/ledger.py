@@ -111,6 +111,10 @@ class SqlLedger:
         with self._database.write(table_uuid) as conn:
             return leases.acquire(conn, table_uuid, table, owner, ttl_seconds, min_fence)
 
+    def lease_owner(self, table_uuid: str) -> tuple[str, int] | None:
+        with self._database.read() as conn:
+            return leases.owner_of(conn, table_uuid)
+
     def heartbeat(self, lease: Lease) -> bool:
         with self._database.write(lease.table_uuid) as conn:
             return leases.extend(conn, lease)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.settle import Settlement
@@ -86,16 +87,19 @@ def mark(conn: Connection, record: Record) -> None:
         conn.execute(_UPDATE, {**run, "through": last})
 
 
+_NOT_DONE = {OutcomeStatus.FAILED, OutcomeStatus.DEFERRED, OutcomeStatus.UNSUPPORTED}
+
+
 def _contains_row(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
     """Returns whether a record with these outcomes of the row's batch contains the row."""
     handed_back = not row.settled and row.partitions == dumps(())
     match row.status:
         case BatchStatus.DONE:
-            return bool(ends & {OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP})
+            return bool(ends & SUCCESSFUL)
         case BatchStatus.UNKNOWN:
             return bool(ends)
         case _:
-            return handed_back or bool(ends & {OutcomeStatus.FAILED, OutcomeStatus.UNSUPPORTED})
+            return handed_back or bool(ends & _NOT_DONE)
 
 
 def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
@@ -107,7 +111,15 @@ def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
     require(conn, lease)
     which = {"table_uuid": lease.table_uuid, "owner": lease.owner, "fence": lease.fence}
     runs = conn.execute(_EARLIER_RUNS, which).all()
-    return tuple(_trace(conn, lease.table_uuid, run) for run in runs)
+    traces = (_trace(conn, lease.table_uuid, run) for run in runs)
+    return tuple(_with_heartbeat(t, lease) if t.run_id == lease.crashed_owner else t for t in traces)
+
+
+def _with_heartbeat(run: RunTrace, lease: Lease) -> RunTrace:
+    """The run with its last heartbeat as the last sign of it."""
+    *earlier, last = run.attempts
+    ended_ms = max(last.ended_ms, lease.crashed_beat_ms)
+    return replace(run, attempts=(*earlier, replace(last, ended_ms=ended_ms)))
 
 
 def has_unrecorded(conn: Connection, table_uuid: str) -> bool:

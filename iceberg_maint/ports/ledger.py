@@ -78,6 +78,10 @@ class Ledger(Protocol):
         """
         ...
 
+    def lease_owner(self, table_uuid: str) -> tuple[str, int] | None:
+        """Returns the owner of the table's unexpired lease, and when it expires by the database's clock."""
+        ...
+
     def heartbeat(self, lease: Lease) -> bool:
         """Extends the lease by its time to live. Returns False if the lease has another owner or fence now."""
         ...

@@ -51,13 +51,16 @@ AttemptStatus = AttemptStep | BatchStatus
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to maintain one table until it expires. `fence` grows with every lease of the table."""
+    """The right to maintain one table until it expires. `fence` grows with every lease of the table. `crashed_owner` let the
+    lease before it expire, and had its last heartbeat at `crashed_beat_ms`, by the database's clock."""
 
     table_uuid: str
     table: str
     owner: str
     fence: int
     ttl_seconds: int
+    crashed_owner: str | None = None
+    crashed_beat_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,12 @@ def assessment_page(tables: Sequence[AssessedTable], errors: Mapping[str, str], 
                     if due
                     else f"A full scan of every table opens {counted(before, 'file')}. Maintenance would change nothing."
                 ),
-                "A reader requests each file and reads its footer. Every scan applies the delete files again.",
+                "A reader requests each file and reads its footer."
+                + (
+                    " Every scan applies the delete files again."
+                    if any(t.delete_files for t in ordered)
+                    else ""
+                ),
             ),
             bars=shown,
         ),

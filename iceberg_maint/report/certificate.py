@@ -367,7 +367,7 @@ def _status(batches: Sequence[CertifiedBatch]) -> CertificateStatus:
         return CertificateStatus.UNPROVED
     if not committed:
         return CertificateStatus.NO_COMMIT
-    failed = (OutcomeStatus.FAILED, OutcomeStatus.UNSUPPORTED)
+    failed = (OutcomeStatus.FAILED, OutcomeStatus.DEFERRED, OutcomeStatus.UNSUPPORTED)
     partial = any(b.outcome.outcome in failed and b.outcome.reason is not Reason.STALE for b in batches)
     return CertificateStatus.PARTIAL if partial else CertificateStatus.PROVED
 

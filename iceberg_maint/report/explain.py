@@ -223,7 +223,8 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
         until_ms = min(p.until_ms for p in waiting if p.until_ms is not None)
         return (
             f"Backing off: {share(len(waiting), total, 'partition', 'wait')} until {moment(until_ms)} "
-            f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after a failed or useless attempt."
+            f"(in {duration(max(0, until_ms - now_ms) / 1000)}) after an attempt that failed, "
+            "gained nothing or lost to other writers."
         )
     if decision.verdict is Verdict.SKIP and decision.reason is Reason.HEALTHY:
         warned = sum(bool(p.findings) for p in decision.partitions)

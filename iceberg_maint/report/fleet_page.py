@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
@@ -118,7 +118,7 @@ def _conflicts(records: Sequence[Record]) -> Section | None:
     for record in records:
         for batch in record.outcome.batches:
             tries[record.table] += batch.commit_tries
-            lost[record.table] += batch.reason in (Reason.CONFLICT, Reason.STALE)
+            lost[record.table] += batch.reason in LOST_RACES
     rows, omitted = first_rows(
         [(t, number(n), number(tries[t])) for t, n in lost.most_common() if n], MOST_ROWS
     )

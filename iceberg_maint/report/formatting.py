@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from iceberg_maint.core.model.ids import WHOLE_TABLE
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.policy.data import policy_keys
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
@@ -129,5 +129,5 @@ _DONE = {
 def outcome_sentence(outcome: OutcomeStatus, reason: Reason, *, ran: bool) -> str:
     """The sentence of an outcome. Housekeeping that `ran` with success says what it did: its reason held
     before it, and holds no longer."""
-    successful = outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
-    return _DONE.get(reason, SENTENCES[reason]) if ran and successful else SENTENCES[reason]
+    done = ran and outcome in SUCCESSFUL
+    return _DONE.get(reason, SENTENCES[reason]) if done else SENTENCES[reason]

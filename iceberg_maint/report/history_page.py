@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.console import word
 from iceberg_maint.report.formatting import duration, escape_control_chars, moment, number
@@ -61,7 +62,9 @@ def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
         f"{word(outcome.outcome.value)} {outcome.reason.value}",
         escape(escape_control_chars("; ".join(t.removesuffix(".") for t in texts))),
         proof_of(record),
-        duration((record.ended_ms - record.started_ms) / 1000),
+        # Of a crashed run only the last sign is known.
+        ("≥ " if outcome.reason is Reason.CRASHED else "")
+        + duration((record.ended_ms - record.started_ms) / 1000),
         escape(started_by(record.run_id, record.started_by)),
         escape(record.run_id),
     ]

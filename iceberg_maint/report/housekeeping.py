@@ -127,7 +127,7 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
     if why.last_done_ms is not None:
         due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"
         write(console, f"  last success: {moment(why.last_done_ms)}{due}")
-    if why.last_pass:
+    if why.last_pass and why.last_pass not in why.change:
         write(console, f"  last pass: {escape(escape_control_chars(why.last_pass))}")
     for holder in why.held_by:
         write(console, f"  held back by {escape(holder)}")

@@ -53,22 +53,22 @@ class Totals:
 
 
 def totals_of(measured: Measured, plans: Sequence[Plan]) -> tuple[Totals, Totals]:
-    """The table now, and as the plans expect it after the run. The number of delete files after the run is the
-    greatest possible: a rewrite may drop more of them, and a conversion may write fewer. Each commit adds a
-    snapshot."""
+    """The table now, and as the plans expect it after the run. A rewrite drops the deletes of its data files alone. The
+    number of delete files after a conversion or merge is the greatest possible. Each commit adds a snapshot."""
     total = measured.total()
     before = Totals(total.data_files, total.delete_files, measured.table_health.snapshots)
-    files, written, dropped, snapshots = 0, 0, set[str](), 0
+    files, written, dropped, snapshots = 0, 0, set[tuple[str, int | None]](), 0
     for batch in (b for plan in plans for b in plan.batches):
         snapshots += 1
         match batch.work:
             case RewriteDataFiles():
                 files += batch.input_files - batch.expected_output_files
-                dropped |= {d.path for d in batch.equality_deletes if d.drop}
+                dropped |= {(d.path, None) for d in batch.equality_deletes if d.drop}
+                dropped |= {d.identity for d in batch.applied_deletes if d.referenced_data_file}
             case ConvertEqualityDeletes() | RewritePositionDeleteFiles():
                 written += batch.input_files
-                dropped |= {d.path for d in batch.equality_deletes if d.drop}
-                dropped |= {d.path for d in batch.position_deletes}
+                dropped |= {(d.path, None) for d in batch.equality_deletes if d.drop}
+                dropped |= {d.identity for d in batch.position_deletes}
             case ExpireSnapshots() as work:
                 snapshots -= len(work.snapshots)
             case RemoveOrphanFiles():
@@ -140,7 +140,9 @@ def _sentence(parts: Sequence[PlanPart], seconds: Sequence[float | None]) -> str
 
 def _draw_totals(console: Console, measured: Measured, parts: Sequence[PlanPart]) -> None:
     before, after = totals_of(measured, [plan for plan, _, _ in parts])
-    at_most = "≤ " if after.delete_files else ""
+    works = [b.work for plan, _, _ in parts for b in plan.batches]
+    writes_deletes = any(isinstance(w, ConvertEqualityDeletes | RewritePositionDeleteFiles) for w in works)
+    at_most = "≤ " if after.delete_files and writes_deletes else ""
     rows = [
         ["data files", number(before.data_files), number(after.data_files)],
         ["delete files", number(before.delete_files), f"{at_most}{number(after.delete_files)}"],

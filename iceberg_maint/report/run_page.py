@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus, combine_outcomes
 from iceberg_maint.report.console import draw_outcome, word
 from iceberg_maint.report.formatting import counted, escape_control_chars, outcome_sentence
 from iceberg_maint.report.grid import write
@@ -22,8 +22,8 @@ _Failure = tuple[Operation, str]
 
 
 def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, verbose: bool) -> None:
-    """Draws the outcomes of each table: operations with work or without success, then one line about the others that
-    wait. Of several tables it counts those with nothing due, those whose storage was searched in vain, and those whose
+    """Draws the outcomes of each table: operations with work or without success, one line about the others that
+    wait, and last the outcome of the table. Of several tables it counts those with nothing due, those whose storage was searched in vain, and those whose
     operation failed for the same cause around them; `verbose` draws each."""
     counts = len(tables) > 1 and not verbose
     failures = Counter(f for outcomes in tables for o in outcomes if counts and (f := _failure_of(o)))
@@ -40,6 +40,8 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, 
             draw_outcome(console, outcome)
         if worked or waiting:
             _draw_idle(console, waiting)
+            if len(worked) + bool(waiting) > 1:
+                _draw_table(console, outcomes)
         elif counts:
             healthy += bool(outcomes) and not failed
         else:
@@ -50,6 +52,14 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, 
         texts.append(f"{counted(searched, 'table')} searched for orphan files without one")
     if texts:
         write(console, f"{'; '.join(texts)} (--verbose names each)")
+
+
+def _draw_table(console: Console, outcomes: Sequence[OperationOutcome]) -> None:
+    """Draws the outcome of the table, as the last of several lines."""
+    whole = combine_outcomes(outcomes)
+    sentence = outcome_sentence(whole.outcome, whole.reason, ran=bool(whole.batches))
+    status = word(whole.outcome.value)
+    write(console, f"[bold]{escape(whole.table)}[/]: {status} {whole.reason.value} - {sentence}")
 
 
 def _is_idle(outcome: OperationOutcome) -> bool:

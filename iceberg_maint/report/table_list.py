@@ -16,7 +16,7 @@ from iceberg_maint.report.status import Status, Summary, coloured, summary_of
 _COLUMNS = (
     Column("table"),
     Column("status"),
-    Column("due", right=True),
+    Column("to do", right=True),
     Column("backlog", right=True),
     Column("time", right=True, priority=1),
     Column("why", prose=True),

@@ -226,7 +226,7 @@ def _housekeeping(why: HousekeepingExplanation) -> list[str]:
         facts = [f"{sentence(decision.reason)}: {metric}"]
     if why.last_done_ms is not None:
         facts.append(f"last success {moment(why.last_done_ms)}")
-    if why.last_pass:
+    if why.last_pass and why.last_pass not in why.change:
         facts.append(f"last pass: {why.last_pass}")
     facts += [f"held back by {holder}" for holder in why.held_by[:2]]
     if len(why.held_by) > 2:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, is_environment, python_causes
 from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, Rejection
@@ -58,7 +58,8 @@ def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
 def rejected_commit(written: Written, result: CommitResult) -> AttemptResult:
     """Returns the result of an attempt whose commit was rejected."""
     reason = _REJECTIONS[result.rejection or Rejection.ERROR]
-    return AttemptResult(OutcomeStatus.FAILED, reason, result.message, written.proof, written, result)
+    status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
+    return AttemptResult(status, reason, result.message, written.proof, written, result)
 
 
 def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:

@@ -84,16 +84,18 @@ _UNSUPPORTED = {
 }
 _BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,
+    OutcomeStatus.COMMITTED: BatchStatus.DONE,
     OutcomeStatus.NO_OP: BatchStatus.DONE,
+    OutcomeStatus.DEFERRED: BatchStatus.FAILED,
     OutcomeStatus.UNSUPPORTED: BatchStatus.FAILED,
     OutcomeStatus.FAILED: BatchStatus.FAILED,
     OutcomeStatus.UNKNOWN: BatchStatus.UNKNOWN,
 }
 
 
-_RunBatch = Callable[
-    [Batch, Policy, Runtime, Lease, str, Attempt, Mapping[PartitionKey, PartitionHistory]], AttemptResult
-]
+_Interrupted = Callable[[BaseException, str], None]
+"""Stores what interrupted an attempt before its commit, and where that left it."""
+_RunBatch = Callable[[Batch, Policy, Runtime, Lease, str, Attempt, _Interrupted], AttemptResult]
 
 
 def execute(
@@ -138,7 +140,12 @@ def execute(
         run_id,
         {p: write_ahead(h, policy.retry, now_ms) for p, h in histories.items()},
     )
-    attempt_result = run(batch, policy, runtime, lease, run_id, attempt, histories)
+
+    def interrupted(why: BaseException, message: str) -> None:
+        seconds = runtime.clock.monotonic_seconds() - started
+        _store_interrupt(batch, policy, runtime, lease, attempt, histories, why, message, seconds)
+
+    attempt_result = run(batch, policy, runtime, lease, run_id, attempt, interrupted)
     attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
     seconds = runtime.clock.monotonic_seconds() - started
     cpu_after = runtime.cpu_seconds()
@@ -206,24 +213,15 @@ def _orphan_pass(
     runtime: Runtime,
     lease: Lease,
     _run_id: str,
-    attempt: Attempt,
-    histories: Mapping[PartitionKey, PartitionHistory],
+    _attempt: Attempt,
+    interrupted: _Interrupted,
 ) -> AttemptResult:
     try:
         return remove_orphans(work, batch, policy, runtime, lease)
     except FenceLostError:
         raise
     except BaseException as why:
-        _terminated(
-            batch,
-            policy,
-            runtime,
-            lease,
-            attempt,
-            histories,
-            why,
-            "every file is in its place or in the trash",
-        )
+        interrupted(why, "every file is in its place or in the trash")
         raise
 
 
@@ -235,7 +233,7 @@ def _write_and_commit(
     lease: Lease,
     run_id: str,
     attempt: Attempt,
-    histories: Mapping[PartitionKey, PartitionHistory],
+    interrupted: _Interrupted,
 ) -> AttemptResult:
     engine = runtime.engine()
     try:
@@ -243,7 +241,7 @@ def _write_and_commit(
     except FenceLostError:
         raise
     except StaleBatchError as why:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, str(why))
+        return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why))
     except EnvironmentFailedError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, str(why))
     except RefusedError as why:
@@ -260,7 +258,7 @@ def _write_and_commit(
         return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
     except BaseException as why:
         engine.cancel()
-        _terminated(batch, policy, runtime, lease, attempt, histories, why, "stopped before its commit")
+        interrupted(why, "stopped before its commit")
         raise
     if isinstance(written, AttemptResult):
         return written
@@ -314,12 +312,12 @@ def _judge(
         batch, sizes, removed_deletes, removed_records, large, layout_gain_of(batch.work, written)
     )
     forced = Reason.FORCED in batch.reasons
-    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return AttemptResult(status, reason, written.note, written.proof, written, result, snapshot)
 
 
-def _terminated(
+def _store_interrupt(
     batch: Batch,
     policy: Policy,
     runtime: Runtime,
@@ -328,11 +326,13 @@ def _terminated(
     histories: Mapping[PartitionKey, PartitionHistory],
     why: BaseException,
     message: str,
+    seconds: float,
 ) -> None:
     timed_out = isinstance(why, TableTimeout)
     message = f"{why}" if timed_out else message
     now_ms = runtime.clock.now_ms()
-    outcome = batch_outcome(batch, AttemptResult(OutcomeStatus.FAILED, Reason.TERMINATED, message), 0.0)
+    status = OutcomeStatus.FAILED if timed_out else OutcomeStatus.DEFERRED
+    outcome = batch_outcome(batch, AttemptResult(status, Reason.TERMINATED, message), seconds)
     # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
     # the program would not stop.
     with suppress(Exception):

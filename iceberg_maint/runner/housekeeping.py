@@ -44,7 +44,7 @@ def remove_orphans(
     """Runs an orphan pass. The trash manifests on storage record its work, even if it is interrupted."""
     state = pin_same(batch, runtime)
     if state is None:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.STALE, "another table has this name now")
+        return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, "another table has this name now")
     open_attempts = runtime.ledger.open_attempts(batch.table_uuid)
     limit, started = policy.max_run_seconds, runtime.clock.monotonic_seconds()
     try:
@@ -164,7 +164,7 @@ def judge_regrouping(
     # The count may stay the same if each manifest then covers fewer partitions.
     better = created_manifests < len(work.manifests) or not manifest_findings(state, policy.rewrite_manifests)
     forced = Reason.FORCED in batch.reasons
-    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
 

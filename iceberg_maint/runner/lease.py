@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import Lease
+
+_log = logging.getLogger(__name__)
 
 LEASE_TTL_SECONDS = 45
 _HEARTBEATS_PER_TTL = 4
@@ -31,7 +35,7 @@ def leased(
     """Holds the table's lease while the body runs; a thread renews it. None if another owner keeps it.
 
     `wait_seconds` is how long to wait for the lease of a dead owner to expire. A live owner renews its
-    lease, so a wait longer than the time to live has no use.
+    lease, so a wait longer than the time to live has no use. A wait is logged with its owner and its end.
     """
     lease = None
     waited_seconds = 0.0
@@ -41,6 +45,14 @@ def leased(
             if waited_seconds >= wait_seconds:
                 yield None
                 return
+            if not waited_seconds and (holder := ledger.lease_owner(table_uuid)):
+                until = datetime.fromtimestamp(holder[1] / 1000, UTC)
+                _log.warning(
+                    "%s: waits for run %s, whose lease ends at %s UTC unless it still works.",
+                    table,
+                    holder[0],
+                    until.strftime("%H:%M:%S"),
+                )
             clock.sleep(1.0)
             waited_seconds += 1.0
     try:

@@ -19,7 +19,7 @@ from iceberg_maint.core.decisions.unsupported_types import row_readers, type_sto
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_agreement import disagreement
 from iceberg_maint.errors import FenceLostError
@@ -213,6 +213,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
         except BaseException as why:
             # The record keeps the batches that the run executed before the exception.
             run.stopped_by, run.message = Reason.TERMINATED, _ended_by(why, decision, run)
+            run.failed = isinstance(why, Exception | TableTimeout)
             with suppress(Exception):
                 finish_operation(assessment, decision, run)
             raise
@@ -227,8 +228,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
 
 def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     """What ended the operation, and how many of its partitions were done."""
-    completed = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
-    done = {p for o in run.outcomes if o.outcome in completed for p in o.partitions}
+    done = {p for o in run.outcomes if o.outcome in SUCCESSFUL for p in o.partitions}
     total = done | {p.partition for p in decision.due()}
     # Signals and Dagster's interrupts are no Exception.
     if isinstance(why, TableTimeout):

@@ -9,6 +9,7 @@ from iceberg_maint.core.model.codec import digest
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
+    SUCCESSFUL,
     BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
@@ -34,8 +35,15 @@ def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> Op
         reason = decision.reason
     if not final_outcomes and run.stopped_by is not None:
         reason = run.stopped_by
-    if run.stopped_by is Reason.TERMINATED and status in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+    if not final_outcomes and reason is None and decision.reason is Reason.FORCED:
+        # A person asked for it, and its plan is empty.
+        reason = next(iter(run.leftovers.values()), Reason.HEALTHY)
+    if run.stopped_by is Reason.TERMINATED and status in SUCCESSFUL:
         reason = Reason.TERMINATED
+        if run.failed:
+            status = OutcomeStatus.FAILED
+        elif status is OutcomeStatus.NO_OP:
+            status = OutcomeStatus.DEFERRED
     outcome = OperationOutcome(
         table=decision.table,
         operation=decision.operation,

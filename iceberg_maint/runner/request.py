@@ -78,7 +78,8 @@ Observer = Callable[[Event], None]
 
 @dataclass(slots=True)
 class Run:
-    """The state of one operation while it runs. `before_conversion` is that of its `Step`."""
+    """The state of one operation while it runs. `before_conversion` is that of its `Step`. `failed`:
+    an error or the time of the table ended it, not a person or the system."""
 
     operation: Operation
     request: Request
@@ -92,6 +93,7 @@ class Run:
     plan_id: str | None = None
     leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
     message: str = ""
+    failed: bool = False
     step: str = "measuring"
     batch: Batch | None = None
     step_started_seconds: float = 0.0

@@ -62,8 +62,8 @@ OPERATION_ENDED = _gauge(
 )
 PARTITIONS = _counter(
     "iceberg_maint.operation.partitions",
-    "partitions of recorded operations by outcome; FAILED are the failed partitions, NO_OP and UNSUPPORTED the "
-    "skipped ones",
+    "partitions of recorded operations by outcome; FAILED are the failed partitions, DEFERRED those that "
+    "lost to other writers, NO_OP and UNSUPPORTED the skipped ones",
     "OperationOutcome.partitions",
     "outcome",
 )
@@ -126,7 +126,7 @@ COMMIT_ATTEMPTS = _counter(
 COMMIT_CONFLICTS = _counter(
     "iceberg_maint.commit.conflicts",
     "batches that lost against a concurrent commit",
-    "BatchOutcome.reason in CONFLICT, STALE",
+    "BatchOutcome.reason in LOST_RACES",
 )
 WASTED_BYTES = _counter(
     "iceberg_maint.commit.wasted",

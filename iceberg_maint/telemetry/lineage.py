@@ -106,7 +106,7 @@ def run_uuid(run_id: str, table_uuid: str, operation: str) -> str:
 
 
 def _type(status: OutcomeStatus, reason: Reason) -> EventType:
-    if reason is Reason.TERMINATED:
+    if reason is Reason.TERMINATED or status is OutcomeStatus.DEFERRED:
         return EventType.ABORT
     failed = status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
     return EventType.FAIL if failed else EventType.COMPLETE

@@ -8,7 +8,7 @@ from contextlib import suppress
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.health.metrics import partition_metrics, table_metrics
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, Decision
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ports.telemetry import Observation
@@ -79,7 +79,7 @@ def _operation(record: Record, labels: tuple[str, ...]) -> Iterator[Sample]:
         (catalogue.COMMIT_ATTEMPTS, sum(b.commit_tries for b in outcome.batches)),
         (
             catalogue.COMMIT_CONFLICTS,
-            sum(b.reason in (Reason.CONFLICT, Reason.STALE) for b in outcome.batches),
+            sum(b.reason in LOST_RACES for b in outcome.batches),
         ),
         (catalogue.WASTED_BYTES, sum(b.wasted_bytes for b in outcome.batches)),
     ]

@@ -125,6 +125,7 @@ class SwapEngine:
         self.cancelled += 1
 
 
+FAILED = CommitResult(CommitStatus.REJECTED, Rejection.ERROR, message="the disk is full")
 REJECTED = CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, message="concurrent commits won")
 UNKNOWN = CommitResult(CommitStatus.UNKNOWN, message="the answer was lost")
 

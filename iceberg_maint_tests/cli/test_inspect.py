@@ -223,14 +223,15 @@ def test_why_reports_four_different_truths(lake: Lake) -> None:
     lake("run", "db.sick")
     waiting = why(lake, "db.sick")
     assert waiting["truth"] == (
-        "Backing off: 2 of 3 partitions wait until 2027-01-15 08:05:00 UTC (in 5 min) after a failed or useless attempt."
+        "Backing off: 2 of 3 partitions wait until 2027-01-15 08:05:00 UTC (in 5 min) after an attempt that failed, gained "
+        "nothing or lost to other writers."
     )
     assert (waiting["verdict"], waiting["reason"]) == ("DEFER", "back_off")
-    assert waiting["last"]["outcome"] == "FAILED"
+    assert waiting["last"]["outcome"] == "DEFERRED"
     assert waiting["next"] == {
         "verdict": "DEFER",
         "reason": "back_off",
-        "due_partitions": [],
+        "due_partitions": ["day=1", "day=2"],
         "until_ms": NOW_MS + 300_000,
     }
     hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")

@@ -255,7 +255,7 @@ def test_newer_version_in_no_catalog_is_shown_by_trash_why_and_doctor(
 ) -> None:
     assert (remembered(session), owners(session)) == (
         "",
-        [("owners", "ok", "1 tables: no metadata file in their folders that is not in their log")],
+        [("owners", "ok", "1 table: no metadata file in their folders that is not in their log")],
     )
     place = newer_version(lake, 3_000, 3)
     refused = document(program("trash", "lake.db.t", "--json"), exit_code=3)
@@ -263,6 +263,8 @@ def test_newer_version_in_no_catalog_is_shown_by_trash_why_and_doctor(
     assert told.startswith("ICM-111 lake.db.t: 1 metadata files of this table are not in its metadata log")
     assert f"file://{place} (last sequence number 3, last updated 1970-01-01T00:00:03.000+00:00)" in told
     assert remembered(session) == told
+    for screen in (("why", "lake.db.t"), ("why", "lake.db.t", "--all")):
+        assert CliRunner().invoke(iceberg_maint, screen, obj=replace(session)).stdout.count("ICM-111") == 1
     assert owners(session) == [("owner of lake.db.t", "warning", told)]
     assert lake.trashed() == 0
 

@@ -14,7 +14,7 @@ from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake, table_of
+from iceberg_maint_tests.cli.conftest import FAILED, REWRITE, UNKNOWN, Lake, table_of
 
 BATCH_KEYS = [
     "batch_id",
@@ -86,7 +86,7 @@ def test_policy_value_of_the_command_line_wins(lake: Lake) -> None:
 
 
 def test_failed_batch_exits_1_and_the_other_tables_are_done(lake: Lake) -> None:
-    lake.engine.results = [REJECTED]
+    lake.engine.results = [FAILED]
     document = lake.json("run", exit_code=1)
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "FAILED"}
     assert lake.json("run")["tables"][1]["operations"][REWRITE]["reason"] == "back_off"
@@ -211,7 +211,7 @@ def test_signal_stops_before_the_next_batch_and_gives_the_lease_back(
     assert document["tables"][0]["error"]["message"] == f"terminated by {number.name}"
     assert cancelled.__self__.cancelled >= 1
     operation = document["tables"][0]["operations"][REWRITE]
-    assert (operation["outcome"], operation["reason"]) == ("FAILED", "terminated")
+    assert (operation["outcome"], operation["reason"]) == ("IMPROVED", "terminated")
     assert [(b["outcome"], b["partitions"]) for b in operation["batches"]] == [("IMPROVED", ["day=1"])]
     assert operation["snapshot_after"] == operation["batches"][0]["snapshot_after"]
     assert len(lake.engine.batches) == 1

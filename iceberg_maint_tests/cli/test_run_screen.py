@@ -12,7 +12,7 @@ from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.storage import OrphanWork
-from iceberg_maint_tests.cli.conftest import REJECTED, Lake, lake_of
+from iceberg_maint_tests.cli.conftest import FAILED, REJECTED, Lake, lake_of
 
 SEARCHED = "searched for orphan files without one"
 
@@ -68,10 +68,32 @@ def test_one_table_shows_its_search(many: Lake) -> None:
     ]
 
 
-def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
+def test_last_line_of_a_table_is_its_outcome_and_forced_work_without_a_plan_is_none(many: Lake) -> None:
+    shown = lines(many, "db.sick", "--force")
+    assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")
+    assert shown[-1] == "lake.db.sick: IMPROVED small_files - enough small files to gain from a rewrite"
+    assert not any("NO_OP forced" in line for line in shown)
+    again = lines(many, "db.sick", "--force")
+    assert again[0].startswith("lake.db.sick rewrite_data_files: COMMITTED forced - ")
+    assert again[-1] == "lake.db.sick: COMMITTED forced - requested by a person, healthy or not"
+
+
+def test_lost_race_is_deferred_and_the_run_exits_0(many: Lake) -> None:
     many.engine.results = [REJECTED]
+    document = many.json("run", "db.sick", exit_code=0)
+    (rewrite,) = [o for o in document["tables"][0]["operations"] if o["operation"] == "rewrite_data_files"]
+    assert (rewrite["outcome"], rewrite["reason"]) == ("DEFERRED", "conflict")
+    assert [b["outcome"] for b in rewrite["batches"]] == ["DEFERRED"]
+    shown = many("history", "db.sick", "--limit", "10").stdout
+    assert "DEFERRED conflict" in shown
+    assert "1 batch lost to other writers" in shown
+    assert "FAILED" not in shown
+
+
+def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
+    many.engine.results = [FAILED]
     shown = lines(many)
-    assert shown[0].startswith("lake.db.sick rewrite_data_files: FAILED conflict - ")
+    assert shown[0].startswith("lake.db.sick rewrite_data_files: FAILED error - ")
     assert shown[-1].startswith("30 tables with nothing due; 31 tables ")
 
 

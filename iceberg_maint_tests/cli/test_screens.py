@@ -17,7 +17,7 @@ from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
 from iceberg_maint.report.status import Summary
-from iceberg_maint_tests.cli.conftest import REJECTED, UNKNOWN, Lake, lake_of, table_of
+from iceberg_maint_tests.cli.conftest import FAILED, UNKNOWN, Lake, lake_of, table_of
 
 pytestmark = pytest.mark.usefixtures("narrow")
 REWRITE = ("--operation", "rewrite_data_files")
@@ -36,10 +36,10 @@ def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
         uuid, Operation.REWRITE_DATA_FILES, {PartitionKey("day=1"): history}
     )
     assert lake("tables").stdout.splitlines() == [
-        "3 tables: 1 healthy, 1 due, 0 waiting, 1 blocked; backlog 17.6 KiB, unknown time",
+        "3 tables: 1 healthy, 1 due, 0 waiting, 1 blocked; backlog 26.4 KiB, unknown time",
         "",
-        "table       status      due   backlog  time  why          small  files",
-        "db.held     blocked  0 of 1                  quarantined      9      9",
+        "table       status    to do   backlog  time  why          small  files",
+        "db.held     blocked  1 of 1   8.8 KiB     ?  quarantined      9      9",
         "db.sick     due      2 of 3  17.6 KiB     ?  small_files     20     20",
         "db.healthy  healthy  0 of 1                  healthy          2      2",
     ]
@@ -52,7 +52,7 @@ def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
         "running": 0,
         "off": 0,
         "failed": 0,
-        "backlog_bytes": 18_000,
+        "backlog_bytes": 27_000,
         "estimate_seconds": None,
     }
 
@@ -169,29 +169,30 @@ def test_history_says_what_was_done_by_whom_and_whether_it_is_proved(lake: Lake)
 
 
 def test_report_lists_failures_with_their_message_and_run(lake: Lake) -> None:
-    lake.engine.results = [REJECTED]
+    lake.engine.results = [FAILED]
     lake("run", "db.sick", *REWRITE)
     text = lake("report").stdout
-    assert text.splitlines()[0] == "1 table: 0 healthy, 0 due, 1 waiting, 0 blocked (from stored health)"
+    first = "1 table: 0 healthy, 0 due, 1 waiting, 0 blocked; backlog 17.6 KiB, unknown time"
+    assert text.splitlines()[0] == first
     words = " ".join(text.split())
     assert "1 failure, newest first:" in words
-    assert "db.sick rewrite_data_files FAILED conflict: concurrent commits won (run cli-" in words
+    assert "db.sick rewrite_data_files FAILED error: the disk is full (run cli-" in words
     (failure,) = lake.json("report")["failures"]
-    assert (failure["reason"], failure["message"]) == ("conflict", "concurrent commits won")
+    assert (failure["reason"], failure["message"]) == ("error", "the disk is full")
 
 
 @pytest.mark.parametrize("options", [(), ("--all",)])
 def test_why_names_the_error_of_the_last_run(lake: Lake, options: tuple[str, ...]) -> None:
     lake("run", "db.sick", *REWRITE)
     assert "its error" not in lake("why", "db.sick", *options).stdout
-    lake.engine.results = [REJECTED]
+    lake.engine.results = [FAILED]
     lake("run", "db.sick", "--force", *REWRITE)
     lines = lake("why", "db.sick", *options).stdout.splitlines()
-    assert [line for line in lines if "its error" in line] == ["its error: concurrent commits won"]
+    assert [line for line in lines if "its error" in line] == ["its error: the disk is full"]
 
 
 def test_page_of_the_report_has_the_message_of_the_last_batch_as_the_screen_does(lake: Lake) -> None:
-    lake.engine.results = [REJECTED]
+    lake.engine.results = [FAILED]
     lake("run", "db.sick", *REWRITE)
     (record,) = failures_of(lake.runtime.ledger.records("lake.db.sick", 10))
     (batch,) = record.outcome.batches

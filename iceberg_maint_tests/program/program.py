@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import OutputSpec, Policy
@@ -37,7 +37,6 @@ REGISTERED_BESIDE = 0.6
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
 """Steps of one table's life; a longer one sees more of its own past, more lives see more kinds of tables."""
-_LOST_RACES = (Reason.STALE, Reason.CONFLICT)
 _ENDED_WELL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
 
 
@@ -167,7 +166,7 @@ class Program(Policies):
         self.counts["maintain"] += 1
         for outcome in outcomes:
             self._tell(outcome)
-            lost = others and outcome.reason in _LOST_RACES
+            lost = others and outcome.reason in LOST_RACES
             assert lost or outcome.outcome in _ENDED_WELL, outcome
         # Deletes of all partitions that must be converted, and together are more than one batch may hold, stay. So do
         # all while a branch is ahead of main, as a rollback leaves one.

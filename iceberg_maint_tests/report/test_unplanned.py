@@ -60,7 +60,7 @@ def test_other_operation_that_waits_is_named_and_its_no_gain_is_not() -> None:
     nothing = replace(rewrite[0], operation=CONVERT, batches=())
     waits = replace(rewrite[1], operation=CONVERT, partitions=(held,))
     assert drawn((nothing, waits), rewrite) == [
-        "p=a waiting convert_equality_deletes: waits after an attempt that failed, crashed or gained nothing"
+        "p=a waiting convert_equality_deletes: waits after an attempt that failed, crashed, gained nothing or lost to other writers"
     ]
     idle = replace(nothing, leftovers=(Leftover(held.partition, Reason.NO_GAIN),))
     assert drawn((idle, replace(waits, partitions=())), rewrite) == []

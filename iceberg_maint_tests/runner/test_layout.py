@@ -86,7 +86,7 @@ def test_sort_that_leaves_files_as_they_lay_has_no_effect_and_backs_off() -> Non
     [outcome] = world.run().batches
     assert outcome.layout is not None
     assert outcome.layout.depth_measured == outcome.layout.depth_before == 8
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.NO_OP, Reason.NO_EFFECT)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.COMMITTED, Reason.NO_EFFECT)
     assert world.history("p=a").ineffective == 1
 
 

@@ -59,7 +59,7 @@ def test_stale_batch_is_planned_again_in_the_same_run() -> None:
     world.before_commit = foreign
     found = world.run()
     assert [(b.outcome, b.reason) for b in found.batches] == [
-        (OutcomeStatus.FAILED, Reason.STALE),
+        (OutcomeStatus.DEFERRED, Reason.STALE),
         (OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
     ]
     assert found.outcome is OutcomeStatus.IMPROVED
@@ -91,6 +91,7 @@ def test_stale_again_and_again_backs_off() -> None:
 
     world.before_write = stale
     found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.DEFERRED, Reason.STALE)
     assert [b.reason for b in found.batches] == [Reason.STALE] * 3
     assert world.history("p=a").ineffective == 1
     assert world.our_commits() == 0
@@ -100,7 +101,6 @@ def test_stale_again_and_again_backs_off() -> None:
 @pytest.mark.parametrize(
     ("rejection", "reason"),
     [
-        (Rejection.CONFLICT, Reason.CONFLICT),
         (Rejection.REFUSED, Reason.GATE_REFUSED),
         (Rejection.ERROR, Reason.ERROR),
     ],
@@ -134,8 +134,22 @@ def test_rejected_commit_of_one_partition_does_not_stop_the_others() -> None:
 
     world.before_commit = first_only
     found = world.run()
-    assert [b.outcome for b in found.batches] == [OutcomeStatus.FAILED, OutcomeStatus.IMPROVED]
-    assert found.outcome is OutcomeStatus.FAILED
+    assert [b.outcome for b in found.batches] == [OutcomeStatus.DEFERRED, OutcomeStatus.IMPROVED]
+    assert found.outcome is OutcomeStatus.IMPROVED
+    assert found.partitions[0] == ("p=a", OutcomeStatus.DEFERRED, Reason.CONFLICT)
+
+
+def test_busy_writer_defers_the_work_again_and_again_without_a_person() -> None:
+    world = World("a")
+    world.reject = Rejection.CONFLICT
+    for lost in range(6):
+        found = world.run()
+        assert (found.outcome, found.reason) == (OutcomeStatus.DEFERRED, Reason.CONFLICT)
+        assert world.run().reason is Reason.BACK_OFF
+        assert (world.history("p=a").ineffective, world.history("p=a").quarantined) == (lost + 1, False)
+        world.clock.ms = world.history("p=a").not_before_ms
+    world.reject = None
+    assert world.run().outcome is OutcomeStatus.IMPROVED
 
 
 def test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_counts_once() -> None:
@@ -156,7 +170,7 @@ def test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_count
 
     world.before_commit = first_only
     found = world.run()
-    assert [b.outcome for b in found.batches] == [OutcomeStatus.FAILED, OutcomeStatus.IMPROVED]
+    assert [b.outcome for b in found.batches] == [OutcomeStatus.DEFERRED, OutcomeStatus.IMPROVED]
     assert world.history("p=a").ineffective == 0
 
 
@@ -348,7 +362,7 @@ def test_useless_commit_is_reported_and_backs_off() -> None:
 
     world.write_result = useless  # type: ignore[assignment]
     found = world.run()
-    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.NO_EFFECT)
+    assert (found.outcome, found.reason) == (OutcomeStatus.COMMITTED, Reason.NO_EFFECT)
     assert world.history("p=a").ineffective == 1
     assert world.run().reason is Reason.BACK_OFF
 
@@ -370,7 +384,7 @@ def test_force_rewrites_a_healthy_partition() -> None:
     world = World("a")
     world.run()
     found = world.run(partitions=frozenset({"p=a"}), force=True)
-    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.FORCED)
+    assert (found.outcome, found.reason) == (OutcomeStatus.COMMITTED, Reason.FORCED)
     assert world.our_commits() == 2
     assert world.history("p=a").ineffective == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
@@ -13,8 +14,10 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, make_plan
+from iceberg_maint.ledger.schema import attempt, lease
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import Lease
+from iceberg_maint.runner.lease import LEASE_TTL_SECONDS
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
 
@@ -54,12 +57,27 @@ def test_run_killed_while_writing_is_on_record_with_what_it_left_undone() -> Non
     world.run()
     dead, after = records(world)
     assert (dead.run_id, after.run_id) == ("run-1", "run-2")
-    assert (dead.outcome.outcome, dead.outcome.reason) == (OutcomeStatus.FAILED, Reason.TERMINATED)
+    assert (dead.outcome.outcome, dead.outcome.reason) == (OutcomeStatus.FAILED, Reason.CRASHED)
     assert [(b.partitions, b.outcome, b.reason) for b in dead.outcome.batches] == [
         (("p=a",), OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
-        (("p=b",), OutcomeStatus.FAILED, Reason.TERMINATED),
+        (("p=b",), OutcomeStatus.FAILED, Reason.CRASHED),
     ]
     assert [b.partitions for b in after.outcome.batches] == [("p=b",)]
+
+
+def test_killed_run_worked_until_the_last_heartbeat_of_its_lease() -> None:
+    world = World("a")
+    with pytest.raises(Killed):
+        world.run(Process(dies="before:write"))
+    started_ms = world.ledger.now_ms() - 100_000
+    with world.ledger._database.write(world.now.state.uuid) as conn:
+        conn.execute(update(attempt).values(started_ms=started_ms))
+        beat_ms = started_ms + 20_000
+        conn.execute(update(lease).values(expires_ms=beat_ms + LEASE_TTL_SECONDS * 1000))
+    world.run()
+    dead = records(world)[0]
+    assert (dead.run_id, dead.ended_ms - dead.started_ms) == ("run-1", 20_000)
+    assert [b.seconds for b in dead.outcome.batches] == [20.0]
 
 
 def test_killed_run_that_left_nothing_to_do_is_on_record_with_the_next_run() -> None:
@@ -86,7 +104,7 @@ def test_reconcile_puts_a_killed_run_on_record_and_its_commit_again_once_it_is_k
     world.reconcile()
     _, rejected = records(world)
     assert (rejected.run_id, rejected.outcome.message) == ("run-1", "settled after the run had ended")
-    assert (rejected.outcome.outcome, rejected.outcome.reason) == (OutcomeStatus.FAILED, Reason.TERMINATED)
+    assert (rejected.outcome.outcome, rejected.outcome.reason) == (OutcomeStatus.FAILED, Reason.CRASHED)
 
 
 def test_unknown_commit_is_on_record_again_once_it_is_settled() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -28,16 +29,22 @@ def test_terminated_while_writing_hands_the_batch_back() -> None:
 
     def interrupt(_batch: Batch) -> None:
         world.before_write = lambda _batch: None
+        world.clock.ms += 20_000
         raise KeyboardInterrupt
 
     world.before_write = interrupt
     with pytest.raises(KeyboardInterrupt):
         world.run()
     assert world.cancelled == 1
+    report = world.ledger.last_report(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
+    assert report is not None
+    assert (report.outcome.outcome, report.outcome.reason) == (OutcomeStatus.DEFERRED, Reason.TERMINATED)
+    assert report.outcome.seconds == 20.0
     assert world.history("p=a").crashes == 0
     assert world.open_work() == (0, 2)
     (record,) = world.ledger.records(str(TABLE), 10)
-    assert (record.outcome.reason, record.outcome.message) == (
+    assert (record.outcome.outcome, record.outcome.reason, record.outcome.message) == (
+        OutcomeStatus.DEFERRED,
         Reason.TERMINATED,
         "stopped in order: 0 of 2 partitions done, the rest resumes",
     )
@@ -275,6 +282,19 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
         raise KeyboardInterrupt
 
 
+def test_wait_for_a_lease_names_its_owner_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    world = World("a")
+    uuid = world.now.state.uuid
+    assert world.ledger.acquire_lease(uuid, str(TABLE), "run-of-anna", 45, 0) is not None
+    owner = world.ledger.lease_owner(uuid)
+    assert owner is not None
+    assert world.run().reason is Reason.LEASE_HELD
+    end = datetime.fromtimestamp(owner[1] / 1000, UTC).strftime("%H:%M:%S")
+    assert [r.getMessage() for r in caplog.records] == [
+        f"{TABLE}: waits for run run-of-anna, whose lease ends at {end} UTC unless it still works."
+    ]
+
+
 def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed() -> None:
     world = World("ab", replace(POLICY, table_timeout_seconds=3600))
     before = signal.getsignal(signal.SIGALRM)
@@ -287,7 +307,7 @@ def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed
     assert world.abandoned == 1
     assert (world.history("p=a").ineffective, world.history("p=b").ineffective) == (1, 0)
     (record,) = world.ledger.records(str(TABLE), 10)
-    assert record.outcome.reason is Reason.TERMINATED
+    assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.TERMINATED)
     assert record.outcome.message.startswith("ICM-171 ")
     world.before_write = lambda _batch: None
     assert [b.partitions for b in world.run().batches] == [("p=b",)]

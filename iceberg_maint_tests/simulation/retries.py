@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.runner.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, Past
 from iceberg_maint_tests.simulation.rule_context import RuleContext
@@ -72,5 +72,6 @@ class Retries:
                 waits_ms = (now.not_before_ms or 0) - now_ms
                 most_ms = min(retry.backoff_max_seconds, retry.backoff_seconds * 2**past.ineffective) * 1000
                 self._watch.hold("I-20", 0 < waits_ms <= most_ms, f"{attempt} failed: waits {waits_ms} ms")
-                held = now.quarantined or now.ineffective < retry.quarantine_after
+                lost = reason in LOST_RACES
+                held = now.quarantined or lost or now.ineffective < retry.quarantine_after
                 self._watch.hold("I-20", held, f"{attempt} failed: {now} is not held")

@@ -23,7 +23,8 @@ from iceberg_maint_tests.telemetry.test_receivers import settings
     [
         (OutcomeStatus.IMPROVED, Reason.SMALL_FILES, EventType.COMPLETE),
         (OutcomeStatus.NO_OP, Reason.NO_EFFECT, EventType.COMPLETE),
-        (OutcomeStatus.FAILED, Reason.CONFLICT, EventType.FAIL),
+        (OutcomeStatus.FAILED, Reason.ERROR, EventType.FAIL),
+        (OutcomeStatus.DEFERRED, Reason.CONFLICT, EventType.ABORT),
         (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, EventType.FAIL),
         (OutcomeStatus.FAILED, Reason.TERMINATED, EventType.ABORT),
         (OutcomeStatus.IMPROVED, Reason.TERMINATED, EventType.ABORT),

@@ -26,6 +26,8 @@ def check_catalog(
 ) -> Iterator[Check]:
     """Checks of one catalog. Adds its tables to `tables` if the catalog answers, and its name to `unread` if the
     environment fails the read of its first table."""
+    from iceberg_maint.report.formatting import counted
+
     connection = config.catalogs[name]
     listed: list[TableId] = []
 
@@ -33,7 +35,7 @@ def check_catalog(
         listed.extend(runtime.list_in_time(name, runtime.catalogs[name].tables))
         tables[name] = listed
         where = "" if connection.uri is None else f" at {place(connection.uri)}"
-        return f"{connection.type}{where}: {len(listed)} tables"
+        return f"{connection.type}{where}: {counted(len(listed), 'table')}"
 
     reached = try_check(f"catalog {name}", reach)
     yield reached

@@ -29,6 +29,8 @@ def check_ledger(config: Config, ledger: Ledger) -> str:
 def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
     """Builds every table's policy from the configuration, and the first tables' policies also from their
     properties. Raises the error of the first wrong one."""
+    from iceberg_maint.report.formatting import counted
+
     for table in tables:
         config.policy_for(table)
     for table in tables[:PROPERTIES_READ]:
@@ -38,11 +40,13 @@ def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> s
             continue
         config.policy_for(table, state.properties)
     read = "" if len(tables) <= PROPERTIES_READ else f"; properties of the first {PROPERTIES_READ} read"
-    return f"{len(tables)} tables{read}"
+    return f"{counted(len(tables), 'table')}{read}"
 
 
 def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     """Warnings of tables whose metadata folder has a sign of a second owner, among the first tables."""
+    from iceberg_maint.report.formatting import counted
+
     warned = 0
     late: set[str] = set()
     for table in tables[:PROPERTIES_READ]:
@@ -56,7 +60,9 @@ def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     if not warned:
         count = min(len(tables), PROPERTIES_READ)
         yield Check(
-            "owners", OK, f"{count} tables: no metadata file in their folders that is not in their log"
+            "owners",
+            OK,
+            f"{counted(count, 'table')}: no metadata file in their folders that is not in their log",
         )
 
 

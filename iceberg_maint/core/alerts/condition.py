@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.model.reasons import LOST_RACES, Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.policy.alerts import AlertsPolicy
 from iceberg_maint.core.policy.data import Policy
@@ -116,18 +116,20 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
             f"{key or 'the whole table'}: {worst.reason}.",
         )
     failing = [
-        (key, p)
-        for key, p in partitions
-        if not p.quarantined and p.ineffective + p.crashes >= limits.failures
+        (key, p) for key, p in partitions if not p.quarantined and _failures_in_a_row(p) >= limits.failures
     ]
     if failing:
-        key, worst = max(failing, key=lambda item: item[1].ineffective + item[1].crashes)
-        attempts = worst.ineffective + worst.crashes
+        key, worst = max(failing, key=lambda item: _failures_in_a_row(item[1]))
+        attempts = _failures_in_a_row(worst)
         yield Condition(
             AlertKind.REPEATED_FAILURE,
             f"{_count(attempts, 'attempt')} in a row failed or had no effect on {key or 'the whole table'}: "
             f"{worst.reason}.",
         )
+
+
+def _failures_in_a_row(history: PartitionHistory) -> int:
+    return history.crashes + (0 if history.reason in LOST_RACES else history.ineffective)
 
 
 def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[Condition]:
@@ -151,10 +153,14 @@ def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[C
 
 
 def _delays(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterator[Condition]:
-    due = {p.partition for d in facts.decisions for p in d.due()}
+    # What loses every race to a busy writer is never over: its waits do not interrupt the time.
+    deferred = {key for h in facts.histories for key, p in h.partitions.items() if p.reason in LOST_RACES}
+    waiting = {p.partition for d in facts.decisions for p in d.partitions if p.reason is Reason.BACK_OFF}
+    lost = deferred & waiting
+    due = lost.union(p.partition for d in facts.decisions for p in d.due())
     if not due or any(d.reason is Reason.LEASE_HELD for d in facts.decisions):
         return
-    if all(d.verdict is not Verdict.RUN for d in facts.decisions):
+    if not lost and all(d.verdict is not Verdict.RUN for d in facts.decisions):
         return
     shown = f"{_count(len(due), 'partition')} due"
     if limits.due_seconds is not None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.policy.data import RetryPolicy
 
 NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
 """Why a plan has no work for a due partition."""
-_NO_FAULT = frozenset({Reason.CONFLICT, Reason.STALE, *NO_GAIN_REASONS})
+_NO_FAULT = LOST_RACES.union(NO_GAIN_REASONS)
 _CRASHES = 2
 """The first crash is resumed with the files that it wrote."""
 
@@ -46,16 +46,18 @@ def undone(history: PartitionHistory) -> PartitionHistory:
 
 
 def failed(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
-    """Returns the history after an attempt that reported failure or gained nothing.
+    """Returns the history after an attempt that reported failure, gained nothing or lost to other writers.
 
-    `history` is the history before `write_ahead`: the attempt did not crash.
+    `history` is the history before `write_ahead`: the attempt did not crash. Lost races in a row lengthen the wait and
+    never quarantine. A failure after them is the first one.
     """
-    ineffective = history.ineffective + 1
+    is_lost = reason in LOST_RACES
+    ineffective = 1 if history.reason in LOST_RACES and not is_lost else history.ineffective + 1
     return PartitionHistory(
         ineffective=ineffective,
         crashes=history.crashes,
         not_before_ms=now_ms + _wait_ms(policy.backoff_seconds, ineffective, policy),
-        quarantined=history.quarantined or ineffective >= policy.quarantine_after,
+        quarantined=history.quarantined or (not is_lost and ineffective >= policy.quarantine_after),
         reason=reason,
     )
 

@@ -58,6 +58,7 @@ class Reason(StrEnum):
     ERROR = "error"
     UNKNOWN_COMMIT = "unknown_commit"
     TERMINATED = "terminated"
+    CRASHED = "crashed"
     NO_EFFECT = "no_effect"
     OTHER_OPERATION = "other_operation"
     UNSUPPORTED_KEY = "unsupported_key"
@@ -82,6 +83,8 @@ class Reason(StrEnum):
         return None if current is None else cls(current)
 
 
+LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
+"""Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
 _RENAMED = {
     "hot": "recently_changed",
     "lost": "refs_lost",
@@ -112,7 +115,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ADVISE: "the policy's mode is advise: work is planned and reported, not executed",
     Reason.PAUSED: "paused by policy or by an operator",
     Reason.BLACKOUT: "within the policy's blackout hours",
-    Reason.BACK_OFF: "waits after an attempt that failed, crashed or gained nothing",
+    Reason.BACK_OFF: "waits after an attempt that failed, crashed, gained nothing or lost to other writers",
     Reason.QUARANTINED: "on hold after repeated failures until a person releases it; see release",
     Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
     Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
@@ -134,7 +137,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.PROOF_MISMATCH: "the rows written are not the rows read; nothing was committed",
     Reason.ERROR: "an error; the outcome's message names it",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
-    Reason.TERMINATED: "a person or the system terminated the run",
+    Reason.TERMINATED: "a person or the system stopped the run in order; the next run continues",
+    Reason.CRASHED: "the process of the run ended without a report; the next run continues",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
     Reason.OTHER_OPERATION: "the other operation on data does this work at less cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
@@ -224,22 +228,6 @@ class PartitionDecision:
     pay_back: PayBack | None = field(default=None, metadata={OMITTED_IF_NONE: True})
 
 
-_DELAYS = frozenset(
-    {
-        Reason.PAUSED,
-        Reason.BLACKOUT,
-        Reason.LEASE_HELD,
-        Reason.RUN_BUDGET,
-        Reason.HOUR_BUDGET,
-        Reason.FLEET_BUDGET,
-        Reason.FOREIGN_MAINTAINER,
-        Reason.FORMAT_VERSION,
-        Reason.DROPPED_SOURCE,
-    }
-)
-"""Reasons of partitions that are due and that a budget or a stop of the whole table delays."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One decision per table and operation; `partitions` holds those of the partitions, worst first.
@@ -267,5 +255,8 @@ class Decision:
         return tuple(p for p in self.partitions if p.verdict is Verdict.RUN)
 
     def backlog(self) -> tuple[PartitionDecision, ...]:
-        """The partitions to run, and those that only a budget or a stop of the whole table delays."""
-        return tuple(p for p in self.partitions if p.verdict is Verdict.RUN or p.reason in _DELAYS)
+        """The partitions beyond a threshold: those to run, and those that wait or are refused, whatever the cause. What does not
+        pay back is left alone."""
+        return tuple(
+            p for p in self.partitions if p.verdict is not Verdict.SKIP and p.reason is not Reason.NO_PAY_BACK
+        )

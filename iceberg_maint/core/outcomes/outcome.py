@@ -70,13 +70,20 @@ class CommitResult:
 
 
 class OutcomeStatus(StrEnum):
-    """The five outcomes of a batch and of an operation."""
+    """The outcomes of a batch and of an operation. COMMITTED: with no gain. DEFERRED: other writers won or the run was
+    stopped, and the work is tried again."""
 
     IMPROVED = "IMPROVED"
+    COMMITTED = "COMMITTED"
     NO_OP = "NO_OP"
+    DEFERRED = "DEFERRED"
     UNSUPPORTED = "UNSUPPORTED"
     FAILED = "FAILED"
     UNKNOWN = "UNKNOWN"
+
+
+SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.COMMITTED, OutcomeStatus.NO_OP})
+"""Outcomes that leave nothing undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +190,9 @@ _GRAVEST_FIRST = (
     OutcomeStatus.UNKNOWN,
     OutcomeStatus.FAILED,
     OutcomeStatus.IMPROVED,
+    OutcomeStatus.COMMITTED,
     OutcomeStatus.UNSUPPORTED,
+    OutcomeStatus.DEFERRED,
     OutcomeStatus.NO_OP,
 )
 _SETTLED = (Reason.NO_GAIN, Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.DISABLED)

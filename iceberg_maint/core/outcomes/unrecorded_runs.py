@@ -70,7 +70,7 @@ def record_of(run: RunTrace, state: TableState) -> Record:
         table=first.table,
         operation=run.operation,
         outcome=status,
-        reason=reason or Reason.TERMINATED,
+        reason=reason or Reason.CRASHED,
         snapshot_before=first.snapshot_id,
         snapshot_after=first.snapshot_id if after is None else after,
         batches=outcomes,
@@ -110,7 +110,7 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
             return replace(
                 reported,
                 outcome=OutcomeStatus.FAILED,
-                reason=Reason.TERMINATED,
+                reason=Reason.CRASHED if attempt.reported is None else Reason.ERROR,
                 wasted_bytes=max(written, reported.wasted_bytes),
                 message=settled.why,
             )
@@ -137,7 +137,7 @@ def _committed(
     better = unknown or gained(batch, sizes, removed, removed_rows, batch.target_file_size_bytes)
     return replace(
         reported,
-        outcome=OutcomeStatus.IMPROVED if better else OutcomeStatus.NO_OP,
+        outcome=OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED,
         reason=batch.reasons[0] if better else Reason.NO_EFFECT,
         output_files=len(sizes),
         output_bytes=sum(sizes),

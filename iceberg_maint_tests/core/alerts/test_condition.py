@@ -59,6 +59,16 @@ def test_partition_is_failing_from_the_limit_on_and_not_before():
     assert condition.summary == "3 attempts in a row failed or had no effect on p=a: boom."
 
 
+def test_lost_races_are_no_failure_and_their_waits_are_time_without_progress():
+    history = TableHistory(partitions={"p=a": PartitionHistory(ineffective=9, reason="conflict")})
+    partition = PartitionDecision("p=a", Verdict.DEFER, Reason.BACK_OFF)
+    waiting = replace(due(Verdict.DEFER), reason=Reason.BACK_OFF, partitions=(partition,))
+    assert kinds(facts(histories=(history,))) == []
+    assert kinds(facts(decisions=(waiting,), histories=(history,))) == ["due_too_long", "no_progress"]
+    failed = TableHistory(partitions={"p=a": PartitionHistory(ineffective=2, reason="boom")})
+    assert kinds(facts(decisions=(waiting,), histories=(failed,))) == []
+
+
 def test_quarantined_partition_is_no_repeated_failure_beside():
     history = TableHistory(
         partitions={

@@ -33,6 +33,17 @@ def test_failed_doubles_to_the_cap_then_quarantines(before: int, wait: int, quar
     assert found.reason == "no_effect"
 
 
+@pytest.mark.parametrize("reason", ["conflict", "stale"])
+def test_lost_races_lengthen_the_wait_and_never_quarantine(reason: str) -> None:
+    found = failed(PartitionHistory(ineffective=9, reason=reason), POLICY, NOW_MS, reason)
+    assert (found.ineffective, wait_seconds(found), found.quarantined) == (10, 350, False)
+
+
+def test_failure_after_lost_races_is_the_first_one() -> None:
+    found = failed(PartitionHistory(ineffective=9, reason="conflict"), POLICY, NOW_MS, "disk full")
+    assert (found.ineffective, wait_seconds(found), found.quarantined) == (1, 100, False)
+
+
 @pytest.mark.parametrize(
     ("before", "wait", "quarantined"), [(0, 0, False), (1, 10, False), (2, 20, True), (9, 350, True)]
 )

@@ -62,6 +62,7 @@ GRAVITY = (
     OutcomeStatus.FAILED,
     OutcomeStatus.IMPROVED,
     OutcomeStatus.UNSUPPORTED,
+    OutcomeStatus.DEFERRED,
     OutcomeStatus.NO_OP,
 )
 

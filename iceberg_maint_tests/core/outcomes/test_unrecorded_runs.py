@@ -84,7 +84,7 @@ def test_finished_batches_are_recorded_as_they_were_reported_and_the_last_as_set
         batch_id="batch p=b",
         partitions=("p=b",),
         outcome=OutcomeStatus.FAILED,
-        reason=Reason.TERMINATED,
+        reason=Reason.CRASHED,
         input_files=2,
         output_files=0,
         input_bytes=100,
@@ -97,10 +97,10 @@ def test_finished_batches_are_recorded_as_they_were_reported_and_the_last_as_set
         proof=PROOF,
         message=REJECTED.why,
     )
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.TERMINATED)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.CRASHED)
     assert outcome.partitions == (
         ("p=a", OutcomeStatus.IMPROVED, Reason.SMALL_FILES),
-        ("p=b", OutcomeStatus.FAILED, Reason.TERMINATED),
+        ("p=b", OutcomeStatus.FAILED, Reason.CRASHED),
     )
     assert (outcome.snapshot_before, outcome.snapshot_after) == (5, 6)
     assert outcome.message == "the run ended without a record"
@@ -125,9 +125,9 @@ def test_commit_found_in_the_table_is_reported_as_committed() -> None:
 @pytest.mark.parametrize(
     ("operation", "removed", "expected"),
     [
-        (Operation.REWRITE_DATA_FILES, 0, (OutcomeStatus.NO_OP, Reason.NO_EFFECT)),
+        (Operation.REWRITE_DATA_FILES, 0, (OutcomeStatus.COMMITTED, Reason.NO_EFFECT)),
         (Operation.REWRITE_DATA_FILES, 1, (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)),
-        (Operation.CONVERT_EQUALITY_DELETES, 0, (OutcomeStatus.NO_OP, Reason.NO_EFFECT)),
+        (Operation.CONVERT_EQUALITY_DELETES, 0, (OutcomeStatus.COMMITTED, Reason.NO_EFFECT)),
         (Operation.CONVERT_EQUALITY_DELETES, 3, (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)),
     ],
 )
