@@ -1,17 +1,17 @@
-"""Seconds from a writer's commit to green checks, on the demo lake under a Dagster that `make dev` has opened.
+"""Seconds from a writer's commit to green checks, on a demo lake of its own under `dagster dev`.
 
-    make dev                    # in one terminal; wait until the lake is healthy
-    make bench-red-to-green     # in another
+    make bench-red-to-green
 
-It appends small files to an unpartitioned table of the lake and reads Dagster's storage. Exits with 1 above the
-target of 60 seconds.
+It builds and maintains the lake, and opens Dagster. Then it appends small files to an unpartitioned table of the lake and
+reads Dagster's storage. Exits with 1 above the target of 60 seconds.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,11 @@ import dagster as dg
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.home import WORKSPACE, home_file
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint_tests.daemon_fleet.processes import Dagster
 
+TABLE = TableId("lake", ("demo",), "weather")
 TARGET_SECONDS = 60
 FILES = 6
 """One more than the small files that are due by default."""
@@ -86,23 +89,50 @@ def follow(instance: dg.DagsterInstance, table: TableId, first: float, since: fl
     return reached
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("data"))
-    parser.add_argument("--table", default="lake.demo.weather")
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    data, table = arguments.data.resolve(), TableId.parse(arguments.table)
-    os.environ["DAGSTER_HOME"] = str(data / "dagster_home")
+def wait_for_green(instance: dg.DagsterInstance, dagster: Dagster) -> None:
+    """Waits until the first evaluation of the table's check has passed, so that Dagster is at rest."""
+    check = IcebergTranslator().get_check_key(TABLE, "small_files")
+    end = time.monotonic() + _GIVE_UP_SECONDS
+    while not any(
+        isinstance(r.evaluation, dg.AssetCheckEvaluation) and r.evaluation.passed
+        for r in instance.event_log_storage.get_asset_check_execution_history(check, limit=10)
+    ):
+        if time.monotonic() > end or not dagster.is_running():
+            sys.exit(f"{check.to_user_string()} was never green:\n{dagster.last_lines()}")
+        time.sleep(1)
+
+
+def measure(data: Path, rounds: int) -> int:
+    """Prints each round; 1 above the target."""
+    home = data / "dagster_home"
+    (home / WORKSPACE).write_text(home_file(WORKSPACE), "utf-8")
     slowest = 0.0
-    with dg.DagsterInstance.get() as instance:
-        for number in range(arguments.rounds):
-            reached = follow(instance, table, *commit(data, table))
-            print(f"round {number + 1}: " + ", ".join(f"{k} {v} s" for k, v in reached.items()), flush=True)
-            slowest = max(slowest, reached.get("green", float("inf")))
-            time.sleep(15)
+    # The instance first: Dagster's processes must not make its database at the same time.
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        dagster = Dagster(home, {"ICEBERG_MAINT_CONFIG": str(data / "iceberg_maint.yaml")}, None)
+        try:
+            wait_for_green(instance, dagster)
+            for number in range(rounds):
+                time.sleep(15)
+                reached = follow(instance, TABLE, *commit(data, TABLE))
+                print(
+                    f"round {number + 1}: " + ", ".join(f"{k} {v} s" for k, v in reached.items()), flush=True
+                )
+                slowest = max(slowest, reached.get("green", float("inf")))
+        finally:
+            dagster.stop()
     print(f"slowest: {slowest} s, target {TARGET_SECONDS} s")
     return int(slowest > TARGET_SECONDS)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        program = Path(sys.executable).parent / "iceberg-maint"
+        subprocess.run([program, "demo", "--data", folder, "--fresh"], check=True, stdout=subprocess.DEVNULL)
+        return measure(Path(folder), arguments.rounds)
 
 
 if __name__ == "__main__":
