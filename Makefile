@@ -86,6 +86,13 @@ test: setup  ## all checks: lint, types, docs, deploy files, then every test (Sp
 	@$(MAKE) -j $(WORKERS) -O lint types docs test-deploy $(CLASSES)
 	$(PY) -m pytest -n $(WORKERS) -m "not variant"
 
+# One shard, some suites, what passed on any commit: NIGHTLY="--shard 2/6", "--only docs observe", "--any-commit".
+NIGHTLY :=
+
+.PHONY: nightly
+nightly: setup  ## every suite and bench one after another, each within its limit, into docs/project/nightly.md; continues (NIGHTLY="--only docs")
+	$(PY) -m iceberg_maint_tests.nightly $(NIGHTLY)
+
 .PHONY: test-variants
 test-variants: setup $(CLASSES)  ## the versions, routes, seeds and places of tests that `make test` does not draw
 	$(PY) -m pytest -n $(WORKERS) -m variant
@@ -391,8 +398,8 @@ bench-dagster-storage: setup  ## Dagster's storage over 90 days on SQLite and Po
 	$(PY) -m bench.dagster_storage
 
 .PHONY: bench-red-to-green
-bench-red-to-green: setup  ## seconds from a commit to green checks under `make dev`, on a healthy demo lake; fails over target
-	$(PY) -m bench.red_to_green --data $(DATA)
+bench-red-to-green: setup  ## seconds from a commit to green checks under `dagster dev`, on a demo lake of its own; fails over target
+	$(PY) -m bench.red_to_green
 
 .PHONY: screenshots
 screenshots: setup  ## take the pictures of the real UI used in the docs, in dark and light, from `make dev` (needs Chromium)
