@@ -17,17 +17,28 @@ from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.orphans.emptied import Emptied
 from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.ports.storage import OrphanWork, Store
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, LiteralPath
+from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint_tests.support.orphans.layouts import (
+    DAY_MS,
+    LAYOUTS,
+    ORPHANS,
+    Lake,
+    LiteralPath,
+    ShiftedStore,
+)
+from iceberg_maint_tests.support.orphans.passes import Passes
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
 POLICY = RemoveOrphanFilesPolicy()
 TABLE = TableId.parse("lake.db.t")
 ALL = ORPHANS + 1
+HOUR_MS = DAY_MS // 24
 TRASH = "/.iceberg-maint-trash/"
 
 
@@ -164,3 +175,54 @@ def test_listing_comes_by_the_page_and_no_folder_objects_are_made_for_moves(worl
     # Per file: is it as listed, is the place free, copy, delete; Arrow keeps the folder it came from.
     assert asked.count("PUT") <= 3 * ALL + 20
     assert asked.count("DELETE") <= ALL + 5
+
+
+@dataclass(kw_only=True)
+class ObjectPasses(Passes):
+    """Passes by the whole loop on the object store; `store` is the clock of the machine and of the ledger."""
+
+    world: World
+
+    def orphan_pass(self) -> OrphanPass:
+        return self.world.orphan_pass()
+
+    def runtime(self) -> Runtime:
+        def store_now_ms(state: TableState) -> int:
+            return open_store(self.world.catalog.io_of(TABLE), state.location).now_ms(state.location) + (
+                Later.ahead_ms
+            )
+
+        catalogs = {TABLE.catalog: self.world.catalog}
+        return replace(super().runtime(), catalogs=catalogs, store_now_ms=store_now_ms)
+
+    def run_later(self, hours: int = 0) -> str:
+        """What a pass does this many hours later."""
+        Later.ahead_ms += hours * HOUR_MS
+        self.store.ahead_ms = Later.ahead_ms
+        [batch] = self.run(force=True).batches
+        if batch.reason is Reason.CLOCKS_DISAGREE:
+            return batch.message[:7]
+        return f"{batch.counts['trashed_files'] + batch.counts['swept_files']} files"
+
+
+@pytest.mark.parametrize("world", ["boto3"], indirect=True)
+@pytest.mark.parametrize("minutes_an_hour", [1, -1])
+def test_store_whose_clock_drifts_removes_nothing_until_it_is_right(
+    world: World, minutes_an_hour: int
+) -> None:
+    """A pass every three hours of a simulated day. Clocks may differ by five minutes."""
+    passes = ObjectPasses(world.lake, ShiftedStore(), world=world)
+    ran = []
+    for hour in range(0, 24, 3):
+        world.bucket.ahead_seconds = (60 * hour + 30) * minutes_an_hour
+        ran.append(passes.run_later(3))
+    assert ran == [f"{ALL} files", "0 files", *["ICM-115"] * 6]
+    assert passes.run_later(96) == "ICM-115"
+    assert len(world.in_trash()) == ALL + 1
+    world.bucket.ahead_seconds = 0
+    assert passes.run_later() == f"{ALL} files"
+    assert (world.has(world.lake.live), world.has(world.lake.stays), world.in_trash()) == (
+        len(world.lake.live),
+        len(world.lake.stays),
+        [],
+    )

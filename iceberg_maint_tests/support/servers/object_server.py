@@ -24,7 +24,7 @@ class Bucket:
     requests with another one are denied. `is_gone`: the bucket does not exist. Copies of objects above `largest_copy`
     bytes are refused. A bulk deletion fails for `stubborn` keys. Requests that need a right of `denied` (list, get, put,
     delete) are denied. `listed` replaces what a listing has and answers. Of `short` keys half is answered, with the
-    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions."""
+    length of the half. `archived` keys cannot be copied. Unless it `is_conditional`, it knows no conditional writes; it may also ignore their conditions. Its clock is ahead by `ahead_seconds`."""
 
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict)
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -40,6 +40,10 @@ class Bucket:
     short: frozenset[str] = frozenset()
     archived: frozenset[str] = frozenset()
     listed: Callable[[Bucket, dict[str, str]], tuple[int, str]] | None = None
+    ahead_seconds: float = 0
+
+    def now(self) -> float:
+        return time.time() + self.ahead_seconds
 
 
 @contextmanager
@@ -68,6 +72,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The header `Date`."""
+        return formatdate(self.store.now() if timestamp is None else timestamp, usegmt=True)
 
     def _asked(self) -> tuple[str, dict[str, str]]:
         self.store.requests.append(self.command)
@@ -104,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         if key and found is None:
             self._answer(404)
             return
-        content, at = found or (b"", time.time())
+        content, at = found or (b"", self.store.now())
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Last-Modified", formatdate(at, usegmt=True))
@@ -144,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             if largest is not None and len(copied[0]) > largest:
                 self._answer(400, "<Error><Code>InvalidRequest</Code></Error>")
                 return
-            self.store.objects[key] = (copied[0], time.time())
+            self.store.objects[key] = (copied[0], self.store.now())
             self._answer(200, "<CopyObjectResult><ETag>1</ETag></CopyObjectResult>")
             return
         if self.headers.get("If-None-Match") == "*" and not self.store.is_conditional:
@@ -157,7 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "uploadId" in query:
             self.store.uploads[query["uploadId"]][int(query["partNumber"])] = content
         elif key:
-            self.store.objects[key] = (content, time.time())
+            self.store.objects[key] = (content, self.store.now())
         self._answer(200)
 
     def do_POST(self) -> None:
@@ -170,7 +178,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, f"<InitiateMultipartUploadResult>{named}</InitiateMultipartUploadResult>")
         elif "uploadId" in query:
             parts = self.store.uploads.pop(query["uploadId"])
-            self.store.objects[key] = (b"".join(parts[n] for n in sorted(parts)), time.time())
+            self.store.objects[key] = (b"".join(parts[n] for n in sorted(parts)), self.store.now())
             self._answer(200, "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>")
         else:  # ?delete: several at once
             self.store.bulk_requests += 1
@@ -201,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("ETag", "1")
-        self.send_header("Last-Modified", formatdate(usegmt=True))
+        self.send_header("Last-Modified", formatdate(self.store.now(), usegmt=True))
         if content_range is not None:
             self.send_header("Content-Range", content_range)
         self.end_headers()
