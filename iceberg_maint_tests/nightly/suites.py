@@ -63,10 +63,14 @@ def load(path: Path = LIST) -> list[Suite]:
 def select(
     suites: Iterable[Suite], words: Sequence[str] = (), shard: tuple[int, int] = (1, 1)
 ) -> list[Suite]:
-    """The suites with one of the words in their names, or all; of these one shard, (number, count), shortest limit
-    first."""
+    """The suites of these names, or with one of the words in their names, or all; of these one shard, (number, count),
+    shortest limit first."""
     number, count = shard
-    named = [s for s in suites if not words or any(word in s.name for word in words)]
+    suites = list(suites)
+    names = {s.name for s in suites}
+    named = [
+        s for s in suites if not words or any(w == s.name or (w not in names and w in s.name) for w in words)
+    ]
     return sorted(named, key=lambda s: s.minutes)[number - 1 :: count]
 
 

@@ -73,6 +73,7 @@ def test_selection_has_the_shard_of_the_named_suites_from_the_shortest_on() -> N
     assert [s.name for s in select(suites)] == ["test-a", "docs", "test-b", "bench-a"]
     assert [s.name for s in select(suites, ["test", "docs"], (1, 2))] == ["test-a", "test-b"]
     assert [s.name for s in select(suites, ["test", "docs"], (2, 2))] == ["docs"]
+    assert [s.name for s in select([*suites, Suite("test", "", 5)], ["test"])] == ["test"]
 
 
 @pytest.mark.parametrize(
