@@ -89,7 +89,7 @@ def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
     It consists of typed values and transform terms. No value becomes text of a query.
     """
     specs = partition_specs(bridge, table)
-    schema = bridge.iceberg.util.SnapshotUtil.schemaFor(table, batch.snapshot_id)
+    schema = _bound_schema(bridge, table, batch.snapshot_id)
     expressions = bridge.iceberg.expressions.Expressions
     batch_filter = None
     for key in batch.partitions:
@@ -106,6 +106,14 @@ def partitions_filter(bridge: Bridge, table: Any, batch: Batch) -> Any | None:
             partition if batch_filter is None else getattr(expressions, "or")(batch_filter, partition)
         )
     return batch_filter
+
+
+def _bound_schema(bridge: Bridge, table: Any, snapshot_id: int) -> Any:
+    """The Java schema to which a scan of the snapshot binds the names of its filter: the current schema for the
+    current snapshot, even if that is older, else the schema of the snapshot (Iceberg's `SnapshotScan.specs`)."""
+    if table.currentSnapshot().snapshotId() == snapshot_id:
+        return table.schema()
+    return bridge.iceberg.util.SnapshotUtil.schemaFor(table, snapshot_id)
 
 
 def _predicate(expressions: Any, name: str, field: PartitionField, value: PartitionValue) -> Any | None:
