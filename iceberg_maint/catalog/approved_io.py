@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from os.path import realpath
+from pathlib import Path
 from typing import Any
 
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
+from iceberg_maint.catalog.file_store import local_path
 from iceberg_maint.core.model.approved_locations import LOCATION_PROVIDER, ApprovedLocations, locations_of
 from iceberg_maint.core.model.location import claim
 from iceberg_maint.core.model.table_state import TableState
@@ -16,6 +20,7 @@ from iceberg_maint.ports.storage import Store, StoredFile
 
 APPROVED = "iceberg-maint.approved-locations"
 _INNER = "iceberg-maint.approved-io-impl"
+_LOCAL = ("file:", "/")
 
 
 def guarded_properties(properties: Mapping[str, str], approved: ApprovedLocations) -> dict[str, str]:
@@ -153,8 +158,10 @@ def _check_provider(table: str, properties: Mapping[str, str]) -> None:
 
 
 def check(approved: ApprovedLocations, locations: Iterable[str], subject: str) -> None:
-    """Raises RefusedError ICM-155 for the first location that is not approved."""
-    outside = approved.first_outside(locations)
+    """Raises RefusedError ICM-155 for the first location that is not approved, or that a symbolic link leads outside."""
+    texts = tuple(locations)
+    if (outside := approved.first_outside(texts)) is None:
+        outside = _linked_outside(approved, texts)
     if outside is not None:
         raise RefusedError(
             "ICM-155",
@@ -162,3 +169,18 @@ def check(approved: ApprovedLocations, locations: Iterable[str], subject: str) -
             "find out who named this location; add its prefix to approved_locations of the catalog only if it is "
             "right.",
         )
+
+
+def _linked_outside(approved: ApprovedLocations, locations: Iterable[str]) -> str | None:
+    """Returns where symbolic links lead the first local location that they lead outside, None if there is none."""
+    real_folder = lru_cache(maxsize=None)(realpath)
+    real_prefixes: ApprovedLocations | None = None
+    for path in (local_path(location) for location in locations if location.startswith(_LOCAL)):
+        folder, _, name = path.rpartition("/")
+        target = realpath(path) if Path(path).is_symlink() else f"{real_folder(folder)}/{name}"
+        if real_prefixes is None:
+            local = (local_path(prefix) for prefix in approved.prefixes if prefix.startswith(_LOCAL))
+            real_prefixes = ApprovedLocations(tuple(map(realpath, local)))
+        if not real_prefixes.allows(target):
+            return target
+    return None

@@ -51,11 +51,11 @@ class LocalStore:
     resumes = False
 
     def __init__(self, root: str = "") -> None:
-        self.root = _local(root)
+        self.root = local_path(root)
 
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Yields every regular file below the prefix, folder by folder. Links are not followed."""
-        path = _local(prefix)
+        path = local_path(prefix)
         root = root_of(path, self.root)
         base = prefix.rstrip("/")
         pending = [""]
@@ -80,7 +80,7 @@ class LocalStore:
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, None if it does not exist."""
         try:
-            status = os.lstat(_local(path))
+            status = os.lstat(local_path(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except PermissionError as error:
@@ -93,17 +93,17 @@ class LocalStore:
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the whole file, or this much of its beginning. Raises FileNotFoundError."""
-        with _permitted(path), Path(_local(path)).open("rb") as file:
+        with _permitted(path), Path(local_path(path)).open("rb") as file:
             return file.read(most_bytes)
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Yields the lines of the file. Raises FileNotFoundError."""
-        with _permitted(path), Path(_local(path)).open("rb") as lines:
+        with _permitted(path), Path(local_path(path)).open("rb") as lines:
             yield from lines
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. The file and the entries of its folders are durable when this returns."""
-        target = Path(_local(path))
+        target = Path(local_path(path))
         with _permitted(path), opened_folder(str(target.parent), self.root, make=True) as folder:
             descriptor = os.open(target.name, _NEW_FILE, PRIVATE_FILE, dir_fd=folder)
             with open(descriptor, "wb") as out:  # noqa: PTH123 - a descriptor has no path
@@ -114,7 +114,7 @@ class LocalStore:
 
     def move(self, source: str, target: str) -> None:
         """Renames a file. Raises FileExistsError, FileNotFoundError."""
-        (old_folder, old), (new_folder, new) = os.path.split(_local(source)), os.path.split(_local(target))
+        (old_folder, old), (new_folder, new) = os.path.split(local_path(source)), os.path.split(local_path(target))
         try:
             with (
                 opened_folder(old_folder, self.root) as old_fd,
@@ -129,7 +129,7 @@ class LocalStore:
     def delete(self, path: str) -> None:
         """Deletes a file if it exists."""
         try:
-            folder, name = os.path.split(_local(path))
+            folder, name = os.path.split(local_path(path))
             with opened_folder(folder, self.root) as descriptor:
                 os.unlink(name, dir_fd=descriptor)
         except FileNotFoundError:
@@ -143,7 +143,7 @@ class LocalStore:
 
     def tidy(self, folder: str) -> None:
         """Removes the folder and those below it, as far as they are empty."""
-        above, name = os.path.split(_local(folder))
+        above, name = os.path.split(local_path(folder))
         with suppress(FileNotFoundError), opened_folder(above, self.root) as descriptor:
             for _, names, _, place in os.fwalk(name, topdown=False, dir_fd=descriptor):
                 for each in names:
@@ -410,7 +410,7 @@ def _remove_empty(name: str, folder: int) -> None:
         os.rmdir(name, dir_fd=folder)
 
 
-def _local(location: str) -> str:
+def local_path(location: str) -> str:
     """Returns the path of a location: `file:/a`, `file:///a` and `/a` are one path."""
     path = location.removeprefix("file:").rstrip("/")
     return path.removeprefix("//")

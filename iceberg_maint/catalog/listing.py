@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 
 from iceberg_maint.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
 from iceberg_maint.catalog.call_budget import CallBudget
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from iceberg_maint.catalog.rest_client import PatientRestCatalog
 
 T = TypeVar("T")
+# By its name, because PyIceberg imports the class when it opens the first file.
+SCHEMA_TO_FILE_IO |= {
+    scheme: ["iceberg_maint.catalog.literal_file_io.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
+}
 _NO_TABLES = re.compile(r'no such table: iceberg_tables|relation "iceberg_tables" does not exist')
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
 _UNPARSED_TYPES = re.compile(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from typing import Any
-from urllib.parse import urlsplit
 
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.core.policy.rights import ROLE_RIGHTS, Right, Role
@@ -70,10 +69,8 @@ def polaris_grants(catalog: CatalogConfig, role: Role) -> tuple[str, ...]:
 
 def _s3_places(catalog: CatalogConfig) -> tuple[str, ...]:
     locations = catalog.approved_locations or ((catalog.warehouse,) if catalog.warehouse else ())
-    parts = [urlsplit(location) for location in locations]
-    return tuple(
-        dict.fromkeys(f"{p.netloc}{p.path}".rstrip("/") for p in parts if p.scheme in _S3 and p.netloc)
-    )
+    parts = [location.partition("://") for location in locations]
+    return tuple(dict.fromkeys(place.rstrip("/") for scheme, _, place in parts if scheme in _S3 and place))
 
 
 def _allow(name: str, actions: list[str], resources: list[str]) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def check_warehouse(warehouse: str, path: str) -> str:
             f"{path} is '{warehouse}'. It must be an absolute path.",
             "write file:///absolute/path.",
         )
-    if ".." in parts.path.split("/"):
+    if ".." in warehouse.split("/"):
         raise ConfigurationError(
             "ICM-100", f"{path} is '{warehouse}'. It must not contain '..'.", "write the path without '..'."
         )

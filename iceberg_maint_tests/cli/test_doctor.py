@@ -229,7 +229,9 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "a file"
     file.touch()
     with pytest.raises(RefusedError, match="ICM-125"):
-        _probe(file.as_uri())
+        _probe(f"file://{file}")
+    (odd := tmp_path / "a#b%20?c").mkdir()
+    assert _probe(f"file://{odd}") == f"{odd}: written, read, deleted"
     assert _probe("s3://bucket/x") == "s3://bucket/x: not probed; the rights are probed on a table"
 
 

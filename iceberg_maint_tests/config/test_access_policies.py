@@ -44,14 +44,14 @@ def test_iam_policy_of_a_glue_catalog_has_exactly_the_actions_of_the_role(
 
 
 def test_iam_policy_names_the_approved_locations_and_lists_below_them_only() -> None:
-    approved = ("s3a://one/a", "s3://two", "file:///local")
+    approved = ("s3a://one/a#b", "s3://two", "file:///local")
     policy = iam_policy(catalog("jdbc", "s3://unused/w", approved), Role.COLLECT)
     assert policy is not None
     objects, first, second = policy["Statement"]
-    assert objects["Resource"] == ["arn:aws:s3:::one/a/*", "arn:aws:s3:::two/*"]
+    assert objects["Resource"] == ["arn:aws:s3:::one/a#b/*", "arn:aws:s3:::two/*"]
     assert (first["Resource"], first["Condition"]) == (
         ["arn:aws:s3:::one"],
-        {"StringLike": {"s3:prefix": ["a/*"]}},
+        {"StringLike": {"s3:prefix": ["a#b/*"]}},
     )
     assert (second["Resource"], second["Condition"]) == (
         ["arn:aws:s3:::two"],

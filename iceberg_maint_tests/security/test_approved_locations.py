@@ -94,6 +94,7 @@ class Lake:
             "azure": lambda below: f"abfss://c@account.dfs.core.windows.net/{below}",
             "http": lambda below: f"http://127.0.0.1:9/{below}",
             "host": lambda below: f"file://host{approved}/{below}",
+            "link": lambda below: f"{approved.as_uri()}/link/{below}",
             "control": lambda below: f"{approved.as_uri()}/\n{below}",
         }
 
@@ -189,21 +190,38 @@ PLACES: dict[str, Callable[[Lake, Callable[[str], str]], None]] = {
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "approved", tmp_path / "foreign")
-    made.approved.mkdir()
+    return made_lake(tmp_path)
+
+
+def made_lake(folder: Path) -> Lake:
+    """Makes both folders, and a link from the approved one to the other."""
+    made = Lake(folder / "approved", folder / "foreign")
+    made.approved.mkdir(parents=True)
     made.foreign.mkdir()
+    (made.approved / "link").symlink_to(made.foreign)
     return made
 
 
-def test_table_inside_the_approved_locations_is_read(lake: Lake) -> None:
-    table = lake.table()
-    commit(table, manifest(lake.file()))
+@pytest.mark.parametrize(
+    "spelling", ["file://{}", "file:{}", "file:////{}", "{}", "file://{}/x/../../approved"]
+)
+def test_table_inside_the_approved_locations_is_read(lake: Lake, spelling: str) -> None:
+    table, file = lake.table(), f"{spelling.format(lake.approved)}/t/data/a.parquet"
+    commit(table, manifest(file))
     table.register(lake.database, "db.hostile")
     catalog = lake.catalog()
 
     state = catalog.pin(TABLE)
 
-    assert [f.path for f in catalog.live_files(state, ALL)] == [lake.file()]
+    assert [f.path for f in catalog.live_files(state, ALL)] == [file]
+
+
+def test_file_below_a_link_within_the_approved_locations_is_read(tmp_path: Path) -> None:
+    lake = made_lake(tmp_path / "disk")
+    (tmp_path / "mounted").symlink_to(tmp_path / "disk")
+    test_table_inside_the_approved_locations_is_read(
+        replace(lake, approved=tmp_path / "mounted" / "approved"), "file://{}"
+    )
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -211,9 +229,7 @@ def test_table_that_names_a_foreign_location_is_refused_and_nothing_there_is_rea
     tmp_path: Path, place: str
 ) -> None:
     for number, (spelling, at) in enumerate(Lake(tmp_path, tmp_path).spellings().items()):
-        lake = Lake(tmp_path / str(number) / "approved", tmp_path / str(number) / "foreign")
-        lake.approved.mkdir(parents=True)
-        lake.foreign.mkdir()
+        lake = made_lake(tmp_path / str(number))
         at = lake.spellings()[spelling]
         PLACES[place](lake, at)
         catalog = lake.catalog()
@@ -232,7 +248,7 @@ def test_access_to_a_watched_folder_fails_the_watch(lake: Lake) -> None:
 
 
 def test_hostile_tables_are_more_than_two_hundred(lake: Lake) -> None:
-    assert len(PLACES) * len(lake.spellings()) == 216
+    assert len(PLACES) * len(lake.spellings()) == 228
 
 
 @pytest.mark.parametrize("call", ["list", "stat", "read", "delete", "move", "create", "tidy", "now_ms"])
@@ -295,7 +311,7 @@ def test_properties_of_a_table_choose_neither_the_store_nor_the_limits(
         assert isinstance(io, ApprovedFileIO)
         with pytest.raises(RefusedError, match="ICM-155"):
             io.new_input(f"{lake.foreign.as_uri()}/secret.parquet")
-        assert type(io.at(lake.file())).__name__ == "PyArrowFileIO"
+        assert type(io.at(lake.file())).__name__ == "LiteralFileIO"
 
 
 def test_store_with_vended_credentials_keeps_the_limits_and_takes_new_credentials(lake: Lake) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advises, place, try_check
 from iceberg_maint.core.health.source import choose_source
@@ -132,10 +131,10 @@ def _probe(warehouse: str) -> str:
 
     In other stores the rights are probed where the first table is.
     """
-    parts = urlsplit(warehouse)
-    if parts.scheme != "file":
+    scheme, _, path = warehouse.partition(":")
+    if scheme != "file":
         return f"{warehouse}: not probed; the rights are probed on a table"
-    folder = Path(unquote(parts.path))
+    folder = Path("/" + path.lstrip("/"))
     if not folder.exists():
         return f"{folder}: does not exist; the first table creates it"
     try:

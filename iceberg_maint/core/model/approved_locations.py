@@ -7,6 +7,7 @@ CVE-2026-42810 and CVE-2026-42812: a confused deputy).
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 @dataclass(frozen=True, slots=True)
 class ApprovedLocations:
-    """URI prefixes under which a catalog's tables may have files. Comparison is strict: one spelling, no
-    relative segments, whole path segments."""
+    """URI prefixes under which a catalog's tables may have files. Comparison is strict: whole path segments, and one
+    spelling except for paths of the local file system, of which empty and relative segments are resolved."""
 
     prefixes: tuple[str, ...]
 
@@ -42,7 +43,7 @@ class ApprovedLocations:
 
 def is_prefix(text: str) -> bool:
     """Returns whether the text can be a prefix: an absolute URI or path without relative segments."""
-    return _parsed(text) is not None
+    return _parsed(text) is not None and not _is_relative(text)
 
 
 def locations_of(state: TableState) -> tuple[str, ...]:
@@ -62,6 +63,8 @@ def _parsed(location: str) -> tuple[str, str, str] | None:
         scheme, authority, path = "file", "", location
     else:
         scheme, authority, path = match[1].lower(), match[2] or "", match[3] or "/"
+    if scheme == "file" and path.startswith("/"):
+        path = posixpath.normpath("/" + path.lstrip("/"))
     if not path.startswith("/") or _is_relative(path) or _is_relative(unquote(path)):
         return None
     return _SCHEMES.get(scheme, scheme), authority, path

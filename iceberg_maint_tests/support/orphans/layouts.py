@@ -370,6 +370,7 @@ LAYOUTS = [
     Layout("folder_decomposed", table_folder=f"warehouse/{NFD}/t"),
     Layout("folder_with_percent", table_folder="warehouse/a%20b/50%/t"),
     Layout("folder_with_signs", table_folder="warehouse/a+b=c,d/t'\"&;!@"),
+    Layout("folder_with_marks_of_urls", table_folder="warehouse/a#b?c=d/t"),
     Layout("folder_in_upper_case", table_folder="WAREHOUSE/Db/T"),
     Layout("metadata_composed_files_decomposed", data=lambda n: f"data/r={NFD}/{n}.parquet", uri=lambda p: f"file://{unicodedata.normalize('NFC', p) if '.parquet' in p else p}"),
     Layout("metadata_decoded_files_encoded", data=lambda n: f"data/r=a%3Ab/{n}.parquet", uri=lambda p: f"file://{p.replace('%3A', ':')}"),
