@@ -85,7 +85,10 @@ class PathTables:
         store, key, below = self._place(file.path)
         # A key with `..` is another place only for those that resolve it. Its name keeps the file.
         if not below and reason is None:
-            raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
+            if "%" not in file.path:
+                raise ValueError(f"the listing contains {file.path}, which is not below a listed prefix")
+            # A partition value with an encoded `..`. With a plain one its name would keep the file, too.
+            reason = Kept.HIDDEN
         path = _bytes(file.path)
         return _hashed(key), _hashed(_name(key)), store, path, file.size_bytes, file.modified_ms, reason
 

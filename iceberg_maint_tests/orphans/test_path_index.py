@@ -63,6 +63,17 @@ def test_files_without_references_are_those_without_a_reached_path_and_without_a
     paths.close()
 
 
+def test_listed_file_whose_encoded_dots_lead_out_of_the_prefix_stays(tmp_path: Path) -> None:
+    paths = PathTables(tmp_path / "paths.db", ["file:///a/t"], Equivalences())
+    out, orphan = "/a/t/data/p=%2F..%2F..%2F..%2Fx/1", "/a/t/data/p=x/2"
+    paths.add_listed((StoredFile(path, 1, 1), None) for path in (out, orphan))
+    paths.add_reached((), Kept.REACHABLE)
+    paths.index()
+    assert [o.path for o in paths.orphans()] == [orphan]
+    assert paths.counts().kept == {Kept.HIDDEN: 1}
+    paths.close()
+
+
 def _texts() -> list[str]:
     texts = {
         text

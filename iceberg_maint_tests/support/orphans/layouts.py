@@ -376,6 +376,7 @@ LAYOUTS = [
     Layout("metadata_decoded_files_encoded", data=lambda n: f"data/r=a%3Ab/{n}.parquet", uri=lambda p: f"file://{p.replace('%3A', ':')}"),
     Layout("metadata_encoded_files_decoded", data=lambda n: f"data/r=a b/{n}.parquet", uri=lambda p: f"file://{p.replace(' ', '%20')}"),
     Layout("partitions_encoded", data=lambda n: f"data/region=a%2Fb%25{n % 7}/{n}.parquet", orphan=lambda n: f"data/region=a%2Fb%25{n % 7}/orphan-{n}.parquet"),
+    Layout("partitions_with_encoded_dots", data=lambda n: f"data/region={'%2F..' * 12}%2F{n % 7}/{n}.parquet"),
     Layout("partitions_with_signs", data=lambda n: f"data/region='{n % 5}\n#?*/{n}.parquet", orphan=lambda n: f"data/region='{n % 5}\n#?*/o{n}.parquet"),
     Layout("partition_field_begins_hidden", spec=HIDDEN_FIELD, data=lambda n: f"data/_region=x/{n}.parquet", orphan=lambda n: f"data/_region=y/{n}.parquet"),
     Layout("object_storage_layout", data=_bits, orphan=lambda n: f"data/1111/0000/{n:08b}/orphan.parquet", properties=lambda _: {"write.object-storage.enabled": "true"}),
