@@ -21,5 +21,5 @@ DESCRIPTIONS = {
 def finding_sentence(finding: Finding) -> str:
     """The metric of a finding, its value and its threshold."""
     if finding.metric == "orphan_scans":
-        return f"Storage was never searched for orphan files ({finding.threshold_key})"
+        return f"No search for orphan files has ended with success yet ({finding.threshold_key})"
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"

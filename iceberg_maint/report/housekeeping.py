@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.housekeeping import EMPTY_MANIFESTS
 from iceberg_maint.core.decisions.retention import Retention, described_holders
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
@@ -176,6 +177,11 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
         )
     if reason is Reason.BLACKOUT:
         return f"the end of the blackout window {decision.evidence.get('window', '')}"
+    if reason is Reason.HEALTHY and (empty := decision.evidence.get(EMPTY_MANIFESTS)):
+        return (
+            f"{empty} manifests list no live file: the table's next commit that removes files drops them, or now: "
+            f"iceberg-maint run {table} --operation {decision.operation} --force"
+        )
     return {
         Reason.PAUSED: resumption(decision),
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,

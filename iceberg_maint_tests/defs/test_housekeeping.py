@@ -367,7 +367,7 @@ def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_search
     world.observe()
     check = world.evaluations("orphan_files")[None]
     assert check.description == (
-        "Storage was never searched for orphan files (remove_orphan_files.every_seconds)"
+        "No search for orphan files has ended with success yet (remove_orphan_files.every_seconds)"
     )
     assert "orphan_scan_age_seconds" not in check.metadata
     housekeep(world)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.decide import backs_off, decision_of, table_stop
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.manifests import manifest_findings
+from iceberg_maint.core.decisions.manifests import manifest_findings, manifests_without_live_files
 from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.retention import Retention, described_holders, gc_enabled
 from iceberg_maint.core.health.metrics import Measured
@@ -28,6 +28,8 @@ from iceberg_maint.core.model.reasons import (
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Mode, Policy
 
+EMPTY_MANIFESTS = "manifests_without_live_files"
+"""A key of the evidence."""
 _METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
 _METADATA_VERSIONS = 100
 """Iceberg's default of `write.metadata.previous-versions-max`. The metadata log does not list older
@@ -192,8 +194,12 @@ def _enabled(operation: Operation, policy: Policy) -> bool:
 
 
 def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
-    """Returns further facts for `why` and the check: what keeps snapshots from expiring since when, and how many
-    versions of the metadata file have accumulated, which only the table's writers delete."""
+    """Returns further facts for `why` and the check: what keeps snapshots from expiring since when, how many
+    versions of the metadata file have accumulated, which only the table's writers delete, and how many manifests list no
+    live file."""
+    if operation is Operation.REWRITE_MANIFESTS:
+        empty = manifests_without_live_files(state)
+        return {EMPTY_MANIFESTS: f"{empty} of {len(state.manifests)}"} if empty else {}
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
     holders = described_holders(retention)

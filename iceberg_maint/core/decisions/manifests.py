@@ -48,11 +48,11 @@ def target_manifest_bytes(properties: Mapping[str, str]) -> int:
 def due_manifests(
     state: TableState, policy: RewriteManifestsPolicy, *, force: bool = False
 ) -> tuple[DueManifests, ...]:
-    """Returns the classes that are due, without manifests that list no live file. `force` takes every other manifest of
+    """Returns the classes that are due, without manifests that list no live file. `force` takes every manifest of
     every class with more than one."""
     classes: dict[tuple[bool, int], list[Manifest]] = defaultdict(list)
     for manifest in state.manifests:
-        if _may_have_live_files(manifest):
+        if force or _may_have_live_files(manifest):
             classes[manifest.is_deletes, manifest.spec_id].append(manifest)
     target_bytes = target_manifest_bytes(state.properties)
     due = []
@@ -68,9 +68,16 @@ def due_manifests(
     return tuple(due)
 
 
+def manifests_without_live_files(state: TableState) -> int:
+    """Returns how many manifests list no live file. A commit that removes files leaves them, the next such commit drops
+    them."""
+    return sum(not _may_have_live_files(m) for m in state.manifests)
+
+
 def _may_have_live_files(manifest: Manifest) -> bool:
-    """Whether the manifest may have an entry of a live file. Readers skip one without, and the next commit that may remove
-    files drops it from the list (Iceberg's `MergingSnapshotProducer`)."""
+    """Whether the manifest may have an entry of a live file. Iceberg's Java readers skip one without, others open it
+    (PyIceberg's `plan_files`). The next commit that may remove files drops it from the list
+    (`MergingSnapshotProducer`)."""
     return manifest.added_files != 0 or manifest.existing_files != 0
 
 

@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.manifests import (
     clusters_of,
     due_manifests,
     manifest_findings,
+    manifests_without_live_files,
     partition_spread,
     target_manifest_bytes,
 )
@@ -68,7 +69,9 @@ def test_manifests_without_live_files_do_not_count() -> None:
     dead = [manifest(n, added_files=0, deleted_files=4) for n in range(6, 12)]
     assert due(state_of(*(manifest(n) for n in range(5)), *dead)) == []
     assert due(state_of(*(manifest(n) for n in range(6)), *dead)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
-    assert due(state_of(*dead), force=True) == []
+    assert manifests_without_live_files(state_of(manifest(0), *dead)) == 6
+    paths = [m.path for m in (manifest(0), *dead)]
+    assert due(state_of(manifest(0), *dead), force=True) == [tuple(paths)]
     existing = replace(dead[0], existing_files=1)
     unknown = replace(dead[1], added_files=None)
     found = due(state_of(*(manifest(n) for n in range(4)), existing, unknown))

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.commits.change import LiveEntry, MetadataReader
 from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping
 from iceberg_maint.core.decisions.manifests import partition_spread
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest
@@ -26,6 +26,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 from iceberg_maint.ports.engine import CommitContext
+from iceberg_maint.runner.assess import assess
 from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
 from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping, single_values
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
@@ -127,6 +128,29 @@ def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Work
     classes = Counter((m.spec_id, m.is_deletes) for m in keeper.state(name).manifests)
     assert classes == {(0, False): 1, (1, False): 1, (0, True): 1}
     assert entries(keeper, name) == before
+    assert workshop.writers.rows(name) == rows == workshop.rows(name)
+
+
+def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_by_force(
+    keeper: Keeper, workshop: Workshop
+) -> None:
+    """Of data and of deletes."""
+    name, _ = scattered(workshop, 2, write__delete__mode="merge-on-read")
+    for number in (1, 2):
+        workshop.sql(f"delete from {name} where id = {number}")
+    rows = workshop.writers.rows(name)
+    keeper.run(name, Operation.REWRITE_DATA_FILES, force=True)
+    dead = [m for m in keeper.state(name).manifests if not (m.added_files or m.existing_files)]
+    assert Counter(m.is_deletes for m in dead) == {False: 6, True: 2}
+    decision = assess(TableId.parse(name), keeper.runtime(name, 0), (REGROUP,)).decision
+    assert (decision.reason, decision.evidence) == (
+        Reason.HEALTHY,
+        {"manifests_without_live_files": "8 of 9"},
+    )
+    assert keeper.run(name, REGROUP, force=True).outcome is OutcomeStatus.IMPROVED
+    assert [(m.is_deletes, m.added_files, m.existing_files) for m in keeper.state(name).manifests] == [
+        (False, 0, 4)
+    ]
     assert workshop.writers.rows(name) == rows == workshop.rows(name)
 
 
