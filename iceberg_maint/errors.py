@@ -195,7 +195,9 @@ class FenceLostError(IcebergMaintError):
     exit_code = EXIT_REFUSED
 
     def __init__(self, message: str) -> None:
-        super().__init__("ICM-109", message, "none; the new owner of the lease continues.")
+        super().__init__(
+            "ICM-109", message, "none; the run that took the lease continues, or the next run does."
+        )
 
     def __reduce__(self) -> tuple[type[FenceLostError], tuple[str]]:
         return (FenceLostError, (self.message,))

@@ -114,7 +114,10 @@ class LocalStore:
 
     def move(self, source: str, target: str) -> None:
         """Renames a file. Raises FileExistsError, FileNotFoundError."""
-        (old_folder, old), (new_folder, new) = os.path.split(local_path(source)), os.path.split(local_path(target))
+        (old_folder, old), (new_folder, new) = (
+            os.path.split(local_path(source)),
+            os.path.split(local_path(target)),
+        )
         try:
             with (
                 opened_folder(old_folder, self.root) as old_fd,

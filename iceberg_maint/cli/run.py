@@ -267,7 +267,9 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
         undone = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
         if refused is not None and (undone or outcome.outcome is OutcomeStatus.UNSUPPORTED):
             if outcome.reason not in reported:
-                session.say(f"{result.table}: {refused}")
+                # A run that lost its lease says which. Perhaps no other run has it now.
+                lost = outcome.message if outcome.reason is Reason.LEASE_HELD else ""
+                session.say(f"{result.table}: {lost or refused}")
             reported.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
 

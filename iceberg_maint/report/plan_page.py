@@ -54,7 +54,8 @@ class Totals:
 
 def totals_of(measured: Measured, plans: Sequence[Plan]) -> tuple[Totals, Totals]:
     """The table now, and as the plans expect it after the run. A rewrite drops the deletes of its data files alone. The
-    number of delete files after a conversion or merge is the greatest possible. Each commit adds a snapshot."""
+    number of delete files after a conversion or merge is the greatest possible. Each commit adds a snapshot, except that
+    of an expiry."""
     total = measured.total()
     before = Totals(total.data_files, total.delete_files, measured.table_health.snapshots)
     files, written, dropped, snapshots = 0, 0, set[tuple[str, int | None]](), 0
@@ -70,7 +71,7 @@ def totals_of(measured: Measured, plans: Sequence[Plan]) -> tuple[Totals, Totals
                 dropped |= {(d.path, None) for d in batch.equality_deletes if d.drop}
                 dropped |= {d.identity for d in batch.position_deletes}
             case ExpireSnapshots() as work:
-                snapshots -= len(work.snapshots)
+                snapshots -= 1 + len(work.snapshots)
             case RemoveOrphanFiles():
                 snapshots -= 1
             case RewriteManifests():

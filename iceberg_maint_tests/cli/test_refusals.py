@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.errors import FenceLostError
 from iceberg_maint.report.refusals import _CODES, _FIXES, refusal
+from iceberg_maint_tests.cli.conftest import Lake
 
 T = "lake.db.t"
 
@@ -39,3 +41,18 @@ def test_every_code_has_a_fix() -> None:
 
 def test_healthy_is_no_refusal() -> None:
     assert refusal(T, Reason.HEALTHY, None) is None
+
+
+def test_run_that_lost_its_lease_says_which_and_names_no_other_run(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object, **__: object) -> None:
+        raise FenceLostError(
+            "the lease of 'run-1' on lake.db.sick (fence 1) is over: no owner holds fence 1."
+        )
+
+    monkeypatch.setattr(lake.runtime.ledger, "record_intent", lost)
+    result = lake("run", "db.sick", "--operation", "rewrite_data_files")
+    assert result.exit_code == 3
+    assert "lake.db.sick: ICM-109 the lease of 'run-1' on lake.db.sick (fence 1) is over" in result.stderr
+    assert "another run works on the table" not in result.stderr

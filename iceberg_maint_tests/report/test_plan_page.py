@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 from rich.console import Console
 
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.planning.plan import Plan, batch_at, make_plan
+from iceberg_maint.core.planning.work import ExpireSnapshots, MetadataWork, RewriteManifests
 from iceberg_maint.report.plan_page import draw_plans, totals_of
+from iceberg_maint_tests.support.core.snapshots import line, state_of
 from iceberg_maint_tests.support.core.values import (
     decide,
     delete,
     measure_files,
+    measured_of,
     plan,
     policy_of,
     small,
@@ -35,3 +41,24 @@ def test_rewrite_drops_the_deletes_of_its_data_files_alone() -> None:
     own = [delete(f"d{i}", of=f"p=a/{i}") for i in range(6)]
     assert drawn(*own) == ["delete files 6 0"]
     assert drawn(*own, delete("of-the-partition")) == ["delete files 7 1"]
+
+
+STATE = state_of(*line(1))
+
+
+def plan_of(operation: Operation, work: MetadataWork) -> Plan:
+    return make_plan(str(STATE.table), STATE.uuid, operation, 1, (batch_at(STATE, work, frozenset()),), ())
+
+
+def snapshots(before: int, *plans: Plan) -> int:
+    measured = measured_of({})
+    health = replace(measured.table_health, snapshots=before)
+    return totals_of(replace(measured, table_health=health), plans)[1].snapshots
+
+
+def test_expiry_adds_no_snapshot_and_a_rewrite_of_manifests_adds_one() -> None:
+    expire = plan_of(Operation.EXPIRE_SNAPSHOTS, ExpireSnapshots(tuple(range(16)), ()))
+    assert snapshots(19, expire) == 3
+    regroup = plan_of(Operation.REWRITE_MANIFESTS, RewriteManifests(("m1", "m2")))
+    fewer = plan_of(Operation.EXPIRE_SNAPSHOTS, ExpireSnapshots(tuple(range(7)), ()))
+    assert snapshots(10, regroup, fewer) == 4

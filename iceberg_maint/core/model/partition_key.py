@@ -124,7 +124,10 @@ def decode_partition(
     values: list[PartitionValue] = []
     for field in fields:
         text = [] if field.is_void else next(texts)
-        values.append(_from_text(field, _unquote(text[0])) if text else None)
+        try:
+            values.append(_from_text(field, _unquote(text[0])) if text else None)
+        except ValueError as why:
+            raise ValueError(f"'{key}': '{text[0]}' is no value of {field.name} ({why})") from why
     result = (spec_id, tuple(values))
     if encode_partition(specs[spec_id], result[1], first_spec_id) != key:
         raise ValueError(f"'{key}' is not the canonical form of a partition key of this table")

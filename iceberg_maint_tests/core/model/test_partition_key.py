@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
 from uuid import UUID
 
@@ -269,5 +270,11 @@ def test_decode_refuses_what_encode_would_not_write(key: str) -> None:
 )
 def test_decode_refuses_malformed_values(transform: str, kind: str, text: str) -> None:
     one = field("f", transform, kind)
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=re.escape(f"'f={text}'")):
         decode_partition(f"f={text}", {0: spec_of(one)}, 0)
+
+
+def test_malformed_value_is_named_with_its_key_and_field() -> None:
+    with pytest.raises(ValueError) as refused:
+        decode_partition("f=2024-02-30", {0: spec_of(field("f", "day", "date"))}, 0)
+    assert str(refused.value).startswith("'f=2024-02-30': '2024-02-30' is no value of f (day ")
