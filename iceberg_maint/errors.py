@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "ICM-172": "an object is archived",
     "ICM-173": "a path names two objects",
     "ICM-175": "Spark does not start",
+    "ICM-176": "a file system or a store takes no writes: full, over its quota, read-only or broken, or too many open files",
     "ICM-177": "a measurement from manifests needs more memory than declared",
     "ICM-178": "Spark cannot measure the table",
     "ICM-179": "a catalog or a table did not answer in time",

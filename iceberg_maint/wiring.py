@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
@@ -175,6 +176,7 @@ def build(config: Config) -> Runtime:
         fleet_budget=config.fleet_budget,
         catalog_calls=catalogs.calls,
         cpu_seconds=_cpu_seconds(config),
+        scratch_folders=scratch_folders(config),
     )
 
 
@@ -190,6 +192,15 @@ def end_process(why: str) -> NoReturn:
         with suppress(Exception):
             kill_jvm()
     os._exit(EXIT_FAILED)
+
+
+def scratch_folders(config: Config) -> tuple[str, ...]:
+    """The folders of this machine in which Spark and its processes write scratch files."""
+    conf, default = config.spark.conf, str(config.home / "spark")
+    if not config.spark.master.startswith("local"):
+        return (gettempdir(),)
+    local = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir", default)
+    return (gettempdir(), *(folder.strip() for folder in local.split(",")))
 
 
 def _cpu_seconds(config: Config) -> Callable[[], float | None]:

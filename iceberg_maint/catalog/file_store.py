@@ -15,7 +15,7 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandl
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.local_folders import opened_folder, root_of
-from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
 from iceberg_maint.errors import ArchivedFileError, IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.private_files import PRIVATE_FILE
@@ -354,7 +354,7 @@ def _probe(store: Store, folder: str, write: Callable[[str, Iterable[bytes]], No
 
 @contextmanager
 def _permitted(location: str) -> Iterator[None]:
-    """Turns access denied into a refusal, and a store that does not serve now into ICM-133."""
+    """Turns access denied into a refusal, and a store that does not serve now into ICM-133 or ICM-176."""
     try:
         yield
     except PermissionError as error:
@@ -380,10 +380,14 @@ def denied(location: str, error: Exception) -> RefusedError:
 
 
 def unavailable(location: str, error: Exception) -> IcebergMaintError:
-    """Returns the error for a location whose store cannot be reached, asks to slow down, or fails."""
+    """Returns the error for a location whose store cannot be reached, asks to slow down, or fails: ICM-176 if it takes no
+    writes, else ICM-133."""
+    line = " ".join(str(error).split())
+    if (fix := file_system_fix(line)) is not None:
+        return IcebergMaintError("ICM-176", f"{location}: {line}.", f"{fix}.")
     return IcebergMaintError(
         "ICM-133",
-        f"the store of {location} does not serve now: {' '.join(str(error).split())}.",
+        f"the store of {location} does not serve now: {line}.",
         "run again later; if it stays so, check the store's address (s3.endpoint), its region and its limits of "
         "requests.",
     )

@@ -16,7 +16,7 @@ import click
 from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.errors import (
     CODES,
@@ -260,8 +260,15 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
         result.codes.add(EXIT_UNKNOWN)
     reported: set[Reason] = set()
     for outcome in result.outcomes:
-        if outcome.outcome is OutcomeStatus.FAILED:
+        is_quarantined = outcome.reason is Reason.QUARANTINED
+        if outcome.outcome is OutcomeStatus.FAILED or is_quarantined:
             result.codes.add(EXIT_FAILED)
+        if is_quarantined and outcome.reason not in reported:
+            reported.add(outcome.reason)
+            session.say(
+                f"{result.table}: {SENTENCES[outcome.reason]}. Fix: remove the cause that 'iceberg-maint why "
+                f"{result.table}' names, then run 'iceberg-maint release {result.table}'."
+            )
         refused = refusal(str(result.table), outcome.reason, measured)
         # Work that the policy leaves to another maintainer is no refusal. A held lease is one.
         undone = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER

@@ -15,6 +15,7 @@ import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from iceberg_maint.core.decisions.combine import combine_decisions
+from iceberg_maint.core.decisions.decide import automation_waits
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping import held_back
 from iceberg_maint.core.health.metrics import Measured
@@ -30,7 +31,7 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_agreement import Clocks, disagreement
 from iceberg_maint.defs.stored_health import stored_policy
 from iceberg_maint.errors import with_code
-from iceberg_maint.report.formatting import counted
+from iceberg_maint.report.formatting import counted, moment
 from iceberg_maint.report.holds import hold
 from iceberg_maint.runner.clocks import read_clocks
 from iceberg_maint.runner.remembered_decisions import Basis
@@ -101,7 +102,8 @@ def decided_work(basis: Basis, now_ms: int) -> DueWork:
     measured, policy = basis.measured, basis.policy
     data = {o: basis.histories[o] for o in DATA_OPERATIONS}
     decision = combine_decisions(decisions_of(measured, policy, data, now_ms, basis.readers))
-    due = decision.due() if decision.verdict is Verdict.RUN else ()
+    wait = _environment_wait(data.values(), now_ms)
+    due = decision.due() if decision.verdict is Verdict.RUN and wait is None else ()
     allowed = (
         operation
         for operation in CHECK_OF
@@ -109,11 +111,24 @@ def decided_work(basis: Basis, now_ms: int) -> DueWork:
         and not held_back(operation, measured, policy, basis.histories[operation], now_ms)
     )
     return DueWork(
-        _sentence(decision),
+        _sentence(decision) if wait is None else wait,
         {p.partition: p.score for p in due},
         tuple(allowed),
         sum(p.candidate_bytes for p in due) < policy.share_run_below_bytes,
     )
+
+
+def _environment_wait(histories: Iterable[TableHistory], now_ms: int) -> str | None:
+    """Until when the automation leaves the whole table after failures of the environment, and the last of them: they say
+    nothing about the partitions that met them. None if it does not wait."""
+    waiting = [
+        p
+        for history in histories
+        for p in history.partitions.values()
+        if p.environment_failures and automation_waits(p, now_ms)
+    ]
+    last = max(waiting, key=lambda p: p.not_before_ms or 0, default=None)
+    return None if last is None else f"waits until {moment(last.not_before_ms or 0)}: {last.reason}"
 
 
 def _sentence(decision: Decision) -> str:

@@ -35,7 +35,7 @@ def table_evaluations(
     stalled = sorted(
         p
         for p, h in history.partitions.items()
-        if not h.quarantined and max(h.ineffective, h.crashes) >= STALLED_AFTER
+        if not h.quarantined and max(h.ineffective, h.crashes, h.environment_failures) >= STALLED_AFTER
     )
     why = f"{STALLED_AFTER} or more attempts in a row without effect: {shortened(stalled) or 'none'}."
     if history.unknown_commits:

@@ -140,6 +140,10 @@ def _leave_alone(conn: Connection) -> None:
     conn.execute(text("ALTER TABLE icm_fleet_wait ADD COLUMN left_alone BOOLEAN"))
 
 
+def _count_environment_failures(conn: Connection) -> None:
+    conn.execute(text("ALTER TABLE icm_partition_history ADD COLUMN environment_failures INTEGER"))
+
+
 STEPS: Mapping[int, Step] = {
     2: _keep_what_is_recorded,
     3: _register_readers,
@@ -154,6 +158,7 @@ STEPS: Mapping[int, Step] = {
     12: _keep_fleet_waits,
     13: _index_what_grows,
     14: _leave_alone,
+    15: _count_environment_failures,
 }
 """Version → the step that migrates the previous version to it. Versions are consecutive from 2."""
 

@@ -166,6 +166,7 @@ cursor = Table(
     Column("advanced_ms", BigInteger, nullable=False),
 )
 
+# `environment_failures` is null in rows of earlier versions: none.
 partition_history = Table(
     "icm_partition_history",
     metadata,
@@ -177,6 +178,7 @@ partition_history = Table(
     Column("not_before_ms", BigInteger),
     Column("quarantined", Boolean, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("environment_failures", Integer),
 )
 
 # `table_uuid` identifies the table after a rename. It is null for the fleet and for unknown names.

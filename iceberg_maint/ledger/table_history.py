@@ -76,6 +76,7 @@ def write(
             "not_before_ms": history.not_before_ms,
             "quarantined": history.quarantined,
             "reason": history.reason,
+            "environment_failures": history.environment_failures,
         }
         for partition, history in changed.items()
         if history != PartitionHistory()
@@ -187,4 +188,5 @@ def partition_history_of(row: Row[*tuple[Any, ...]]) -> PartitionHistory:
         not_before_ms=row.not_before_ms,
         quarantined=row.quarantined,
         reason=current_reason(row.reason),
+        environment_failures=row.environment_failures or 0,
     )

@@ -12,6 +12,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind, TableState
+from iceberg_maint.core.outcomes.environment import file_system_fix
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification
@@ -89,13 +90,17 @@ class EngineFailedError(Exception):
 
 
 class EnvironmentFailedError(IcebergMaintError):
-    """Credentials, a connection or a class are missing. This says nothing about the batch. The table is unchanged."""
+    """Credentials, a connection or a class are missing, or a file system takes no writes. This says nothing about the batch.
+    The table is unchanged."""
 
     def __init__(self, message: str) -> None:
+        fix = file_system_fix(message)
         super().__init__(
-            "ICM-133",
+            "ICM-133" if fix is None else "ICM-176",
             message,
-            "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor.",
+            "correct the credentials, address, region or jar that the message names, then run iceberg-maint doctor."
+            if fix is None
+            else f"{fix}. The work then resumes by itself.",
         )
 
     def __reduce__(self) -> tuple[type[EnvironmentFailedError], tuple[str]]:

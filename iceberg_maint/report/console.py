@@ -18,6 +18,7 @@ from iceberg_maint.report.formatting import (
     counted,
     duration,
     escape_control_chars,
+    failures_in_a_row,
     moment,
     number,
     outcome_sentence,
@@ -193,12 +194,8 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
         )
         if p.last:
             write(console, f"  last: {escape(p.last)}")
-        if p.history.ineffective or p.history.crashes:
-            write(
-                console,
-                f"  failures in a row: {p.history.ineffective}, crashes: {p.history.crashes}; "
-                f"{escape(p.history.reason)}",
-            )
+        if p.history.vain_attempts:
+            write(console, f"  failures in a row: {escape(failures_in_a_row(p.history))}")
         draw_metrics(console, p, 2)
         if p.change:
             write(console, f"  to change the decision: {escape(p.change)}")

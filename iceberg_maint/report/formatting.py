@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import WHOLE_TABLE
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
@@ -112,6 +113,13 @@ def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def failures_in_a_row(history: PartitionHistory) -> str:
+    """The attempts without effect, by kind, and the reason of the last one."""
+    environment = history.environment_failures
+    of_environment = f", of the environment: {environment}" if environment else ""
+    return f"{history.ineffective}, crashes: {history.crashes}{of_environment}; {history.reason}"
 
 
 def sentence(reason: Reason) -> str:

@@ -162,7 +162,8 @@ def pending_publish(evidence: Mapping[str, str]) -> str:
 def _change(decision: Decision, past: PartitionHistory) -> str:
     table, reason = decision.table, decision.reason
     if decision.verdict is Verdict.RUN:
-        return f"nothing: the next run does it (iceberg-maint run {table} --operation {decision.operation})"
+        last = f"; last: {past.reason}" if past.environment_failures else ""
+        return f"nothing: the next run does it (iceberg-maint run {table} --operation {decision.operation}){last}"
     if reason is Reason.DISABLED:
         return f"policy key {decision.evidence.get('key', '')}: true"
     if reason is Reason.GC_DISABLED:

@@ -15,6 +15,7 @@ from iceberg_maint.report.explain import PartitionExplanation, TableExplanation,
 from iceberg_maint.report.formatting import (
     counted,
     escape_control_chars,
+    failures_in_a_row,
     metric_value,
     moment,
     number,
@@ -203,12 +204,8 @@ def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
         _line(console, "judgement", reason_text(partition.decision))
     if partition.last:
         _line(console, "last", partition.last)
-    if past.ineffective or past.crashes:
-        _line(
-            console,
-            "failures in a row",
-            f"{past.ineffective}, crashes: {past.crashes}; {escape(past.reason)}",
-        )
+    if past.vain_attempts:
+        _line(console, "failures in a row", escape(failures_in_a_row(past)))
     draw_metrics(console, partition)
 
 

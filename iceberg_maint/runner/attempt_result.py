@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.location import claim_of
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, is_environment, python_causes
@@ -16,6 +18,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.engine import EnvironmentFailedError, Written
 from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint.runner.free_space import free_space
 from iceberg_maint.runner.runtime import Runtime
 
 _REJECTIONS = {
@@ -55,11 +58,13 @@ def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
     return state if state.uuid == batch.table_uuid else None
 
 
-def rejected_commit(written: Written, result: CommitResult) -> AttemptResult:
+def rejected_commit(written: Written, result: CommitResult, batch: Batch, runtime: Runtime) -> AttemptResult:
     """Returns the result of an attempt whose commit was rejected."""
-    reason = _REJECTIONS[result.rejection or Rejection.ERROR]
+    reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
     status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
-    return AttemptResult(status, reason, result.message, written.proof, written, result)
+    if reason is Reason.ENVIRONMENT:
+        message = _environment_message(EnvironmentFailedError(f"{message.rstrip('.')}."), batch, runtime)
+    return AttemptResult(status, reason, message, written.proof, written, result)
 
 
 def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
@@ -70,17 +75,28 @@ def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
     )
 
 
-def environment_failure(why: Exception) -> AttemptResult | None:
+def environment_failure(why: Exception, batch: Batch, runtime: Runtime) -> AttemptResult | None:
     """Returns the result of an attempt that the environment failed. None for any other error."""
     if isinstance(why, IcebergMaintError):
         if why.code not in ENVIRONMENT_CODES:
             return None
-        message = str(why)
     elif is_environment(python_causes(why)):
-        message = str(EnvironmentFailedError(f"{one_line(why)}."))
+        why = EnvironmentFailedError(f"{one_line(why).rstrip('.')}.")
     else:
         return None
-    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, message)
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, _environment_message(why, batch, runtime))
+
+
+def _environment_message(why: IcebergMaintError, batch: Batch, runtime: Runtime) -> str:
+    """The message with what is free on the file systems of the table and of scratch files, if it is about one."""
+    if why.code != "ICM-176":
+        return str(why)
+    locations: tuple[str, ...] = runtime.scratch_folders
+    with suppress(Exception):  # The catalog may be what fails.
+        locations = (*claim_of(runtime.pin(TableId.parse(batch.table))).locations, *locations)
+    with suppress(OSError, ValueError):
+        return str(IcebergMaintError(why.code, f"{why.message} {free_space(locations)}".rstrip(), why.fix))
+    return str(why)
 
 
 def one_line(why: BaseException) -> str:

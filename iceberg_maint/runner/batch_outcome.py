@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from iceberg_maint.core.decisions.backoff import failed, quarantined_history, succeeded, undone
+from iceberg_maint.core.decisions.backoff import (
+    environment_failed,
+    failed,
+    quarantined_history,
+    succeeded,
+    undone,
+)
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
@@ -74,11 +80,13 @@ def histories_after(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.ENVIRONMENT, Reason.CONFLICT, Reason.CLOCKS_DISAGREE):
+    if attempt_result.reason in (Reason.STALE, Reason.CONFLICT, Reason.CLOCKS_DISAGREE):
         # A conflict is counted once, at the end of the run. No clock that disagrees may date a back-off.
         return {p: undone(h) for p, h in histories.items()}
     now_ms = runtime.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
+    if attempt_result.reason is Reason.ENVIRONMENT:
+        return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
     if attempt_result.reason is Reason.REFS_LOST:
         return {p: quarantined_history(h, why) for p, h in histories.items()}
     return {p: failed(h, policy.retry, now_ms, why) for p, h in histories.items()}

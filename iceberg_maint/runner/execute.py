@@ -44,7 +44,6 @@ from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
-    EnvironmentFailedError,
     MemoryExceededError,
     Written,
 )
@@ -242,20 +241,10 @@ def _write_and_commit(
         raise
     except StaleBatchError as why:
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why))
-    except EnvironmentFailedError as why:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, str(why))
-    except RefusedError as why:
-        if failure := environment_failure(why):
-            return failure
-        unsupported = _UNSUPPORTED.get(why.code)
-        status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
-        return AttemptResult(status, unsupported or Reason.ERROR, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
-    except EngineFailedError as why:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, str(why))
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
-        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+        return environment_failure(why, batch, runtime) or _failed_write(why)
     except BaseException as why:
         engine.cancel()
         interrupted(why, "stopped before its commit")
@@ -285,6 +274,15 @@ def _write_and_commit(
     return steps.finish(judged, batch, policy, runtime, lease, attempt)
 
 
+def _failed_write(why: Exception) -> AttemptResult:
+    if isinstance(why, RefusedError):
+        unsupported = _UNSUPPORTED.get(why.code)
+        status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
+        return AttemptResult(status, unsupported or Reason.ERROR, str(why))
+    message = str(why) if isinstance(why, EngineFailedError) else one_line(why)
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, message)
+
+
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
     return reusable_output(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
 
@@ -299,7 +297,7 @@ def _judge(
 ) -> AttemptResult:
     """Returns the result from the table itself, through another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result)
+        return rejected_commit(written, result, batch, runtime)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:

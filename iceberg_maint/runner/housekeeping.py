@@ -62,11 +62,15 @@ def remove_orphans(
     except FenceLostError:
         raise
     except RefusedError as why:
-        return environment_failure(why) or AttemptResult(OutcomeStatus.UNSUPPORTED, _reason(why), str(why))
+        return environment_failure(why, batch, runtime) or AttemptResult(
+            OutcomeStatus.UNSUPPORTED, _reason(why), str(why)
+        )
     except Exception as why:  # noqa: BLE001 - every file is in its place or in the trash
-        return environment_failure(why) or AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, one_line(why))
+        return environment_failure(why, batch, runtime) or AttemptResult(
+            OutcomeStatus.FAILED, Reason.ERROR, one_line(why)
+        )
     if orphan_work.stopped is not None:
-        if failure := environment_failure(orphan_work.stopped):
+        if failure := environment_failure(orphan_work.stopped, batch, runtime):
             return replace(failure, work=orphan_work)
         refused = isinstance(orphan_work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
@@ -130,7 +134,7 @@ def judge_expiry(
     """Returns the result from the table itself: the expired snapshots and refs must be absent. An expiry
     creates no snapshot of its own."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result)
+        return rejected_commit(written, result, batch, runtime)
     if result.lost:
         message = str(lost_error(batch.table, result.lost))
         return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, message, written.proof, written, result)
@@ -154,7 +158,7 @@ def judge_regrouping(
 ) -> AttemptResult:
     """Returns the result from the table itself: the snapshot with the attempt's token, and its manifests."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result)
+        return rejected_commit(written, result, batch, runtime)
     state = pin_same(batch, runtime)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if state is None or snapshot is None:

@@ -133,7 +133,8 @@ class Runtime:
     `redacted_error` remove secrets from what is logged, raised and stored. `memory` is of the table of one run; None
     outside of runs. `threads` make the calls that may hang. `looks_within` is the time in seconds that a caller has for
     calls of catalogs, None for their own limits. `end_process` ends a process that does nothing but maintain tables, if a
-    call in it can be ended in no other way; None in other processes. `decisions` are those that this process has made from stored health,
+    call in it can be ended in no other way; None in other processes. `scratch_folders` are those of this machine that Spark
+    uses. `decisions` are those that this process has made from stored health,
     `speed` is that of the fleet, which it has measured for judgements.
     """
 
@@ -155,6 +156,7 @@ class Runtime:
     memory: TableMemory | None = None
     measures_by_engine: bool = True
     cpu_seconds: Callable[[], float | None] = no_cpu_seconds
+    scratch_folders: tuple[str, ...] = ()
     threads: Threads = field(default_factory=Threads)
     looks_within: float | None = None
     end_process: End | None = None

@@ -12,7 +12,6 @@ from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
@@ -47,8 +46,8 @@ from iceberg_maint.spark.jvm.bridge import (
     CheckWrites,
     all_lines,
     bridge_of,
-    causes,
     connection_lost,
+    failed_by_environment,
     first_cause,
     one_line,
 )
@@ -152,9 +151,9 @@ class SparkEngine:
                     f"{batch.table}: a page of a file has another checksum than its header states. Spark's log names the file.",
                     "restore or remove the file; nothing was committed.",
                 ) from why
-            if not is_environment(causes(why)):
+            if not failed_by_environment(why):
                 raise EngineFailedError(cause) from why
-            raise EnvironmentFailedError(f"{batch.table}: {all_lines(why)}.") from why
+            raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose
@@ -169,7 +168,7 @@ class SparkEngine:
             return SparkHealthSource(bridge).measure(state, policy)
         except JVM_ERRORS as why:
             message = f"{state.table}: Spark cannot measure it: {all_lines(why)}."
-            if is_environment(causes(why)):
+            if failed_by_environment(why):
                 raise EnvironmentFailedError(message) from why
             raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
 

@@ -11,7 +11,8 @@ import click.testing
 import pytest
 
 from iceberg_maint.catalog.fake import fake_table
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.cli.conftest import FAILED, REWRITE, UNKNOWN, Lake, table_of
@@ -90,6 +91,23 @@ def test_failed_batch_exits_1_and_the_other_tables_are_done(lake: Lake) -> None:
     document = lake.json("run", exit_code=1)
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "FAILED"}
     assert lake.json("run")["tables"][1]["operations"][REWRITE]["reason"] == "back_off"
+
+
+def test_run_that_only_quarantine_holds_exits_1_and_names_the_command_that_ends_it(lake: Lake) -> None:
+    uuid = lake.catalog.pin(TableId.parse("lake.db.sick")).uuid
+    held = PartitionHistory(quarantined=True, reason="disk full")
+    histories = {PartitionKey(p): held for p in ("day=1", "day=2")}
+    lake.runtime.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, histories)
+    result = lake("run")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        (
+            "lake.db.sick: on hold after repeated failures until a person releases it. Fix: remove the cause that "
+            "'iceberg-maint why lake.db.sick' names, then run 'iceberg-maint release lake.db.sick'.\n"
+        ),
+    )
+    lake("release", "db.sick")
+    assert lake("run").exit_code == 0
 
 
 def test_unknown_commit_exits_4_as_long_as_it_waits(lake: Lake) -> None:

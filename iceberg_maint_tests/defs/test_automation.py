@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -164,6 +165,30 @@ def test_failing_partition_backs_off_twice_as_long_each_time_then_is_quarantined
     assert world.tick() == {T: []}
     assert not world.evaluations("quarantine")[None].passed
     assert not world.evaluations("small_files")[key("d1")].passed
+
+
+def test_failure_of_the_environment_keeps_the_automation_from_the_whole_table_for_a_while(
+    world: World,
+) -> None:
+    table = world.catalog.create("db.t")
+    for day in ("d1", "d2", "d3"):
+        table.add(day, 8)
+
+    def full(_batch: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    world.engine.before_write = full
+    world.observe()
+    assert world.tick() == {T: [key("d1"), key("d2"), key("d3")]}
+    for wait_seconds in (300, 600):
+        assert not world.maintain(T, key("d1"), key("d3")).success
+        assert world.tick() == {T: []}
+        world.clock.sleep(wait_seconds - 1)
+        assert world.tick() == {T: []}
+        world.clock.sleep(2)
+        assert world.tick() == {T: [key("d1"), key("d2"), key("d3")]}
+    world.engine.before_write = lambda _batch: None
+    assert world.maintain(T, key("d1"), key("d3")).success
 
 
 def test_useless_work_backs_off_and_fails_no_progress(world: World) -> None:

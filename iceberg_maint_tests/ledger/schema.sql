@@ -1,4 +1,4 @@
--- version 14
+-- version 15
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -106,6 +106,7 @@ CREATE TABLE icm_partition_history (
   not_before_ms BIGINT,
   quarantined BOOLEAN NOT NULL,
   reason TEXT NOT NULL,
+  environment_failures INTEGER,
   PRIMARY KEY (table_uuid, operation, partition)
 )
 

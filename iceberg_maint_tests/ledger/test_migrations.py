@@ -111,6 +111,7 @@ def test_ledger_of_the_first_version_becomes_the_newest_and_reports_no_old_run_a
     place.sql("ALTER TABLE icm_record DROP COLUMN run_id")
     place.sql("ALTER TABLE icm_intent DROP COLUMN batch_digest")
     place.sql("ALTER TABLE icm_pause DROP COLUMN paused_by")
+    place.sql("ALTER TABLE icm_partition_history DROP COLUMN environment_failures")
     place.sql("UPDATE icm_schema_version SET version = 1")
     stepped = place.open()
     place.expire(lease)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 
 import pytest
@@ -247,16 +249,40 @@ def test_failure_of_the_environment_does_not_count_against_the_partition(why: Ex
         found = world.run()
         assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
         assert found.batches[0].message == str(why)
-    assert world.history("p=a") == PartitionHistory()
+    past = world.history("p=a")
+    assert (past.ineffective, past.quarantined, past.reason) == (0, False, str(why))
+    assert past.environment_failures == world.policy.retry.quarantine_after + 1
     world.before_write = lambda _batch: None
     assert world.run().outcome is OutcomeStatus.IMPROVED
+    assert world.history("p=a") == PartitionHistory()
+
+
+def test_full_disk_of_this_process_is_a_failure_of_the_environment_that_says_what_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World("a")
+    runtime = world.runtime
+
+    def fails(_batch: Batch) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    world.before_write = fails
+    monkeypatch.setattr(world, "runtime", lambda p: replace(runtime(p), scratch_folders=("/proc",)))
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
+    message = found.batches[0].message
+    assert message.startswith("ICM-176 OSError: [Errno 28] No space left on device. Free: ")
+    assert "/proc 0.0 of 0.0 MiB. Fix: free space there, or raise the quota. The work then" in message
 
 
 def test_commit_that_the_environment_fails_does_not_count_against_the_partition() -> None:
     world = World("a")
     world.reject = Rejection.ENVIRONMENT
-    assert world.run().reason is Reason.ENVIRONMENT
-    assert world.history("p=a") == PartitionHistory()
+    outcome = world.run()
+    assert outcome.reason is Reason.ENVIRONMENT
+    assert outcome.batches[0].message.startswith("ICM-133 ")
+    past = world.history("p=a")
+    assert (past.ineffective, past.crashes, past.environment_failures) == (0, 0, 1)
 
 
 def test_second_failure_of_the_environment_in_a_row_stops_the_run() -> None:

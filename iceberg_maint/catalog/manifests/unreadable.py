@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
 from iceberg_maint.errors import UnreadableTableError
 
 _DENIED = (
@@ -28,7 +28,7 @@ def unreadable(
     message: str, error: Exception, fix: str = "repair or restore the file."
 ) -> UnreadableTableError:
     """Returns the error with this message. The code is ICM-125 if the store denies access, ICM-133 if it cannot be reached
-    or refuses the request, else ICM-101 with this fix."""
+    or refuses the request, ICM-176 if this process has too many open files, else ICM-101 with this fix."""
     causes = python_causes(error)
     if any(sign in f"{name} {text}" for name, text in causes for sign in _DENIED):
         return UnreadableTableError(
@@ -38,6 +38,8 @@ def unreadable(
         )
     if any(name == "ModuleNotFoundError" for name, _ in causes):
         return UnreadableTableError("ICM-133", message, "install the package that the message names.")
+    if fixes := [f for _, text in causes if (f := file_system_fix(text))]:
+        return UnreadableTableError("ICM-176", message, f"{fixes[0]}.")
     if is_environment(causes):
         return UnreadableTableError(
             "ICM-133",

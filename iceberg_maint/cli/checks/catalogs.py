@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advises, place, try_check
 from iceberg_maint.core.health.source import choose_source
-from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, file_system_fix
 from iceberg_maint.core.policy.health import HealthSource
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError
 
@@ -143,9 +143,10 @@ def _probe(warehouse: str) -> str:
             probe.flush()
             Path(probe.name).read_bytes()
     except OSError as why:
+        fix = file_system_fix(str(why))
         raise RefusedError(
-            "ICM-125",
+            "ICM-176" if fix else "ICM-125",
             f"{folder} cannot be written: {why.strerror}.",
-            "give the user of this process write permission.",
+            f"{fix or 'give the user of this process write permission'}.",
         ) from why
     return f"{folder}: written, read, deleted"

@@ -129,7 +129,8 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
 
 
 def _failures_in_a_row(history: PartitionHistory) -> int:
-    return history.crashes + (0 if history.reason in LOST_RACES else history.ineffective)
+    ineffective = 0 if history.reason in LOST_RACES else history.ineffective
+    return history.crashes + ineffective + history.environment_failures
 
 
 def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[Condition]:

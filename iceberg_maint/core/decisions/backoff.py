@@ -11,6 +11,8 @@ from iceberg_maint.core.policy.data import RetryPolicy
 NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
 """Why a plan has no work for a due partition."""
 _NO_FAULT = LOST_RACES.union(NO_GAIN_REASONS)
+_ENVIRONMENT_DOUBLES = 3
+"""The environment may be right again at any time, so the wait stays short."""
 _CRASHES = 2
 """The first crash is resumed with the files that it wrote."""
 
@@ -29,6 +31,7 @@ def write_ahead(history: PartitionHistory, policy: RetryPolicy, now_ms: int) -> 
         not_before_ms=now_ms + wait_ms,
         quarantined=history.quarantined or crashes >= policy.quarantine_after_crashes,
         reason="an attempt started and has not reported back",
+        environment_failures=0,
     )
 
 
@@ -58,6 +61,23 @@ def failed(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: 
         crashes=history.crashes,
         not_before_ms=now_ms + _wait_ms(policy.backoff_seconds, ineffective, policy),
         quarantined=history.quarantined or (not is_lost and ineffective >= policy.quarantine_after),
+        reason=reason,
+    )
+
+
+def environment_failed(
+    history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str
+) -> PartitionHistory:
+    """Returns the history after an attempt that the environment failed. It does not count against the partition. Only the
+    automation waits, at most eight times `backoff_seconds`. `history` is the history before `write_ahead`."""
+    failures = history.environment_failures + 1
+    return replace(
+        history,
+        # Without its reason a count of lost races would count as failures.
+        ineffective=0 if history.reason in LOST_RACES else history.ineffective,
+        environment_failures=failures,
+        not_before_ms=now_ms
+        + _wait_ms(policy.backoff_seconds, min(failures, 1 + _ENVIRONMENT_DOUBLES), policy),
         reason=reason,
     )
 

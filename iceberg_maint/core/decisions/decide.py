@@ -176,7 +176,12 @@ def other_data_operation(operation: Operation) -> Operation | None:
 
 
 def backs_off(history: PartitionHistory, now_ms: int) -> bool:
-    """Returns whether the partition must still wait."""
+    """Returns whether the partition must still wait, also for a person's run."""
+    return not history.environment_failures and automation_waits(history, now_ms)
+
+
+def automation_waits(history: PartitionHistory, now_ms: int) -> bool:
+    """Returns whether the automation must still leave the partition."""
     return history.not_before_ms is not None and now_ms < history.not_before_ms
 
 

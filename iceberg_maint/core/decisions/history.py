@@ -14,7 +14,8 @@ class PartitionHistory:
     """Back-off and quarantine of one partition.
 
     `ineffective` counts failed or ineffective attempts in a row. `crashes` counts attempts in a row that
-    never reported back. A success clears both.
+    never reported back. `environment_failures` counts attempts in a row that the environment failed: they lead to no
+    quarantine. A success clears all.
     """
 
     ineffective: int = 0
@@ -22,6 +23,12 @@ class PartitionHistory:
     not_before_ms: int | None = None
     quarantined: bool = False
     reason: str = ""
+    environment_failures: int = 0
+
+    @property
+    def vain_attempts(self) -> int:
+        """The attempts in a row without effect, for any reason."""
+        return self.ineffective + self.crashes + self.environment_failures
 
 
 _NO_HISTORY = PartitionHistory()
@@ -108,4 +115,5 @@ def _worse(history: PartitionHistory, other: PartitionHistory) -> PartitionHisto
         not_before_ms=max(waits, default=None),
         quarantined=history.quarantined or other.quarantined,
         reason=worst.reason,
+        environment_failures=max(history.environment_failures, other.environment_failures),
     )

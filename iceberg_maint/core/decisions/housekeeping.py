@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.decide import backs_off, decision_of, table_stop
+from iceberg_maint.core.decisions.decide import automation_waits, backs_off, decision_of, table_stop
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests import manifest_findings, manifests_without_live_files
 from iceberg_maint.core.decisions.publish_waits import publish_stop
@@ -83,7 +83,7 @@ def held_back(
     return (
         not _enabled(operation, policy)
         or past.quarantined
-        or backs_off(past, now_ms)
+        or automation_waits(past, now_ms)
         or table_stop(operation, measured, measured.format_version, policy, history, now_ms) is not None
         or publish_stop(operation, measured.pending_publishes, policy, now_ms) is not None
     )

@@ -116,7 +116,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PAUSED: "paused by policy or by an operator",
     Reason.BLACKOUT: "within the policy's blackout hours",
     Reason.BACK_OFF: "waits after an attempt that failed, crashed, gained nothing or lost to other writers",
-    Reason.QUARANTINED: "on hold after repeated failures until a person releases it; see release",
+    Reason.QUARANTINED: "on hold after repeated failures until a person releases it",
     Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
     Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
@@ -156,8 +156,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.PENDING_PUBLISH: "waits for a branch or a staged snapshot to be published; a commit to main would make that "
     "impossible; see write_audit_publish",
     Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
-    Reason.ENVIRONMENT: "credentials, a connection or a class are missing; the partition does not back off, and the "
-    "message names the cause",
+    Reason.ENVIRONMENT: "credentials, a connection or a class are missing, or a file system takes no writes; it does not "
+    "count against the partition, and the message names the cause",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }

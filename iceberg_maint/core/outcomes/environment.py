@@ -1,4 +1,4 @@
-"""Failures of the environment: credentials, connections, missing classes.
+"""Failures of the environment: credentials, connections, missing classes, and file systems that take no writes.
 
 They say nothing about the partition that met them, so they do not count against it. The list is short on purpose: a
 failure of a partition's own files that counted as one of the environment would be repeated without end. Executors that
@@ -7,10 +7,22 @@ are lost and a JVM that dies are not on it, because a partition that needs too m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 ENVIRONMENT_CODES = frozenset(
-    {"ICM-103", "ICM-104", "ICM-125", "ICM-132", "ICM-133", "ICM-153", "ICM-160", "ICM-161", "ICM-175"}
+    {
+        "ICM-103",
+        "ICM-104",
+        "ICM-125",
+        "ICM-132",
+        "ICM-133",
+        "ICM-153",
+        "ICM-160",
+        "ICM-161",
+        "ICM-175",
+        "ICM-176",
+    }
 )
 """Codes of errors of the environment."""
 
@@ -56,6 +68,10 @@ _CLASSES = frozenset(
         "UnsupportedFileSystemException",
         "ModuleNotFoundError",
         "NotInstalledError",
+        # HDFS.
+        "QuotaExceededException",
+        "NSQuotaExceededException",
+        "DSQuotaExceededException",
     }
 )
 """Names of exceptions, without their packages."""
@@ -104,12 +120,59 @@ _TEXTS = (
     "AWS Error INTERNAL_FAILURE",
     "AWS Error SERVICE_UNAVAILABLE",
     "AWS Error SLOW_DOWN",
+    "AWS Error THROTTLING",
+    "AWS Error REQUEST_EXPIRED",
+    "AWS Error REQUEST_TIME_TOO_SKEWED",
+    "AWS Error INVALID_CLIENT_TOKEN_ID",
 )
+
+_BROKEN_DISK = "Input/output error"
+_BROKEN_SCRATCH = re.compile(
+    _BROKEN_DISK
+    + r"\s+(at (?!org\.apache)[^()]+\([^)]*\)\s+)*at org\.apache\.spark\.(storage|shuffle|io|util\.collection)\."
+)
+"""The stack of a task that cannot read or write Spark's scratch files (EIO). The same error of a data file says something of
+that file."""
+_FULL = "free space there, or raise the quota"
+_FILE_SYSTEM = {
+    "No space left on device": _FULL,
+    "Disk quota exceeded": _FULL,
+    "Quota exceeded": _FULL,
+    "QuotaExceeded": _FULL,
+    "Status Code: 507": _FULL,
+    "HTTP status 507": _FULL,
+    "Insufficient Storage": _FULL,
+    "Read-only file system": "make the file system writable",
+    "Too many open files": "raise the limit of open files of this process (ulimit -n)",
+    _BROKEN_DISK: "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
+}
+"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EIO) and of stores, with what to do. Java, Arrow and Python
+repeat the texts of the C library."""
 
 
 def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
     """Whether one of these (class name, message) is a failure of the environment."""
-    return any(name.rpartition(".")[2] in _CLASSES or any(t in text for t in _TEXTS) for name, text in causes)
+    return any(
+        name.rpartition(".")[2] in _CLASSES
+        or any(t in text for t in _TEXTS)
+        or (file_system_fix(text) is not None and _BROKEN_DISK not in text)
+        or _BROKEN_SCRATCH.search(text) is not None
+        for name, text in _with_workers(causes)
+    )
+
+
+def file_system_fix(text: str) -> str | None:
+    """What to do about the file system that this message of an error is about. None if it is about another cause."""
+    return next((fix for sign, fix in _FILE_SYSTEM.items() if sign in text), None)
+
+
+def _with_workers(causes: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The causes, and the error of a Python worker, of which Java has the traceback only."""
+    for name, text in causes:
+        yield name, text
+        if name.endswith(".PythonException") and (lines := text.strip().splitlines()):
+            error, _, message = lines[-1].partition(": ")
+            yield error, message
 
 
 def python_causes(error: BaseException) -> tuple[tuple[str, str], ...]:

@@ -19,12 +19,11 @@ from typing import Any
 
 from iceberg_maint.core.commits.violation import is_stale
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
-from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import Gate
-from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, causes, one_line
+from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, failed_by_environment, one_line
 
 LoadTable = Callable[[str], Any]
 """(table name) → the Java `Table`. Every call reads the table from the catalog again."""
@@ -123,7 +122,10 @@ def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> C
             raise gate.error
         if isinstance(gate.error, RefusedError) and gate.error.code == "ICM-115":
             return rejected(Rejection.CLOCKS, str(gate.error), tries)
-        return rejected(Rejection.ERROR, one_line(gate.error), tries)
+        is_environment = failed_by_environment(gate.error)
+        return rejected(
+            Rejection.ENVIRONMENT if is_environment else Rejection.ERROR, one_line(gate.error), tries
+        )
     if failure is not None:
         return rejected(_rejection_before_swap(failure), one_line(failure), tries)
     return rejected(Rejection.ERROR, "Iceberg found nothing to commit", tries)
@@ -132,7 +134,7 @@ def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> C
 def _rejection_before_swap(why: BaseException) -> Rejection:
     if _STALE.intersection(cause_classes(why)) or _NO_ANCESTOR in one_line(why):
         return Rejection.STALE
-    return Rejection.ENVIRONMENT if is_environment(causes(why)) else Rejection.ERROR
+    return Rejection.ENVIRONMENT if failed_by_environment(why) else Rejection.ERROR
 
 
 def _result_after_swap(

@@ -24,7 +24,6 @@ from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.decisions.manifests import clusters_of, target_manifest_bytes
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest
-from iceberg_maint.core.outcomes.environment import is_environment
 from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
@@ -41,7 +40,7 @@ from iceberg_maint.spark.commit.retry import (
     snapshot_with_token,
 )
 from iceberg_maint.spark.commit.rewrite_files import summary_of
-from iceberg_maint.spark.jvm.bridge import Bridge, causes, one_line
+from iceberg_maint.spark.jvm.bridge import Bridge, failed_by_environment, one_line
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.pruning import metadata_specs, spec_values
 
@@ -77,7 +76,7 @@ def commit_regrouping(
         # One read serves every try, because a manifest never changes.
         before = planned_entries(_entries(reader, manifests), batch.format_version)
     except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
-        kind = Rejection.ENVIRONMENT if is_environment(causes(why)) else Rejection.ERROR
+        kind = Rejection.ENVIRONMENT if failed_by_environment(why) else Rejection.ERROR
         return rejected(kind, one_line(why), 0)
     commit_manifests = _commit_delete_manifests if manifests[0].is_deletes else _commit_data_manifests
     commit = partial(commit_manifests, bridge, batch.table, manifests, before.partitions)

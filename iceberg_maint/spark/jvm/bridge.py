@@ -20,6 +20,9 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.java_gateway import ensure_callback_server_started
 
+from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, is_environment, python_causes
+from iceberg_maint.errors import IcebergMaintError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -285,6 +288,13 @@ def causes(error: BaseException) -> tuple[tuple[str, str], ...]:
         chain.append((str(throwable.getClass().getName()), str(throwable.getMessage() or "")))
         throwable = throwable.getCause()
     return tuple(chain)
+
+
+def failed_by_environment(error: BaseException) -> bool:
+    """Whether the error, of Java or of Python, says nothing about the files of a table."""
+    if isinstance(error, IcebergMaintError):
+        return error.code in ENVIRONMENT_CODES
+    return is_environment(causes(error) or python_causes(error))
 
 
 def cause_classes(error: BaseException) -> tuple[str, ...]:

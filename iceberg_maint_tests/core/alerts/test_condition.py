@@ -69,6 +69,15 @@ def test_lost_races_are_no_failure_and_their_waits_are_time_without_progress():
     assert kinds(facts(decisions=(waiting,), histories=(failed,))) == []
 
 
+def test_table_that_the_environment_fails_is_failing_from_the_limit_on():
+    full = TableHistory(partitions={"": PartitionHistory(environment_failures=3, reason="ICM-176 full")})
+    (condition,) = conditions(facts(histories=(full,)), NOW_MS)
+    assert condition.kind is AlertKind.REPEATED_FAILURE
+    assert (
+        condition.summary == "3 attempts in a row failed or had no effect on the whole table: ICM-176 full."
+    )
+
+
 def test_quarantined_partition_is_no_repeated_failure_beside():
     history = TableHistory(
         partitions={

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
-from iceberg_maint.core.decisions.backoff import failed, succeeded, undone, works_alone, write_ahead
+from iceberg_maint.core.decisions.backoff import (
+    environment_failed,
+    failed,
+    succeeded,
+    undone,
+    works_alone,
+    write_ahead,
+)
+from iceberg_maint.core.decisions.decide import automation_waits, backs_off
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.policy.data import RetryPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS
@@ -50,6 +61,32 @@ def test_failure_after_lost_races_is_the_first_one() -> None:
 def test_write_ahead_waits_from_the_second_crash_on(before: int, wait: int, quarantined: bool) -> None:
     found = write_ahead(PartitionHistory(crashes=before), POLICY, NOW_MS)
     assert (found.crashes, wait_seconds(found), found.quarantined) == (before + 1, wait, quarantined)
+
+
+def test_failure_of_the_environment_waits_a_short_time_and_never_quarantines() -> None:
+    found, waits = PartitionHistory(ineffective=1), []
+    for _ in range(6):
+        found = environment_failed(found, replace(POLICY, backoff_max_seconds=86_400), NOW_MS, "ICM-176 full")
+        waits.append(wait_seconds(found))
+    assert waits == [100, 200, 400, 800, 800, 800]
+    assert (found.ineffective, found.environment_failures, found.quarantined) == (1, 6, False)
+    assert (backs_off(found, NOW_MS), automation_waits(found, NOW_MS)) == (False, True)
+    assert not automation_waits(found, NOW_MS + 800_000)
+    lost = PartitionHistory(ineffective=9, reason="conflict")
+    assert environment_failed(lost, POLICY, NOW_MS, "ICM-176 full").ineffective == 0
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda h: write_ahead(h, POLICY, NOW_MS),
+        lambda h: failed(h, POLICY, NOW_MS, "x"),
+    ],
+)
+def test_other_end_of_an_attempt_ends_the_row_of_failures_of_the_environment(
+    after: Callable[[PartitionHistory], PartitionHistory],
+) -> None:
+    assert after(PartitionHistory(crashes=1, environment_failures=3)).environment_failures == 0
 
 
 def test_crashes_and_ineffective_work_are_counted_apart() -> None:

@@ -6,8 +6,13 @@ import socket
 
 import pytest
 
-from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
 
+BROKEN_SCRATCH = (
+    "Input/output error\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"
+    "\tat org.apache.spark.storage.DiskBlockObjectWriter.write(DiskBlockObjectWriter.scala:307)\n"
+)
+"""As Spark reports a task whose scratch disk is broken."""
 SDK = "software.amazon.awssdk."
 
 
@@ -51,6 +56,21 @@ SDK = "software.amazon.awssdk."
         ("org.apache.spark.SparkException", "Caused by: java.net.SocketTimeoutException: Read timed out"),
         ("OSError", "AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response body."),
         ("OSError", "AWS Error INTERNAL_FAILURE during GetObject operation"),
+        ("OSError", "AWS Error REQUEST_TIME_TOO_SKEWED during PutObject operation"),
+        (
+            "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException",
+            "The DiskSpace quota of /lake is exceeded",
+        ),
+        ("java.io.IOException", "No space left on device"),
+        ("java.io.FileNotFoundException", "/lake/data/1.parquet (Too many open files)"),
+        ("OSError", "[Errno 30] Read-only file system: '/lake/data/1.parquet'"),
+        ("OSError", "[Errno 122] Disk quota exceeded"),
+        (SDK + "services.s3.model.S3Exception", "XMinioStorageFull (Service: S3, Status Code: 507)"),
+        ("org.apache.spark.SparkException", f"Lost task 0.0: java.io.IOException: {BROKEN_SCRATCH}"),
+        (
+            "org.apache.spark.api.python.PythonException",
+            "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\n",
+        ),
         ("OSError", "When listing: AWS Error NETWORK_CONNECTION during ListObjectsV2 operation: curlCode: 7"),
     ],
 )
@@ -71,6 +91,12 @@ def test_credentials_connections_and_classes_are_the_environment(name: str, text
         ("java.lang.OutOfMemoryError", "Java heap space"),
         ("java.lang.IllegalStateException", "Cannot call methods on a stopped SparkContext"),
         ("OSError", "disk full"),
+        ("OSError", "[Errno 5] Input/output error: '/lake/data/1.parquet'"),
+        (
+            "org.apache.spark.SparkException",
+            BROKEN_SCRATCH.replace("\tat org", "\tat org.apache.hadoop.fs.RawLocalFileSystem.read\n\tat org"),
+        ),
+        ("org.apache.spark.api.python.PythonException", "Traceback\nOSError: Couldn't deserialize thrift\n"),
         ("java.lang.IllegalArgumentException", "Cannot parse the page header"),
     ],
 )
@@ -91,3 +117,23 @@ def test_causes_of_a_python_error_are_named_outermost_first() -> None:
         ("gaierror", "[Errno -2] Name or service not known"),
     )
     assert is_environment(causes)
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("OSError: [Errno 28] No space left on device", "free space there, or raise the quota"),
+        ("IOException: Read-only file system", "make the file system writable"),
+        (
+            "OSError: [Errno 24] Too many open files: '/lake'",
+            "raise the limit of open files of this process (ulimit -n)",
+        ),
+        (
+            "IOException: Input/output error",
+            "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
+        ),
+        ("UnknownHostException: s3.example", None),
+    ],
+)
+def test_file_system_that_takes_no_writes_has_its_fix(text: str, fix: str | None) -> None:
+    assert file_system_fix(text) == fix
