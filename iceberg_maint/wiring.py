@@ -452,10 +452,13 @@ def ready_spark_settings(config: Config) -> SparkSettings:
 def start_settings(config: Config) -> SparkSettings:
     """The settings that Spark starts with: those of `ready_spark_settings`, and the archive of classes if there is one.
 
-    Raises what `ready_spark_settings` raises, and RefusedError ICM-105 for an archive that other users can write.
+    Raises what `ready_spark_settings` raises, RefusedError ICM-105 for an archive that other users can write, and
+    IcebergMaintError ICM-176 for a scratch folder that is nearly full.
     """
     from iceberg_maint.spark.session.class_archive import usable_archive
+    from iceberg_maint.spark.session.launch_settings import check_scratch
 
+    check_scratch(scratch_folders(config))
     return replace(ready_spark_settings(config), class_archive=usable_archive(config.spark.class_archive))
 
 

@@ -7,14 +7,18 @@ SparkSubmitArguments.validateSubmitArguments and UnifiedMemoryManager.getMaxMemo
 from __future__ import annotations
 
 import re
+import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 SMALLEST_HEAP_MIB = 450
 """Spark starts with no smaller heap: one and a half times the 300 MiB that it reserves."""
 PROBE_SECONDS = 5.0
+LEAST_SCRATCH_BYTES = 16 * 1024 * 1024
+_MIB = 1024 * 1024
 
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(, ?\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"
@@ -69,6 +73,20 @@ def check_master_answers(master: str) -> None:
         f"the Spark cluster {master} cannot be reached: {'; '.join(failures)}.",
         "start its master, or correct spark.master.",
     )
+
+
+def check_scratch(folders: Iterable[str]) -> None:
+    """Raises IcebergMaintError ICM-176 for a folder of scratch files with less than LEAST_SCRATCH_BYTES. The JVM of a full one
+    cannot answer. A folder that does not exist is made later."""
+    for folder in map(Path, folders):
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+        if (free_bytes := shutil.disk_usage(existing).free) < LEAST_SCRATCH_BYTES:
+            raise IcebergMaintError(
+                "ICM-176",
+                f"Spark does not start: its scratch folder {folder} has {free_bytes / _MIB:.1f} MiB free. It needs at least "
+                f"{LEAST_SCRATCH_BYTES / _MIB:.0f} MiB.",
+                "free space there, or name other folders: TMPDIR, and SPARK_LOCAL_DIRS or spark.local.dir.",
+            )
 
 
 def _check_size(key: str, conf: Mapping[str, str], form: re.Pattern[str], rule: str) -> None:

@@ -45,6 +45,16 @@ def used() -> Used:
     return Used(process_time(), jvm, workers)
 
 
+def child_pids(argument: bytes) -> list[int]:
+    """The children of this process that were started with this argument. Without /proc, none."""
+    found = []
+    for pid in _children(os.getpid()):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                found.append(pid)
+    return found
+
+
 def tree_cpu_seconds() -> float | None:
     """Returns the CPU seconds of `used`, all processes together. None where the system has no /proc."""
     return used().total() if _HAS_PROC else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from subprocess import TimeoutExpired
+from threading import Event
 from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import IcebergMaintError, RefusedError
@@ -16,6 +18,7 @@ from iceberg_maint.spark.session.class_archive import COMMAND, SETTING, is_read
 from iceberg_maint.spark.session.driver import check_classic
 from iceberg_maint.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.spark.session.launch_settings import check_master_answers
+from iceberg_maint.spark.session.process_tree import child_pids
 from iceberg_maint.spark.session.settings import CATALOG_CLASS, SparkSettings, arguments_of, spark_conf
 
 if TYPE_CHECKING:
@@ -27,6 +30,9 @@ SUPPORTED: dict[str, tuple[str, str]] = {"4.1": ("2.13", "1.12"), "3.5": ("2.12"
 SUPPORTED_JAVA = range(17, 24)
 EXIT_SECONDS = 300.0
 """Time for the exit of a JVM. To write an archive of its classes takes a few seconds of it."""
+START_SECONDS = 300.0
+"""Time for the first answer of a JVM. Without load that takes a second."""
+_JVM_ARGUMENT = b"pyspark-shell"
 _STOPPED = "stopped SparkContext"
 """Part of Spark's message after its masters have not answered for a minute."""
 
@@ -80,7 +86,8 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
 
 def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     """Starts the JVM of this process, unless it runs. Its arguments contain only public settings. Raises
-    IcebergMaintError ICM-132 for a standalone cluster whose master does not answer, ICM-175 for a JVM that ends.
+    IcebergMaintError ICM-132 for a standalone cluster whose master does not answer, ICM-175 for a JVM that ends or does
+    not answer in time.
 
     PySpark would write all settings to the arguments. A session that is built later sends the other settings over
     a socket.
@@ -94,14 +101,47 @@ def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     for key, value in arguments_of(conf, secrets).items():
         arguments.set(key, value)
     try:
-        SparkContext._ensure_initialized(conf=arguments)
+        with _bounded_start() as is_late:
+            SparkContext._ensure_initialized(conf=arguments)
     except PySparkRuntimeError as why:
+        if is_late.is_set():
+            raise _not_started(
+                f"its JVM did not answer within {START_SECONDS:.0f} seconds, and was ended",
+                "read what Java wrote on stderr; check the load of this machine and the space of its scratch folders.",
+            ) from why
         # Java 17 maps a truncated archive and crashes.
         archive = f" If the file of {SETTING} is damaged, run {COMMAND}." if is_read(conf) else ""
         raise _not_started(
             "its JVM ended before it answered",
             f"read what Java wrote on stderr; check spark.driver.memory and the other settings of spark.conf.{archive}",
         ) from why
+
+
+@contextmanager
+def _bounded_start() -> Iterator[Event]:
+    """Kills the JVM that starts in the block after `START_SECONDS`, and at any error: PySpark waits without end for the answer
+    of a JVM that lives, and a JVM that could not write its answer would outlive this process. Sets the event if it was late."""
+    before, is_late = frozenset(child_pids(_JVM_ARGUMENT)), Event()
+
+    def kill() -> None:
+        for pid in frozenset(child_pids(_JVM_ARGUMENT)) - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def end() -> None:
+        is_late.set()
+        kill()
+
+    timer = threading.Timer(START_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late
+    except BaseException:
+        kill()
+        raise
+    finally:
+        timer.cancel()
 
 
 def kill_jvm() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -11,10 +12,12 @@ import pytest
 
 from iceberg_maint.config import load_config
 from iceberg_maint.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, IcebergMaintError
+from iceberg_maint.spark.session.java import JavaHome
 from iceberg_maint.spark.session.launch_settings import (
     check_launch,
     check_launch_environment,
     check_master_answers,
+    check_scratch,
 )
 from iceberg_maint.wiring import build
 
@@ -144,3 +147,37 @@ except IcebergMaintError as error:
         f"stderr; check spark.driver.memory and the other settings of spark.conf.{fix}\n"
     )
     assert "Invalid maximum heap size: -Xmx2 gigs" in done.stderr
+
+
+def test_scratch_folder_that_is_nearly_full_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    check_scratch([str(tmp_path), str(tmp_path / "new" / "folder")])
+    with pytest.raises(IcebergMaintError) as refused:
+        check_scratch([str(tmp_path), "/proc/spark"])  # a file system without space
+    assert str(refused.value) == (
+        "ICM-176 Spark does not start: its scratch folder /proc/spark has 0.0 MiB free. It needs at least 16 MiB. "
+        "Fix: free space there, or name other folders: TMPDIR, and SPARK_LOCAL_DIRS or spark.local.dir."
+    )
+
+
+def test_jvm_that_does_not_answer_is_ended_and_named(tmp_path: Path, java: JavaHome) -> None:
+    folder, pids = tmp_path / "bin", tmp_path / "pids"
+    folder.mkdir()
+    (folder / "java").write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *launcher.Main*) exec {java.path}/bin/java "$@";; esac\n'
+        f"echo $$ > {pids}\n"
+        "exec sh -c 'while :; do sleep 1; done' java \"$@\"\n"
+    )
+    (folder / "java").chmod(0o700)
+    start = (
+        "from iceberg_maint.spark.session import session\nsession.START_SECONDS = 3.0\n"
+        "try: session.launch({'spark.master': 'local[1]'}, ())\nexcept Exception as why: print(why)"
+    )
+    environ = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", start]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == (
+        "ICM-175 Spark does not start: its JVM did not answer within 3 seconds, and was ended. Fix: read what Java wrote on "
+        "stderr; check the load of this machine and the space of its scratch folders.\n"
+    )
+    assert not Path(f"/proc/{pids.read_text().strip()}").exists()
