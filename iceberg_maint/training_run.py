@@ -6,8 +6,12 @@ the configuration are not in it.
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +46,9 @@ def write_class_archive(config: Config, target: Path) -> int:
                 "ICM-100", f"the archive {target} {what}.", "name a file in a folder that exists."
             )
         check_writers(target, is_replaced=True)
-        # Only its owner can write into this folder. Each call has its own.
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            made = Path(folder) / target.name
-            _train(config, made, Path(folder) / "java.log")
+        with _own_folder(target) as folder:
+            made = folder / target.name
+            _train(config, made, folder)
             made.chmod(0o400)
             size = made.stat().st_size
             made.replace(target)
@@ -58,13 +61,36 @@ def write_class_archive(config: Config, target: Path) -> int:
     return size
 
 
-def _train(config: Config, archive: Path, log: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="iceberg_maint-") as folder:
-        try:
-            _work(_own_lake(config, Path(folder), writing(archive, log)))
-            code = exit_jvm()
-        finally:
-            kill_jvm()
+@contextmanager
+def _own_folder(target: Path) -> Iterator[Path]:
+    """A folder beside the target that only this user can write into, for this call. Deletes those of calls that were killed:
+    the lock of a call ends with its process."""
+    prefix = f".{target.name}."
+    for earlier in [f for f in target.parent.iterdir() if f.name.startswith(prefix) and f.is_dir()]:
+        with suppress(BlockingIOError), _locked(earlier):
+            shutil.rmtree(earlier, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=prefix) as folder, _locked(Path(folder)):
+        yield Path(folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises BlockingIOError if another process has locked the folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _train(config: Config, archive: Path, folder: Path) -> None:
+    log = folder / "java.log"
+    try:
+        _work(_own_lake(config, folder / "lake", writing(archive, log)))
+        code = exit_jvm()
+    finally:
+        kill_jvm()
     # A JVM that is killed while it writes leaves a part of the archive.
     if code != 0 or not archive.exists():
         lines = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
@@ -79,6 +105,7 @@ def _train(config: Config, archive: Path, log: Path) -> None:
 
 def _own_lake(config: Config, folder: Path, java_options: str) -> Config:
     """The configuration of a lake in this folder, with the configured Java options, class path and jars."""
+    folder.mkdir()
     kept = {key: value for key, value in config.spark.conf.items() if key.endswith(_KEPT_SETTINGS)}
     conf = {**with_java_options(kept, java_options), "spark.sql.shuffle.partitions": "2"}
     catalog = CatalogConfig(CATALOG, "jdbc", f"sqlite:///{folder / 'catalog.db'}", folder.as_uri(), {})

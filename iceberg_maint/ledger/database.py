@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import StaticPool
 
+from iceberg_maint.core.outcomes.environment import file_system_fix
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger.migrations import check_version, migrate
 from iceberg_maint.private_files import private_database, private_folder
@@ -110,10 +111,10 @@ class Database:
             if _is_read_only(why.orig):
                 # A server that no longer accepts writes was lost in a failover.
                 kind = IcebergMaintError if self._has_written else ConfigurationError
-                raise kind("ICM-128", self._lost(why), _FIX) from why
+                raise self._failure(why, kind) from why
             if not isinstance(why, (OperationalError, InterfaceError)):
                 raise
-            raise IcebergMaintError("ICM-128", self._lost(why), _FIX) from why
+            raise self._failure(why, IcebergMaintError) from why
 
     def _open(self) -> Engine:
         with self._opening:
@@ -130,12 +131,12 @@ class Database:
             else:
                 engine = _postgres(self._url, read_only=self._read_only)
         except (OSError, ModuleNotFoundError) as why:
-            raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
+            raise self._failure(why, ConfigurationError) from why
         try:
             self._prepare(engine)
         except DBAPIError as why:
             engine.dispose()
-            raise ConfigurationError("ICM-128", self._lost(why), _FIX) from why
+            raise self._failure(why, ConfigurationError) from why
         except ConfigurationError:
             engine.dispose()
             raise
@@ -151,6 +152,13 @@ class Database:
             _begin(conn, _BEGIN_WRITE)
             _lock(conn, ["schema"])
             migrate(conn)
+
+    def _failure(self, why: Exception, kind: type[IcebergMaintError]) -> IcebergMaintError:
+        """The error of this kind, or that of a disk that takes no writes, which no configuration causes."""
+        message = self._lost(why)
+        if (fix := file_system_fix(message)) is not None:
+            return IcebergMaintError("ICM-128", message, f"{fix}.")
+        return kind("ICM-128", message, _FIX)
 
     def _lost(self, why: Exception) -> str:
         cause = why.orig if isinstance(why, DBAPIError) and why.orig is not None else why

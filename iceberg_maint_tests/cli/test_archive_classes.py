@@ -149,6 +149,8 @@ def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path:
     archive = tmp_path / "archive" / "classes.jsa"
     archive.parent.mkdir(mode=0o755)
     archive.write_text("old")
+    # As a call leaves it that was killed with its process.
+    (archive.parent / ".classes.jsa.killed" / "lake").mkdir(parents=True)
     config = configured(tmp_path, "")
     environ = {**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}
     command = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import database as database_module
@@ -17,7 +17,7 @@ from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.ledger.conftest import Place
-from iceberg_maint_tests.support.ledger.values import NAME, UUID
+from iceberg_maint_tests.support.ledger.values import NAME, UUID, make_record
 
 
 def mode(path: Path) -> int:
@@ -271,3 +271,27 @@ def test_memory_ledgers_are_apart():
     one, other = memory_ledger(), memory_ledger()
     one.pause(NAME, "here")
     assert not other.history(UUID, NAME, "op").paused
+
+
+def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    ledger = SqlLedger(f"sqlite:///{file}")
+    ledger.now_ms()
+    with ledger._database.write("t") as conn:
+        pages = conn.execute(text("PRAGMA page_count")).scalar_one()
+        conn.execute(text(f"PRAGMA max_page_count = {pages}"))
+
+    def fill() -> None:
+        for number in range(1000):
+            ledger.append_record(make_record(f"r{number}"))
+
+    with pytest.raises(IcebergMaintError) as full:
+        fill()
+    assert (full.value.exit_code, str(full.value)) == (
+        1,
+        (
+            f"ICM-128 the ledger at sqlite:///{file} cannot be used: database or disk is full. "
+            "Fix: free space there, or raise the quota."
+        ),
+    )
+    ledger.close()

@@ -86,7 +86,7 @@ def check_jars(config: Config) -> str:
 
 def check_class_archive(config: Config) -> Iterator[Check]:
     """Whether Java will start with the archive of classes, if one is configured."""
-    from iceberg_maint.spark.session.class_archive import COMMAND, newer_parts, usable_archive
+    from iceberg_maint.spark.session.class_archive import COMMAND, is_damaged, newer_parts, usable_archive
     from iceberg_maint.spark.session.jars import pyspark_jars_dir
     from iceberg_maint.spark.session.java import find_java
 
@@ -102,6 +102,8 @@ def check_class_archive(config: Config) -> Iterator[Check]:
         parts = (java / "lib" / "modules", *sorted(pyspark_jars_dir().glob("*.jar")))
         if (newer := next(newer_parts(archive, parts), None)) is not None:
             return _no_archive(f"{archive} is older than {newer}, so Java ignores it. Fix: run {COMMAND}.")
+        if is_damaged(archive, java):
+            return _no_archive(f"{archive} is damaged, and Java may crash of it. Fix: run {COMMAND}.")
         return Check(_ARCHIVE, OK, f"{archive} ({archive.stat().st_size:,} bytes)")
 
     yield check_or_failure(_ARCHIVE, check)

@@ -142,11 +142,12 @@ _FILE_SYSTEM = {
     "Status Code: 507": _FULL,
     "HTTP status 507": _FULL,
     "Insufficient Storage": _FULL,
+    "database or disk is full": _FULL,
     "Read-only file system": "make the file system writable",
     "Too many open files": "raise the limit of open files of this process (ulimit -n)",
     _BROKEN_DISK: "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
 }
-"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EIO) and of stores, with what to do. Java, Arrow and Python
+"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EIO) of SQLite, and of stores, with what to do. Java, Arrow and Python
 repeat the texts of the C library."""
 
 

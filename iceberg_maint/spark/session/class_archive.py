@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -89,6 +90,16 @@ def newer_parts(archive: Path, parts: Iterable[Path]) -> Iterator[Path]:
     in the archive, and ignores it if one differs."""
     made = archive.stat().st_mtime
     return (part for part in parts if part.is_file() and part.stat().st_mtime > made)
+
+
+def is_damaged(archive: Path, java: Path) -> bool:
+    """Whether the checksums in an archive are not those of its bytes, by Java's own check. Of a truncated one Java crashes."""
+    check = (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=info")
+    quiet = ("-XX:ErrorFile=/dev/null", "-XX:-CreateCoredumpOnCrash")
+    ended = subprocess.run(
+        [java / "bin" / "java", *check, *quiet, "-version"], capture_output=True, check=False
+    )
+    return ended.returncode != 0 or b"Checksum verification failed" in ended.stdout
 
 
 def _places(archive: Path) -> list[Path]:

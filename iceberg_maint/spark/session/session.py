@@ -12,6 +12,7 @@ from subprocess import TimeoutExpired
 from threading import Event
 from typing import TYPE_CHECKING
 
+from iceberg_maint.core.outcomes.environment import file_system_fix
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, bridge_of, one_line
 from iceberg_maint.spark.session.class_archive import COMMAND, SETTING, is_read
@@ -73,6 +74,10 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
             spark = builder.getOrCreate()
     except JVM_ERRORS as why:
         text = one_line(why)
+        if (fix := file_system_fix(text)) is not None:
+            raise IcebergMaintError(
+                "ICM-176", f"Spark does not start: {text.rstrip('.')}.", f"{fix}."
+            ) from why
         # Before an application registers, a standalone cluster refuses nothing: the fault is on this side.
         if is_local(settings.master) or (settings.master.startswith("spark://") and _STOPPED not in text):
             raise _not_started(text, "correct the setting of spark.conf that the message names.") from why

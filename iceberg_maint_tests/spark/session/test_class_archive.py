@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from iceberg_maint.config import load_config
 from iceberg_maint.errors import EXIT_REFUSED, ConfigurationError, RefusedError
-from iceberg_maint.spark.session.class_archive import check_writers, newer_parts, usable_archive
+from iceberg_maint.spark.session.class_archive import check_writers, is_damaged, newer_parts, usable_archive
+from iceberg_maint.spark.session.java import JavaHome
 from iceberg_maint.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.wiring import start_settings
 
@@ -151,3 +153,19 @@ def test_parts_newer_than_the_archive_are_found(archive: Path, tmp_path: Path) -
         os.utime(part, (seconds, seconds))
     os.utime(archive, (1000, 1000))
     assert list(newer_parts(archive, parts)) == [parts[2]]
+
+
+def test_truncated_and_changed_archive_is_damaged(tmp_path: Path, java: JavaHome) -> None:
+    archive = tmp_path / "classes.jsa"
+    write = [java.path / "bin" / "java", f"-XX:ArchiveClassesAtExit={archive}", "-version"]
+    subprocess.run(write, capture_output=True, check=True)
+    assert not is_damaged(archive, java.path)
+    whole = archive.read_bytes()
+    archive.chmod(0o600)
+    archive.write_bytes(whole[: len(whole) // 2])
+    assert is_damaged(archive, java.path)
+    middle = len(whole) // 2
+    archive.write_bytes(
+        whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 64]) + whole[middle + 64 :]
+    )
+    assert is_damaged(archive, java.path)
