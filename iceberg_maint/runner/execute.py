@@ -40,7 +40,7 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
 )
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
+from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -279,6 +279,9 @@ def _failed_write(why: Exception) -> AttemptResult:
         unsupported = _UNSUPPORTED.get(why.code)
         status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
         return AttemptResult(status, unsupported or Reason.ERROR, str(why))
+    if isinstance(why, IcebergMaintError):
+        reason = _UNSUPPORTED.get(why.code, Reason.ERROR)
+        return AttemptResult(OutcomeStatus.FAILED, reason, str(why))
     message = str(why) if isinstance(why, EngineFailedError) else one_line(why)
     return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, message)
 

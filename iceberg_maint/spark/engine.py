@@ -25,7 +25,7 @@ from iceberg_maint.core.planning.work import (
     file_work,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.errors import IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -62,6 +62,7 @@ from iceberg_maint.spark.scan.staging import (
     planned_delete_files,
 )
 from iceberg_maint.spark.scan.table import load_table_info
+from iceberg_maint.spark.session.executor_memory import ran_out
 from iceberg_maint.spark.session.session import keeping_sigint, versions
 from iceberg_maint.spark.write.deletes import write_conversion, write_merge
 from iceberg_maint.spark.write.files import (
@@ -139,12 +140,19 @@ class SparkEngine:
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a damaged page, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
-        memory or scratch space, EnvironmentFailedError for credentials, connections or classes that are
+        memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, EnvironmentFailedError for credentials, connections or classes that are
         missing, EngineFailedError for everything else that Spark raises. The orphan pass removes files that were written by then.
         """
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
+            if ran_out(why):
+                raise IcebergMaintError(
+                    "ICM-124",
+                    f"{batch.table}: Spark ran out of memory: its heap was full, or its JVM has died.",
+                    "raise spark.driver.memory under spark.conf, on a cluster also spark.executor.memory; a row with large values "
+                    "takes several times their bytes. Or lower windows.max_bytes_per_batch.",
+                ) from why
             if (cause := first_cause(why)).endswith(_WRONG_CHECKSUM):
                 raise RefusedError(
                     "ICM-101",

@@ -18,7 +18,7 @@ from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import WindowsPolicy
-from iceberg_maint.errors import RefusedError, StaleBatchError, UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError, UnknownTableError
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint.runner.maintain import BatchEnded
 from iceberg_maint_tests.runner.test_crashes import check_healed
@@ -316,6 +316,18 @@ def test_engine_that_cannot_start_is_no_failure_of_a_partition(why: Exception) -
     assert world.open_work() == (0, 1)
     world.unfit = None
     assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+def test_engine_that_ran_out_of_memory_fails_with_its_code_and_reason() -> None:
+    world = World("a")
+
+    def fails(_batch: Batch) -> None:
+        raise IcebergMaintError("ICM-124", "Spark ran out of memory.", "raise spark.driver.memory.")
+
+    world.before_write = fails
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.MEMORY)
+    assert found.batches[0].message == "ICM-124 Spark ran out of memory. Fix: raise spark.driver.memory."
 
 
 def test_write_refused_for_equality_deletes_is_unsupported() -> None:

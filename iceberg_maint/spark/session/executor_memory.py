@@ -12,7 +12,8 @@ from iceberg_maint.spark.jvm.method_handles import MethodHandles
 
 _JOB_GROUP = "spark.jobGroup.id"
 _ANYTHING, _ARRAY = "java.lang.Object", "[Ljava.lang.Object;"
-_OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure")
+_OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure", "SparkContext was shut down")
+"""Signs in an error of Spark. A local master whose heap is full shuts its context down while the error is on its way."""
 
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
@@ -60,8 +61,13 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
 def ran_out(error: BaseException) -> bool:
     """Whether Spark ended because memory ran out: a task got no memory, or the JVM has died. Spark's JVM dies if
     its heap is full."""
-    texts = (f"{name} {message}" for name, message in causes(error))
-    return connection_lost(error) or any(sign in text for text in texts for sign in _OUT_OF_MEMORY)
+    if connection_lost(error):
+        return True
+    try:
+        texts = [f"{name} {message}" for name, message in causes(error)]
+    except (*JVM_ERRORS, OSError, EOFError):  # the JVM that has the causes has died
+        return True
+    return any(sign in text for text in texts for sign in _OUT_OF_MEMORY)
 
 
 def _listener(bridge: Bridge, events: Any) -> Any:
