@@ -15,7 +15,7 @@ from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 MASK = "***"
 _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|account)[._-]?key|authorization"  # noqa: S105
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
-_STEMS = ("secret", "passw", "pwd", "token", "credential", "key", "authorization")
+_STEMS = ("secret", "passw", "pwd", "token", "credential", "access", "account", "authorization")
 """Each secret word contains one of them."""
 # `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them.
 _KEYED = re.compile(

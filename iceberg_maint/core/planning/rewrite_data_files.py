@@ -350,31 +350,44 @@ def _chunks(
     """Groups consecutive file groups into batches, each with the writer of its rows. File groups under equality
     deletes, file groups to sort, file groups of another writer, those of each partition of `alone`, and all others are in
     separate batches."""
-    chunks: list[list[FileGroup]] = []
-    chunk_writers: list[RowWriter] = []
-    open_chunk: dict[tuple[bool, bool, RowWriter, PartitionKey | None], int] = {}
+    chunks: list[_Chunk] = []
+    open_chunk: dict[tuple[bool, bool, RowWriter, PartitionKey | None], _Chunk] = {}
     for group, writer in written:
         is_under, is_sorted = any(f.path in under for f in group.files), group.files[0].path in in_order
         marked = is_under, is_sorted, writer, group.partition if group.partition in alone else None
-        joined = [*chunks[open_chunk[marked]], group] if marked in open_chunk else []
-        input_bytes = sum(g.input_bytes for g in joined)
+        chunk = open_chunk.get(marked)
+        if chunk is None or not chunk.add(group, windows):
+            chunk = open_chunk[marked] = _Chunk(writer, group)
+            chunks.append(chunk)
+    return [(chunk.groups, chunk.writer) for chunk in chunks]
+
+
+class _Chunk:
+    """The file groups of one batch, and their sums: a batch may have thousands of groups."""
+
+    def __init__(self, writer: RowWriter, first: FileGroup) -> None:
+        self.writer, self.groups = writer, [first]
+        self._partitions, self._files, self._bytes = {first.partition}, len(first.files), first.input_bytes
+
+    def add(self, group: FileGroup, windows: WindowsPolicy) -> bool:
+        """Adds the group if the batch stays within its limits, and returns whether it does."""
+        partitions = len(self._partitions) + (group.partition not in self._partitions)
+        files, input_bytes = self._files + len(group.files), self._bytes + group.input_bytes
         most_partitions = (
             windows.partitions_per_columnar_batch(input_bytes)
-            if writer.columnar
+            if self.writer.columnar
             else windows.partitions_per_batch
         )
-        fits = (
-            len({g.partition for g in joined}) <= most_partitions
-            and sum(len(g.files) for g in joined) <= windows.max_files_per_batch
-            and input_bytes <= windows.max_bytes_per_batch
-        )
-        if joined and fits:
-            chunks[open_chunk[marked]] = joined
-        else:
-            open_chunk[marked] = len(chunks)
-            chunks.append([group])
-            chunk_writers.append(writer)
-    return list(zip(chunks, chunk_writers, strict=True))
+        if (
+            partitions > most_partitions
+            or files > windows.max_files_per_batch
+            or input_bytes > windows.max_bytes_per_batch
+        ):
+            return False
+        self.groups.append(group)
+        self._partitions.add(group.partition)
+        self._files, self._bytes = files, input_bytes
+        return True
 
 
 def _with_deletes(
