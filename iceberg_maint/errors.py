@@ -75,6 +75,12 @@ CODES: dict[str, str] = {
     "ICM-181": "a fault of this program",
 }
 
+LOST_FILE_FIX = (
+    "restore the file from a version or backup of the store, or roll the table back to a snapshot without it. To remove "
+    "the file from the table gives up its rows."
+)
+"""The fix of a data or delete file that is missing or damaged."""
+
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from iceberg_maint.config.report import ReportConfig
-from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.history import TableHistory, combine_histories
+from iceberg_maint.core.decisions.table_verdict import TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
@@ -23,7 +24,7 @@ from iceberg_maint.report.html_page import render_html
 from iceberg_maint.report.markdown_page import render_markdown
 from iceberg_maint.report.page import Page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
-from iceberg_maint.report.status import Status, status_of, summary_of
+from iceberg_maint.report.status import Status, summary_of, table_status
 from iceberg_maint.report.throughput import estimate_seconds
 from iceberg_maint.report.trends import TableWriterChange, table_trend
 from iceberg_maint.runner.judgement import judged_decision
@@ -51,13 +52,15 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         histories[uuid][operation] = history
     trends = []
     statuses: dict[str, Status] = {}
+    verdicts: dict[str, TableVerdict] = {}
     errors: dict[str, IcebergMaintError] = {}
     backlogs: list[tuple[int, float | None]] = []
     for measured in health:
-        table = str(measured.table)
+        table, own = str(measured.table), histories[measured.table_uuid]
+        verdicts[table] = verdict_on(True, combine_histories(tuple(own.values())).faults)
         try:
             policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-            decision = judged_decision(histories[measured.table_uuid], measured, policy, runtime)
+            decision = judged_decision(own, measured, policy, runtime)
             due = decision.backlog()
             trend = table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms)
             backlog_bytes = sum(p.candidate_bytes for p in due)
@@ -66,7 +69,7 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
             statuses[table], errors[table] = Status.FAILED, with_code(error)
             continue
         trends.append(trend)
-        statuses[table] = status_of(decision.verdict, decision.reason, len(due))
+        statuses[table] = table_status(decision, verdicts[table])
         backlogs.append((backlog_bytes, seconds))
     summary = summary_of(list(statuses.values()), backlogs)
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
@@ -86,6 +89,7 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         tuple(table for table in map(str, listing.tables) if table not in stored_names),
         listing.errors,
         errors,
+        verdicts,
     )
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.core.decisions.history import combine_histories
+from iceberg_maint.core.decisions.table_verdict import verdict_on
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     CYCLE,
@@ -59,6 +61,7 @@ def tables(session: Session) -> int:
                 session.say(f"{table}: {row}")
                 rows.append({"table": str(table), "error": error_document(row)})
             else:
+                codes.add(row.pop("exit_code"))
                 rows.append(row)
             progress.step()
     pauses = runtime.ledger.pauses()
@@ -89,8 +92,10 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.console import draw_health
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.progress import RunProgress
+    from iceberg_maint.report.table_verdict import EXIT_CODES, verdict_document, verdict_sentence
     from iceberg_maint.runner.observe import observe_tables
     from iceberg_maint.runner.table_listing import list_and_forget
+    from iceberg_maint.runner.table_verdicts import verdicts_of
 
     runtime = session.runtime(overrides)
     chosen: Sequence[TableId] = [runtime.find(name) for name in names]
@@ -102,17 +107,24 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
         for why in listing.errors.values():
             codes.add(why.exit_code)
             session.say(str(why))
+    measured_tables: list[Measured] = []
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
         for table, health in observe_tables(chosen, runtime):
             progress.note(str(table))
             if isinstance(health, Measured):
                 shown.append(health)
+                measured_tables.append(health)
             else:
                 codes.add(health.exit_code)
                 session.say(f"{table}: {health}")
                 shown.append({"table": str(table), "error": error_document(health)})
             progress.step()
+    verdicts = verdicts_of(measured_tables, runtime)
+    for table, verdict in verdicts.items():
+        codes.add(EXIT_CODES[verdict.standing])
+        if verdict.faults:
+            session.say(f"{table}: {verdict_sentence(verdict)}")
 
     def draw(console: Any) -> None:
         if not chosen:
@@ -123,7 +135,14 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
             draw_health(console, measured)
 
     def document() -> dict[str, Any]:
-        return {"tables": [health_document(m) if isinstance(m, Measured) else m for m in shown]}
+        return {
+            "tables": [
+                {**health_document(m), "failure": verdict_document(verdicts[m.table])}
+                if isinstance(m, Measured)
+                else m
+                for m in shown
+            ]
+        }
 
     session.emit(document, draw)
     return most_severe_exit(codes)
@@ -145,6 +164,7 @@ def plan(
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
     from iceberg_maint.report.spark_memory import draw_spark_memory, spark_memory_document
+    from iceberg_maint.report.table_verdict import draw_verdict, verdict_document
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess, make_plans
     from iceberg_maint.runner.spark_memory import memory_of_plans, shortage
@@ -174,9 +194,11 @@ def plan(
     needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, runtime)
     warning = shortage(str(table), needed, runtime)
     settings = () if needed is None or runtime.spark.memory is None else needed.settings(runtime.spark.memory)
+    verdict = verdict_on(True, assessment.history.faults)
     document = {
         "table": str(table),
         "executes": not advised,
+        "failure": verdict_document(verdict),
         **totals_document(*totals_of(measured, plans)),
         "spark_memory": spark_memory_document(needed, settings),
         "operations": [plan_document(*part) for part in parts],
@@ -184,6 +206,7 @@ def plan(
 
     def draw(console: Any) -> None:
         draw_plans(console, str(table), measured, parts, advised=advised)
+        draw_verdict(console, verdict)
         draw_spark_memory(console, needed, settings)
 
     session.emit(document, draw)
@@ -332,7 +355,8 @@ def _status(
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
     from iceberg_maint.report.advice import advice_document
     from iceberg_maint.report.holds import hold
-    from iceberg_maint.report.status import status_of
+    from iceberg_maint.report.status import table_status
+    from iceberg_maint.report.table_verdict import EXIT_CODES, verdict_document
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.runner.assess import assess
     from iceberg_maint.runner.judgement import judged_decision
@@ -343,10 +367,12 @@ def _status(
         measured = looked.measured
         policy = runtime.policy_for(table, measured.maintenance_properties)
         decision = judged_decision(looked.histories, measured, policy, runtime)
+        history = combine_histories(tuple(looked.histories.values()))
     if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
         reading = None if isinstance(looked, UnchangedTable) else looked
         assessment = assess(table, runtime, reading=reading)
-        measured, decision = assessment.measured, assessment.decision
+        measured, decision, history = assessment.measured, assessment.decision, assessment.history
+    verdict = verdict_on(True, history.faults)
     parts = measured.partitions.values()
     due = decision.backlog()
     backlog_bytes = sum(p.candidate_bytes for p in due)
@@ -354,7 +380,7 @@ def _status(
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,
-        "status": status_of(decision.verdict, decision.reason, len(due)).value,
+        "status": table_status(decision, verdict).value,
         "verdict": decision.verdict.value,
         "reason": decision.reason.value,
         "until_ms": decision.until_ms,
@@ -367,5 +393,7 @@ def _status(
         "small_files": sum(p.small_files for p in parts),
         "delete_files": sum(p.delete_files for p in parts),
         "held_by": hold(decision) or None,
+        "failure": verdict_document(verdict),
         "advice": advice_document(None if assessment is None else _advice(session, runtime, assessment)),
+        "exit_code": EXIT_CODES[verdict.standing],
     }

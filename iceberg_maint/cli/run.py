@@ -6,6 +6,7 @@ import os
 import socket
 import traceback
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -15,6 +16,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.core.decisions.table_verdict import TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -57,6 +59,7 @@ class _Result:
     codes: set[int] = field(default_factory=lambda: {EXIT_DONE})
     planned: PlanReady | None = None
     ended: list[BatchOutcome] = field(default_factory=list)
+    verdict: TableVerdict | None = None
 
     def observe(self, event: Event) -> None:
         """Keeps the facts that a document of a terminated run needs."""
@@ -101,6 +104,10 @@ class _Result:
                 partitions=tuple((p, b.outcome, b.reason) for b in self.ended for p in b.partitions),
             )
         )
+
+    def shown(self) -> list[OperationOutcome]:
+        """The outcomes for people. Of a table whose work an error ended, those without work would say that it is fine."""
+        return [o for o in self.outcomes if self.error is None or o.batches]
 
     def document(self) -> dict[str, Any]:
         from iceberg_maint.report.json_documents import outcome_document
@@ -200,11 +207,12 @@ def run(
         session.say(f"terminated by {signal}; finished batches stay, and the next run continues")
         if results:
             results[-1].terminate(signal)
+    _say_faults(results, session)
 
     def draw(console: Any) -> None:
         if not results:
             console.print("no tables")
-        draw_run(console, [r.outcomes for r in results], verbose=verbose)
+        draw_run(console, [r.shown() for r in results], verbose=verbose)
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
     return most_severe_exit(codes | {code for r in results for code in r.codes})
@@ -246,12 +254,18 @@ def _maintain_one(
 
 def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None:
     from iceberg_maint.report.refusals import refusal
+    from iceberg_maint.report.table_verdict import EXIT_CODES
 
     measured = runtime.ledger.health(result.table)
     unknown = 0
     if measured is not None:
         histories = runtime.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
         unknown = sum(history.unknown_commits for history in histories.values())
+        operations = {o.operation for o in result.outcomes}
+        faults = next(iter(histories.values())).faults
+        verdict = verdict_on(True, (f for f in faults if f.operation in operations))
+        result.verdict = verdict
+        result.codes.add(EXIT_CODES[verdict.standing])
     if unknown or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
             f"{result.table}: ICM-121 {CODES['ICM-121']}; none of its files is deleted. "
@@ -279,6 +293,20 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
                 session.say(f"{result.table}: {lost or refused}")
             reported.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
+
+
+def _say_faults(results: Sequence[_Result], session: Session) -> None:
+    """Says each fault once, with the number of tables that have it."""
+    from iceberg_maint.report.formatting import counted
+    from iceberg_maint.report.table_verdict import verdict_sentence
+
+    by_message: dict[str, list[tuple[TableId, TableVerdict]]] = {}
+    for result in results:
+        if result.verdict is not None and result.verdict.faults:
+            by_message.setdefault(result.verdict.message, []).append((result.table, result.verdict))
+    for (table, verdict), *others in by_message.values():
+        more = f" and {counted(len(others), 'more table', 'more tables')}" if others else ""
+        session.say(f"{table}{more}: {verdict_sentence(verdict)}")
 
 
 def _show(progress: RunProgress, event: Event) -> None:

@@ -137,7 +137,8 @@ def _sentence(decision: Decision) -> str:
     if decision.verdict is Verdict.RUN:
         return f"{backlog} ({decision.reason.value})"
     waits = f"; {backlog} due" if decision.backlog() else ""
-    return f"{hold(decision) or SENTENCES[decision.reason]}{waits}"
+    error = decision.evidence.get("error")
+    return f"{error or hold(decision) or SENTENCES[decision.reason]}{waits}"
 
 
 class TickWork:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
+from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
@@ -95,14 +95,14 @@ class HousekeepingRun(TableRun):
     _done = 0
 
     def __call__(self) -> None:
-        """Raises Failure if an operation failed or its commit is unknown, RetryRequested for an error
+        """Raises Failure if an operation failed, was refused with a code or its commit is unknown, RetryRequested for an error
         that ends by itself. Interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
         with report_failures(self._context, self._runtime):
             if self._context.selected_asset_keys:
                 approved = self._context.run.tags.get(APPROVE_TAG)
                 outcomes = self._maintain() if approved is None else self._approve(approved)
-            assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+            assessment = assess(self._table, self._runtime, CYCLE)
             last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
             last = last_expiry(self._runtime, assessment.state.uuid)
             evaluations = housekeeping_evaluations(assessment, self._translator, last_pass, last)
@@ -114,7 +114,9 @@ class HousekeepingRun(TableRun):
             self._report_health(assessment.state.uuid)
             whole = combine_outcomes(outcomes)
             failures = [_sentence(b) for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL]
-            failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)
+            failed = whole.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN) or any(
+                o.outcome is OutcomeStatus.UNSUPPORTED and o.reason is Reason.REFUSED for o in outcomes
+            )
             self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
 
     def _approve(self, digest: str) -> tuple[OperationOutcome, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.table_verdict import verdict_on
 from iceberg_maint.core.health.metrics import (
     Measured,
     PartitionHealth,
@@ -30,6 +31,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.formatting import outcome_sentence, size
+from iceberg_maint.report.table_verdict import verdict_sentence
 from iceberg_maint.runner.assess import Assessment
 
 WORST_PARTITIONS = 20
@@ -64,8 +66,10 @@ def table_metadata(
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
     backlog = decision.backlog()
     total = measured.total()
+    failure = verdict_sentence(verdict_on(True, history.faults))
     return {
         **({"held_by": dg.MetadataValue.text(held_by)} if held_by else {}),
+        **({"failure": dg.MetadataValue.text(failure)} if failure else {}),
         **({"advice": dg.MetadataValue.text(advice)} if advice else {}),
         **_figures(total),
         "partitions": dg.MetadataValue.int(len(measured.partitions)),

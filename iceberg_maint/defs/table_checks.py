@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.table_verdict import verdict_on
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.check_texts import DESCRIPTIONS
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK, QUARANTINE_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.formatting import shortened
+from iceberg_maint.report.table_verdict import verdict_sentence
 
 STALLED_AFTER = 2
 """Number of attempts in a row without effect, or without a report, that fails `no_progress`."""
@@ -40,12 +42,13 @@ def table_evaluations(
     why = f"{STALLED_AFTER} or more attempts in a row without effect: {shortened(stalled) or 'none'}."
     if history.unknown_commits:
         why = f"{history.unknown_commits} commit(s) are neither confirmed nor refuted. {why}"
+    verdict = verdict_on(True, history.faults)
     yield _table_evaluation(
         table,
         translator,
         NO_PROGRESS_CHECK,
-        stalled or ["unknown"] * min(1, history.unknown_commits),
-        why,
+        stalled or [f.partition for f in verdict.faults] or ["unknown"] * min(1, history.unknown_commits),
+        verdict_sentence(verdict) or why,
         dg.AssetCheckSeverity.WARN,
     )
 

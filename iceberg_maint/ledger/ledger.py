@@ -13,7 +13,14 @@ from iceberg_maint.core.decisions.past_work import PastWork
 from iceberg_maint.core.decisions.retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    READING,
+    WHOLE_TABLE,
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
@@ -350,6 +357,11 @@ class SqlLedger:
             is_newest = table_health.put(conn, measured)
         self._last_health = key
         return is_newest
+
+    def put_unreadable(self, table_uuid: str, reading: PartitionHistory) -> None:
+        with self._database.write(table_uuid) as conn:
+            past.write(conn, table_uuid, READING, {WHOLE_TABLE: reading})
+            table_health.distrust(conn, table_uuid)
 
     def health(self, table: TableId) -> Measured | None:
         return self.healths((table,)).get(table)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.foreign_commits import ForeignCommit
-from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.core.model.pending_publishes import PendingPublish
-from iceberg_maint.ledger import health_days
+from iceberg_maint.ledger import health_days, table_history
 from iceberg_maint.ledger.chunks import among, chunks, in_chunks
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
@@ -62,6 +63,8 @@ def put(conn: Connection, measured: Measured) -> bool:
     uuid, name = measured.table_uuid, str(measured.table)
     same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
     stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
+    if stored is not None and _basis(stored.head) == "":
+        table_history.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and stored.sequence_number > measured.sequence_number:
         return False
     for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
@@ -80,6 +83,18 @@ def put(conn: Connection, measured: Measured) -> bool:
     if stored.pointer != measured.metadata_location or now_ms > stored.observed_ms:
         _count_missing(conn, uuid, packed_keys(stored.partitions), measured.partitions, now_ms)
     return True
+
+
+def distrust(conn: Connection, table_uuid: str) -> None:
+    """Keeps the stored health of the table, but not as that of an unchanged table: its basis becomes empty."""
+    own = (health.c.table_uuid == table_uuid) & (health.c.form == _FORM)
+    head = conn.scalar(select(health.c.head).where(own))
+    if head is not None:
+        conn.execute(update(health).where(own).values(head=dumps(replace(loads(_Head, head), basis=""))))
+
+
+def _basis(head: str) -> str:
+    return str(json.loads(head).get("basis", "")) if head else ""
 
 
 def is_stored(conn: Connection, measured: Measured) -> bool:

@@ -334,6 +334,11 @@ class Ledger(Protocol):
         """Stores health unless the stored health has a newer sequence number. Returns whether it stored it."""
         ...
 
+    def put_unreadable(self, table_uuid: str, reading: PartitionHistory) -> None:
+        """Stores how the table's metadata failed to be read. Its stored health no longer stands for the table as it is. The
+        next stored health ends both."""
+        ...
+
     def health(self, table: TableId) -> Measured | None:
         """Returns the last stored health of the table with this name."""
         ...

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict, verdict_on
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import to_data
@@ -27,7 +28,10 @@ from iceberg_maint.report.housekeeping import (
 )
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
 from iceberg_maint.report.pay_back import left_alone_text, pay_back_change
+from iceberg_maint.report.table_verdict import verdict_document
 from iceberg_maint.report.trends import TableTrend, trend_document
+
+_SOUND = TableVerdict(Standing.MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class TableExplanation:
     limits: Mapping[Operation, BatchSize] = field(default_factory=dict)
     trend: TableTrend | None = None
     writer_changes: tuple[WriterChange, ...] = ()
+    verdict: TableVerdict = _SOUND
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -106,6 +111,7 @@ def explain(
         limits or {},
         trend,
         writer_changes,
+        verdict_on(True, history.faults),
     )
 
 
@@ -120,6 +126,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "change": why.change,
         "evidence": dict(sorted(why.decision.evidence.items())),
         "held_by": hold(why.decision) or None,
+        "failure": verdict_document(why.verdict),
         "advice": advice_document(why.advice),
         "trend": None if why.trend is None else trend_document(why.trend),
         "writer_changes": [to_data(change) for change in why.writer_changes],

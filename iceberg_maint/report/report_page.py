@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.core.decisions.table_verdict import TableVerdict
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
@@ -24,6 +25,7 @@ from iceberg_maint.report.formatting import (
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.json_documents import Document, error_document
 from iceberg_maint.report.status import Status, Summary, coloured
+from iceberg_maint.report.table_verdict import verdict_document, verdict_sentence
 from iceberg_maint.report.trends import TableTrend, TableWriterChange, trend_document, writer_change_sentence
 
 SHOWN_FAILURES = 5
@@ -50,7 +52,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The fleet: a row and a status per table, the summary of the statuses, and the failed records, newest
+    """The fleet: a row, a status and a verdict per table, the summary of the statuses, and the failed records, newest
     first. `trends` has the stored days of each table. `writer_changes` have the writer with the most
     commits of small files first. `outdated_tables` counts tables that another version measured: their health
     cannot be read. `never_observed` has the tables without stored health that a catalog lists, `unlisted` the error of
@@ -66,6 +68,7 @@ class FleetReport:
     never_observed: tuple[str, ...] = ()
     unlisted: Mapping[str, IcebergMaintError] = field(default_factory=dict)
     errors: Mapping[str, IcebergMaintError] = field(default_factory=dict)
+    verdicts: Mapping[str, TableVerdict] = field(default_factory=dict)
 
     def sentences(self) -> tuple[str, ...]:
         """The summary, and what the report lacks."""
@@ -105,6 +108,8 @@ def report_document(report: FleetReport) -> Document:
         table["status"] = report.statuses[table["table"]].value
         if error := report.errors.get(table["table"]):
             table["error"] = error_document(error)
+        verdict = report.verdicts.get(table["table"])
+        table["failure"] = None if verdict is None else verdict_document(verdict)
     document["failures"] = [
         {
             "table": r.table,
@@ -148,6 +153,14 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
             _draw_failure(console, record, name_of)
         if len(report.failures) > SHOWN_FAILURES:
             write(console, f"[dim]… and {number(len(report.failures) - SHOWN_FAILURES)} more (history)[/]")
+    faulty = {t: v for t, v in report.verdicts.items() if v.faults}
+    if faulty:
+        console.print()
+        write(console, f"[bold red]{counted(len(faulty), 'table')} refused or failed[/] at the last try:")
+        for table, verdict in list(faulty.items())[:SHOWN_FAILURES]:
+            text = escape(escape_control_chars(verdict_sentence(verdict)))
+            write(console, f"  {escape(name_of(table))}  {text}", "    ")
+        draw_more(console, len(faulty) - SHOWN_FAILURES)
     if report.writer_changes:
         console.print()
         write(console, "[bold]writers that began to write small files[/], most commits first:")

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict
+from iceberg_maint.core.model.ids import READING
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.report.formatting import counted, duration, number, size
 from iceberg_maint.report.json_documents import Document
 
@@ -14,8 +16,8 @@ from iceberg_maint.report.json_documents import Document
 class Status(StrEnum):
     """The status of a table or partition, the worst first.
 
-    FAILED: it could not be measured. BLOCKED: due, and only a person can change that it is refused or
-    quarantined. DUE: the next run maintains it. RUNNING: another run works on the table. WAITING: due, and
+    FAILED: it cannot be read, or its last work failed. BLOCKED: refused or quarantined, and only a person can change
+    that. DUE: the next run maintains it. RUNNING: another run works on the table. WAITING: due, and
     delayed by time, a budget, a pause or mode advise. OFF: the policy turns the work off. HEALTHY: nothing is
     due.
     """
@@ -40,6 +42,17 @@ COLOURS = {
 }
 _ALWAYS_COUNTED = (Status.HEALTHY, Status.DUE, Status.WAITING, Status.BLOCKED)
 _ORDER = (*_ALWAYS_COUNTED, Status.RUNNING, Status.OFF, Status.FAILED)
+
+
+def table_status(decision: Decision, verdict: TableVerdict) -> Status:
+    """The status of a table: what its last work failed by, else its decision."""
+    status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
+    if not verdict.faults or status in (Status.BLOCKED, Status.RUNNING):
+        return status
+    if verdict.is_held:
+        return Status.BLOCKED
+    is_failure = verdict.standing is Standing.FAILED or verdict.faults[0].operation == READING
+    return Status.FAILED if is_failure else Status.BLOCKED
 
 
 def status_of(verdict: Verdict, reason: Reason, due_partitions: int) -> Status:

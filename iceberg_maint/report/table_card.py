@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.table_verdict import verdict_on
 from iceberg_maint.core.health.metrics import MEBIBYTE, SIZE_EDGES_BYTES, Measured
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import (
@@ -29,6 +30,7 @@ from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate
 from iceberg_maint.report.formatting import counted, metric_value, moment, number
 from iceberg_maint.report.holds import hold
+from iceberg_maint.report.table_verdict import verdict_sentence
 
 MAX_CHARACTERS = 999
 """Dagster hides a longer Markdown text behind a button."""
@@ -123,6 +125,10 @@ def _sentence(view: TableView) -> str:
         state = f"{what}{'is' if len(due) == 1 else 'are'} beyond a threshold.**"
     else:
         state = f"**Healthy:** every metric of {counted(total, 'partition')} is within its threshold."
+    verdict = verdict_on(True, view.histories[0].faults if view.histories else ())
+    if verdict.faults:
+        failure = f"**{verdict.standing.value.capitalize()}:** {_error(verdict_sentence(verdict))}"
+        state = f"{failure} {state}" if due else failure
     state += f" Due besides: {', '.join(other)}." if other else ""
     held = f" The work is held by {_clipped(delay)}." if (due or other) and delay else ""
     advice = f" {view.advice}" if view.advice else ""

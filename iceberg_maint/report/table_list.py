@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.report.formatting import counted, duration, number, size
+from iceberg_maint.report.formatting import counted, duration, escape_control_chars, number, size
 from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.status import Status, Summary, coloured, summary_of
@@ -54,7 +54,9 @@ def _rank(row: Document) -> tuple[int, int, int, str]:
 def _cells(row: Document, name_of: Callable[[str], str]) -> list[str]:
     name, status = escape(name_of(row["table"])), coloured(_status(row))
     if "error" in row:
-        return [name, status, "", "", "", escape(str(row["error"]["code"])), "", "", ""]
+        error = row["error"]
+        why = f"{error['code']} {error['message']}" if error["code"] else error["message"]
+        return [name, status, "", "", "", escape(escape_control_chars(why)), "", "", ""]
     estimate = row["estimate_seconds"]
     backlog = row["backlog_bytes"]
     return [
@@ -83,6 +85,8 @@ def _why(row: Document) -> str:
         else ""
     )
     reason = row["reason"]
+    if failure := row.get("failure"):
+        return escape_control_chars(f"{failure['operation']}: {failure['message']}")
     if advice:
         return f"{detail}{gain}"
     return f"{reason}: {detail}" if detail else reason

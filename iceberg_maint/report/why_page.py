@@ -27,7 +27,8 @@ from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.housekeeping import HousekeepingExplanation, pending_publish
 from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.report_page import failure_message
-from iceberg_maint.report.status import coloured, status_of
+from iceberg_maint.report.status import coloured, status_of, table_status
+from iceberg_maint.report.table_verdict import draw_verdict
 from iceberg_maint.report.trends import trend_sentence, writer_change_sentence
 
 SHOWN_PARTITIONS = 5
@@ -56,7 +57,7 @@ _HOUSEKEEPING = (Column("operation"), Column("status"), Column("why", prose=True
 def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) -> None:
     """Draws the explanation of a table on one page. For one partition it shows every metric."""
     decision = why.decision
-    status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
+    status = table_status(decision, why.verdict)
     write(console, f"[bold]{escape(decision.table)}[/]: {escape(why.truth)}")
     write(console, f"status: {coloured(status)}; next run: {_next_run(why)}")
     if decision.verdict is Verdict.RUN:
@@ -64,7 +65,10 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     elif decision.reason is not Reason.HEALTHY:
         _line(console, "to change the decision", why.change)
     _line(console, "last run", _last(why))
-    _line(console, "its error", "" if why.last is None else failure_message(why.last))
+    error = "" if why.last is None else failure_message(why.last)
+    _line(console, "its error", error)
+    if error != why.verdict.message:
+        draw_verdict(console, why.verdict)
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
     for change in why.writer_changes[:_WRITERS]:

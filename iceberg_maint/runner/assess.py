@@ -41,6 +41,7 @@ from iceberg_maint.runner.judgement import judged
 from iceberg_maint.runner.reading import TableReading, measure, with_order
 from iceberg_maint.runner.runtime import Runtime
 from iceberg_maint.runner.stored_decisions import decisions_of, stored_decisions
+from iceberg_maint.runner.table_verdicts import unreadable_noted
 from iceberg_maint.runner.unchanged import UnchangedTable
 
 NOTHING_EXPIRES = Retention((), (), (), ())
@@ -119,15 +120,16 @@ def assess(
     UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
     table cannot have.
     """
-    state = runtime.pin(table) if reading is None else reading.state
-    check_partitions(state, requested)
-    policy = runtime.policy_of(state)
-    state = with_order(state, policy)
-    if reading is None or reading.measured is None:
-        measured = measure(state, policy, runtime)
-    else:
-        measured = reading.measured
-        runtime.ledger.put_health(measured)
+    with unreadable_noted(table, runtime):
+        state = runtime.pin(table) if reading is None else reading.state
+        check_partitions(state, requested)
+        policy = runtime.policy_of(state)
+        state = with_order(state, policy)
+        if reading is None or reading.measured is None:
+            measured = measure(state, policy, runtime)
+        else:
+            measured = reading.measured
+            runtime.ledger.put_health(measured)
     histories = []
     decisions = []
     now_ms = runtime.clock.now_ms()

@@ -18,6 +18,7 @@ from iceberg_maint.runner.late import late_table
 from iceberg_maint.runner.pointers import IN_MEMORY, is_of_catalog, pointer_questions
 from iceberg_maint.runner.reading import TableReading, is_large, measure_reading, read_table
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.table_verdicts import note_unreadable
 from iceberg_maint.runner.unchanged import UnchangedTable, is_unchanged, load_unchanged
 
 T = TypeVar("T")
@@ -149,6 +150,8 @@ def look(
 
     while True:
         for table, found in fleet:
+            if isinstance(found, IcebergMaintError):
+                note_unreadable(table, found, runtime)
             if not isinstance(found, StoredMeasurement):
                 yield table, found
                 continue

@@ -35,7 +35,7 @@ from iceberg_maint.runner.outlook import Outlook, assess_requested
 from iceberg_maint.runner.progress import progress_reports
 from iceberg_maint.runner.reading import measure
 from iceberg_maint.runner.reconcile import require_same, settle_open_attempts
-from iceberg_maint.runner.record_outcome import begin_audit, finish_operation
+from iceberg_maint.runner.record_outcome import begin_audit, finish_operation, unreadable_recorded
 from iceberg_maint.runner.request import (
     BatchEnded,
     BatchStarted,
@@ -102,7 +102,10 @@ def maintain(
     runtime = runtime.of_one_run() if runtime.memory is None else runtime
     seconds = runtime.policy_for(table, _stored_properties(table, runtime)).table_timeout_seconds
     try:
-        with table_deadline(str(table), seconds, runtime.engine.cancel, runtime.end_process):
+        with (
+            table_deadline(str(table), seconds, runtime.engine.cancel, runtime.end_process),
+            unreadable_recorded(table, request, runtime),
+        ):
             return _maintain(table, request, runtime, observer)
     except TableTimeout:
         # The interrupted call may have left half an answer of the JVM, which the next table must not read.

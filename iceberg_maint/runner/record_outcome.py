@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from iceberg_maint.core.decisions.backoff import failed_ms
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.codec import digest
-from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
@@ -17,11 +20,13 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.audit import Intent
 from iceberg_maint.runner.assess import Assessment, stored_observation
 from iceberg_maint.runner.clocks import clock_refusal
-from iceberg_maint.runner.request import Run
+from iceberg_maint.runner.request import Request, Run
 from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.runner.table_verdicts import is_of_the_table, reading_of
 
 
 def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
@@ -116,6 +121,63 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
         ),
         run.runtime,
     )
+
+
+@contextmanager
+def unreadable_recorded(table: TableId, request: Request, runtime: Runtime) -> Iterator[None]:
+    """Records a run that found the table unreadable, once for each try that back-off allows."""
+    started_ms = runtime.clock.now_ms()
+    try:
+        yield
+    except IcebergMaintError as error:
+        stored = runtime.ledger.health(table) if is_of_the_table(error) else None
+        if stored is not None:
+            _record_unreadable(stored, runtime.masked(str(error)), started_ms, request, runtime)
+        raise
+
+
+def _record_unreadable(
+    stored: Measured, text: str, started_ms: int, request: Request, runtime: Runtime
+) -> None:
+    policy = runtime.policy_for(stored.table, stored.maintenance_properties)
+    reading = reading_of(stored.table, stored.table_uuid, runtime)
+    if reading.reason != text:
+        return
+    newest = next(iter(runtime.ledger.records(str(stored.table), 1)), None)
+    since_ms = failed_ms(reading, policy.retry)
+    if newest is not None and newest.outcome.message == text and newest.ended_ms >= since_ms:
+        return
+    outcome = OperationOutcome(
+        table=str(stored.table),
+        operation=_data_first(request.operations),
+        outcome=OutcomeStatus.FAILED,
+        reason=Reason.ERROR,
+        snapshot_before=stored.snapshot_id,
+        snapshot_after=stored.snapshot_id,
+        message=text,
+    )
+    append_record(
+        Record(
+            record_id=uuid.uuid4().hex,
+            run_id=request.run_id,
+            table=outcome.table,
+            table_uuid=stored.table_uuid,
+            operation=outcome.operation,
+            started_ms=started_ms,
+            ended_ms=runtime.clock.now_ms(),
+            plan_id=None,
+            policy_digest=digest(policy),
+            versions={},
+            outcome=outcome,
+            started_by=request.started_by,
+        ),
+        runtime,
+    )
+
+
+def _data_first(operations: Sequence[Operation]) -> Operation:
+    rewrite = Operation.REWRITE_DATA_FILES
+    return rewrite if rewrite in operations else operations[0]
 
 
 def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:

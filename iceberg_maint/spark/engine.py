@@ -12,6 +12,7 @@ from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.damaged_file import is_damaged_file
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
@@ -25,7 +26,7 @@ from iceberg_maint.core.planning.work import (
     file_work,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.errors import IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,
@@ -138,7 +139,7 @@ class SparkEngine:
         writes the positions of the rows that its equality deletes delete. A merge writes the positions of
         its position deletes.
 
-        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a damaged page, ICM-119 for
+        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a missing or damaged file, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
         memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, EnvironmentFailedError for credentials, connections or classes that are
         missing, EngineFailedError for everything else that Spark raises. The orphan pass removes files that were written by then.
@@ -157,11 +158,13 @@ class SparkEngine:
                 raise RefusedError(
                     "ICM-101",
                     f"{batch.table}: a page of a file has another checksum than its header states. Spark's log names the file.",
-                    "restore or remove the file; nothing was committed.",
+                    LOST_FILE_FIX,
                 ) from why
-            if not failed_by_environment(why):
-                raise EngineFailedError(cause) from why
-            raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
+            if failed_by_environment(why):
+                raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
+            if is_damaged_file(causes(why)):
+                raise RefusedError("ICM-101", f"{batch.table}: {cause}.", LOST_FILE_FIX) from why
+            raise EngineFailedError(cause) from why
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose

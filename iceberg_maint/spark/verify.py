@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.decisions.unsupported_types import column_list, row_types, unsupported_columns
 from iceberg_maint.core.model.column_types import uncommon_types
+from iceberg_maint.core.outcomes.damaged_file import is_damaged_file
 from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Compared,
@@ -28,10 +29,10 @@ from iceberg_maint.core.outcomes.verification import (
     judge_commit,
     unprovable,
 )
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.deletes import visible_rows
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, first_cause
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
@@ -54,7 +55,7 @@ class SparkVerifier:
         """Reads both sides and compares them.
 
         UNPROVABLE if Spark cannot read a column. Raises RefusedError ICM-102 if the table was replaced by another, ICM-124 if its equality deletes do not fit
-        the memory. Raises what Spark raises for any failure except a missing file.
+        the memory, ICM-101 for a damaged file. Raises what Spark raises for any other failure except a missing file.
         """
         bridge = Bridge(self._session())
         table = bridge.load_table(commit.table)
@@ -74,11 +75,14 @@ class SparkVerifier:
             if why.code not in ("ICM-119", "ICM-134"):
                 raise
             return unprovable(commit, why.message)
-        except JVM_ERRORS:
+        except JVM_ERRORS as why:
             missing = _missing_file(bridge, table, commit, task_lists)
-            if missing is None:
+            if missing is not None:
+                return unprovable(commit, f"file {missing} is gone")
+            if not is_damaged_file(causes(why)):
                 raise
-            return unprovable(commit, f"file {missing} is gone")
+            text = _cut_file(bridge, table, task_lists) or first_cause(why)
+            raise RefusedError("ICM-101", f"{commit.table}: {text}.", LOST_FILE_FIX) from why
 
 
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists: list[Any]) -> Evidence:
@@ -213,4 +217,16 @@ def _missing_file(
             for file in (task.file(), *bridge.iterate(task.deletes())):
                 if is_missing(file.location()):
                     return str(file.location())
+    return None
+
+
+def _cut_file(bridge: Bridge, table: Any, task_lists: Sequence[Any]) -> str | None:
+    """The first data or delete file that has another size than its manifest states."""
+    io = table.io()
+    for tasks in task_lists:
+        for task in bridge.iterate(tasks):
+            for file in (task.file(), *bridge.iterate(task.deletes())):
+                size = int(io.newInputFile(file.location()).getLength())
+                if size != int(file.fileSizeInBytes()):
+                    return f"{file.location()} has {size} bytes; its manifest states {file.fileSizeInBytes()}"
     return None

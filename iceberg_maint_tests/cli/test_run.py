@@ -90,7 +90,7 @@ def test_failed_batch_exits_1_and_the_other_tables_are_done(lake: Lake) -> None:
     lake.engine.results = [FAILED]
     document = lake.json("run", exit_code=1)
     assert outcomes(document) == {"lake.db.healthy": "NO_OP", "lake.db.sick": "FAILED"}
-    assert lake.json("run")["tables"][1]["operations"][REWRITE]["reason"] == "back_off"
+    assert lake.json("run", exit_code=1)["tables"][1]["operations"][REWRITE]["reason"] == "back_off"
 
 
 def test_run_that_only_quarantine_holds_exits_1_and_names_the_command_that_ends_it(lake: Lake) -> None:

@@ -82,6 +82,18 @@ def environment_failed(
     )
 
 
+def unreadable(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str) -> PartitionHistory:
+    """Returns the history after the table's metadata could not be read: it waits longer each time, without end."""
+    return replace(failed(history, policy, now_ms, reason), quarantined=False)
+
+
+def failed_ms(history: PartitionHistory, policy: RetryPolicy) -> int:
+    """Returns the time of the failure that the history waits after."""
+    of_environment = min(history.environment_failures, 1 + _ENVIRONMENT_DOUBLES)
+    failures = max(1, of_environment or history.ineffective)
+    return (history.not_before_ms or 0) - _wait_ms(policy.backoff_seconds, failures, policy)
+
+
 def works_alone(history: PartitionHistory) -> bool:
     """Whether the next work on a partition shares no batch with other partitions: its last attempts failed. A file that
     cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts

@@ -28,7 +28,7 @@ from iceberg_maint.core.decisions.windows import (
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.position_deletes import may_merge
 from iceberg_maint.core.health.thresholds import is_due, score, worst
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 
@@ -108,6 +108,8 @@ def decide(
             stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
     if stop is not None:
         verdict, reason, evidence = stop
+        if reason is Reason.BACK_OFF and (reading := unreadable_until(history, now_ms)) is not None:
+            until_ms = reading.not_before_ms
         stopped = [
             replace(p, verdict=verdict, reason=reason, until_ms=until_ms)
             if p.verdict in stopped_verdicts
@@ -238,7 +240,15 @@ def table_stop(
         return Verdict.DEFER, reason, evidence | _pause_evidence(evidence, history)
     if history.lease_owner is not None:
         return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
+    if (reading := unreadable_until(history, now_ms)) is not None:
+        return Verdict.DEFER, Reason.BACK_OFF, {"error": reading.reason}
     return None
+
+
+def unreadable_until(history: TableHistory, now_ms: int) -> PartitionHistory | None:
+    """Returns how the table's metadata failed to be read, while that waits to be tried again. A new measurement ends it."""
+    reading = next((f.history for f in history.faults if f.operation == READING), None)
+    return reading if reading is not None and backs_off(reading, now_ms) else None
 
 
 def reason_to_rest(

@@ -35,6 +35,16 @@ _NO_HISTORY = PartitionHistory()
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure that lasts: of an operation on a partition, or of `READING` the table's metadata. The next success ends
+    it."""
+
+    operation: str
+    partition: PartitionKey
+    history: PartitionHistory
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """A pause by an operator, of one table or of the whole fleet. `by` is empty for a pause that an earlier
     version stored. `since_ms` is the ledger's time of the pause."""
@@ -62,7 +72,7 @@ class TableHistory:
     """The ledger's facts about one table and operation. `pauses` holds the table's own pause before the
     fleet's; `paused_reason` is the note of the first. `last_done_ms` is the time when the operation last
     ended without failure, with or without effect. `fleet_waits` are the partitions that wait for the budget of the
-    fleet now."""
+    fleet now. `faults` are those of all operations on the table."""
 
     paused: bool = False
     paused_reason: str = ""
@@ -74,6 +84,7 @@ class TableHistory:
     last_done_ms: int | None = None
     partitions: Mapping[PartitionKey, PartitionHistory] = field(default_factory=dict)
     fleet_waits: Mapping[PartitionKey, FleetWait] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
 
     def of(self, partition: PartitionKey) -> PartitionHistory:
         """Returns the partition's history; an empty one if there is none."""
@@ -102,6 +113,7 @@ def combine_histories(histories: Sequence[TableHistory]) -> TableHistory:
         hour_bytes=sum(h.hour_bytes for h in histories),
         partitions=partitions,
         fleet_waits=first.fleet_waits,
+        faults=first.faults,
     )
 
 

@@ -90,5 +90,8 @@ UNPARTITIONED_KEY = PartitionKey("__all__")
 WHOLE_TABLE = PartitionKey("*")
 """Stands in place of a partition key for a decision on the table as a whole. No partition key equals it."""
 
+READING = "reading"
+"""Stands in place of an operation for the history of what read the table's metadata."""
+
 FLEET = "*"
 """Stands in place of a table name for a pause of all tables."""

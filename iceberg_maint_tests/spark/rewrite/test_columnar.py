@@ -21,7 +21,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
 from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
 from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
@@ -383,9 +383,7 @@ def test_data_file_that_is_missing_is_named(shop: Workshop, policy: Policy) -> N
         False,
     )
     if policy is COLUMNAR:
-        assert message == (
-            f"ICM-101 {batch.table}: {file} does not exist. Fix: restore or remove the file; nothing was committed."
-        )
+        assert message == f"ICM-101 {batch.table}: {file} does not exist. Fix: {LOST_FILE_FIX}"
     else:
         assert file.removeprefix("file:") in message
 
@@ -402,7 +400,7 @@ def test_data_file_that_is_cut_off_is_named(shop: Workshop, version: int) -> Non
     assert outcome.batches[0].reason is Reason.ERROR
     assert outcome.batches[0].message == (
         f"ICM-101 {batch.table}: {file.path} has 300 bytes; its manifest states {file.size_bytes}. "
-        "Fix: restore or remove the file; nothing was committed."
+        f"Fix: {LOST_FILE_FIX}"
     )
     assert shop.writers.load(name).currentSnapshot().snapshotId() == snapshot
 

@@ -21,7 +21,7 @@ from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, json_spec
@@ -165,9 +165,7 @@ def rewrite_groups(
 
 def wrong_file(batch: Batch, problem: str) -> RefusedError:
     """The refusal of a batch with a file that does not hold what metadata state. `problem` names the file."""
-    return RefusedError(
-        "ICM-101", f"{batch.table}: {problem}", "restore or remove the file; nothing was committed."
-    )
+    return RefusedError("ICM-101", f"{batch.table}: {problem}", LOST_FILE_FIX)
 
 
 def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[Output]:

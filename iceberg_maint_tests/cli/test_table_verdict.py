@@ -1,0 +1,161 @@
+"""One verdict per table: every screen says of a table that fails what the others say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.orphans.fake import NOTHING_FOUND
+from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+
+SICK = TableId.parse("lake.db.sick")
+BROKEN = UnreadableTableError("ICM-101", "manifest m.avro cannot be read.", "restore the file.")
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def unreadable(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    """A lake that was observed before a manifest of `sick` was damaged in place: its pointer is the same."""
+    lake.json("observe")
+    damage(lake, monkeypatch)
+    return lake
+
+
+def damage(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = lake.catalog.measure
+
+    def measured(state: Any, policy: Any) -> Any:
+        if state.table == SICK:
+            raise BROKEN
+        return measure(state, policy)
+
+    monkeypatch.setattr(lake.catalog, "measure", measured)
+
+
+def row_of(document: Any, table: TableId = SICK) -> Any:
+    return next(row for row in document["tables"] if row["table"] == str(table))
+
+
+def test_table_that_cannot_be_read_is_refused_on_every_screen(unreadable: Lake) -> None:
+    lake = unreadable
+    assert lake.json("run", str(SICK), exit_code=3)["tables"][0]["error"]["code"] == "ICM-101"
+    codes = {
+        command: row_of(lake.json(command, exit_code=3))["error"]["code"] for command in ("tables", "observe")
+    }
+    codes |= {
+        command: lake.json(command, str(SICK), exit_code=3)["error"]["code"] for command in ("why", "plan")
+    }
+    row = row_of(lake.json("report"))
+    codes["report"] = row["failure"]["code"]
+    assert codes == dict.fromkeys(("tables", "observe", "why", "plan", "report"), "ICM-101")
+    assert (row["status"], row["failed_runs"], row["failure"]["standing"]) == ("failed", 1, "refused")
+    [record] = lake.json("history", str(SICK))["records"]
+    assert record["message"] == str(BROKEN)
+
+
+def test_table_that_cannot_be_read_waits_longer_after_each_try(unreadable: Lake) -> None:
+    lake = unreadable
+    waits = []
+    for _ in range(3):
+        lake.json("run", str(SICK), exit_code=3)
+        failure = row_of(lake.json("report"))["failure"]
+        waits.append((failure["until_ms"] - lake.clock.now_ms()) // MINUTE_MS)
+        lake.clock.ms = failure["until_ms"]
+    assert waits == [5, 10, 20]
+    assert len(lake.json("history", str(SICK))["records"]) == 3
+
+
+@pytest.mark.parametrize("names", [(), (str(SICK),)], ids=["fleet", "table"])
+def test_table_that_cannot_be_read_is_recorded_once_while_it_waits(
+    unreadable: Lake, names: tuple[str, ...]
+) -> None:
+    for _ in range(3):
+        unreadable.json("run", *names, exit_code=3)
+    assert len(unreadable.json("history", str(SICK))["records"]) == 1
+
+
+def test_table_that_was_restored_is_measured_on_every_screen(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.json("observe")
+    with monkeypatch.context() as patch:
+        damage(lake, patch)
+        lake.json("why", str(SICK), exit_code=3)
+        assert row_of(lake.json("report"))["status"] == "failed"
+    assert row_of(lake.json("tables"))["status"] == "due"
+    assert row_of(lake.json("report"))["failure"] is None
+
+
+def test_catalog_that_cannot_be_reached_is_no_fault_of_its_tables(lake: Lake) -> None:
+    lake.json("observe")
+    lake.catalog.unreachable = True
+    lake.json("why", str(SICK), exit_code=2)
+    lake.catalog.unreachable = False
+    assert row_of(lake.json("report"))["failure"] is None
+
+
+def test_failed_batch_is_shown_with_code_file_and_next_try_on_every_screen(lake: Lake) -> None:
+    error = RefusedError("ICM-101", "file a.parquet does not exist.", "restore it.")
+    lake.engine.errors = [error]
+    lake.json("run", str(SICK), "--partition", "day=1", exit_code=1)
+    rows = {
+        "tables": row_of(lake.json("tables", exit_code=1)),
+        "observe": row_of(lake.json("observe", exit_code=1)),
+        "report": row_of(lake.json("report")),
+        "why": lake.json("why", str(SICK)),
+        "plan": lake.json("plan", str(SICK)),
+    }
+    failure = {
+        "standing": "failed",
+        "code": "ICM-101",
+        "message": str(error),
+        "operation": "rewrite_data_files",
+        "partition": "day=1",
+        "faults": 1,
+        "held": False,
+        "until_ms": NOW_MS + 5 * MINUTE_MS,
+    }
+    assert [row["failure"] for row in rows.values()] == [failure] * len(rows)
+    assert {rows[name]["status"] for name in ("tables", "report")} == {"failed"}
+
+
+def test_waiting_partition_counts_as_due_with_its_bytes(lake: Lake) -> None:
+    lake.engine.errors = [RefusedError("ICM-101", "file a.parquet does not exist.", "restore it.")]
+    lake.json("run", str(SICK), "--partition", "day=1", exit_code=1)
+    due = row_of(lake.json("tables", exit_code=1))
+    assert (due["due_partitions"], due["backlog_bytes"] > 0) == (2, True)
+
+
+def test_run_during_the_wait_after_a_failure_exits_1_and_says_why(lake: Lake) -> None:
+    lake.engine.errors = [RefusedError("ICM-101", "file a.parquet does not exist.", "restore it.")]
+    lake.json("run", str(SICK), "--partition", "day=1", exit_code=1)
+    lake.json("run", str(SICK), exit_code=1)
+    again = lake("run", str(SICK))
+    assert (again.exit_code, "ICM-101 file a.parquet does not exist" in again.stderr) == (1, True)
+
+
+def test_run_with_a_refused_orphan_pass_exits_3_and_says_the_code(lake: Lake) -> None:
+    error = RefusedError("ICM-111", "lake.db.other cannot be read.", "repair it.")
+    lake.orphans.work = replace(NOTHING_FOUND, stopped=error)
+    result = lake("run", "lake.db.healthy")
+    assert (result.exit_code, result.stderr.count("ICM-111")) == (3, 1)
+    row = row_of(lake.json("tables", exit_code=3), TableId.parse("lake.db.healthy"))
+    assert (row["status"], row["failure"]["code"]) == ("blocked", "ICM-111")
+
+
+def test_run_that_an_error_ends_does_not_call_its_table_healthy(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = lake.catalog.live_files
+
+    def unreachable(*arguments: Any) -> Any:
+        plans(*arguments)
+        raise RefusedError("ICM-104", "catalog 'lake' cannot be reached.", "start it.")
+
+    monkeypatch.setattr(lake.catalog, "live_files", unreachable)
+    result = lake("run", str(SICK))
+    assert (result.exit_code, "healthy" in result.stdout) == (3, False)
