@@ -76,8 +76,8 @@ CODES: dict[str, str] = {
 }
 
 LOST_FILE_FIX = (
-    "restore the file from a version or backup of the store, or roll the table back to a snapshot without it. To remove "
-    "the file from the table gives up its rows."
+    "restore the file from a version or a backup of the store, or roll the table back to a snapshot that does not need "
+    "it. Do not remove it from the table: that deletes its rows."
 )
 """The fix of a data or delete file that is missing or damaged."""
 

@@ -296,13 +296,13 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
 
 
 def _say_faults(results: Sequence[_Result], session: Session) -> None:
-    """Says each fault once, with the number of tables that have it."""
+    """Says each fault once, with the number of tables that have it. What waits for a person is said before."""
     from iceberg_maint.report.formatting import counted
     from iceberg_maint.report.table_verdict import verdict_sentence
 
     by_message: dict[str, list[tuple[TableId, TableVerdict]]] = {}
     for result in results:
-        if result.verdict is not None and result.verdict.faults:
+        if result.verdict is not None and result.verdict.faults and not result.verdict.is_held:
             by_message.setdefault(result.verdict.message, []).append((result.table, result.verdict))
     for (table, verdict), *others in by_message.values():
         more = f" and {counted(len(others), 'more table', 'more tables')}" if others else ""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from iceberg_maint.cli.context import Session, command
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.model.ids import VERIFYING, WHOLE_TABLE
 from iceberg_maint.core.outcomes.verification import Side, Verification, VerificationStatus, find_commit
-from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, RefusedError
+
+if TYPE_CHECKING:
+    from iceberg_maint.runner.runtime import Runtime
 
 _EXIT_CODES = {
     VerificationStatus.PROVED: EXIT_DONE,
@@ -35,7 +40,18 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     runtime = session.runtime()
     table = runtime.find(name)
     commit = find_commit(runtime.catalogs[table.catalog].pin(table), snapshot_id)
-    verdict = commit if isinstance(commit, Verification) else runtime.spark.verifier().verify(commit)
+    if isinstance(commit, Verification):
+        verdict = commit
+    else:
+        uuid = commit.table_uuid
+        try:
+            verdict = runtime.spark.verifier().verify(commit)
+        except RefusedError as why:
+            if why.code == "ICM-101":
+                _keep(runtime, uuid, PartitionHistory(reason=runtime.masked(str(why))))
+            raise
+        if verdict.status is VerificationStatus.PROVED:
+            _keep(runtime, uuid, PartitionHistory())
 
     def draw(console: Any) -> None:
         from rich.markup import escape
@@ -51,6 +67,11 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
 
     session.emit(_document(verdict), draw)
     return _EXIT_CODES[verdict.status]
+
+
+def _keep(runtime: Runtime, table_uuid: str, finding: PartitionHistory) -> None:
+    """Stores a damaged file that a verification met, which the verdict on the table shows until a proof succeeds."""
+    runtime.ledger.set_partition_history(table_uuid, VERIFYING, {WHOLE_TABLE: finding})
 
 
 def _document(verdict: Verification) -> dict[str, Any]:

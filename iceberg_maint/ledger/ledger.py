@@ -243,7 +243,7 @@ class SqlLedger:
             return table_histories.read(conn, tables, operations)
 
     def set_partition_history(
-        self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
+        self, table_uuid: str, operation: str, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
         with self._database.write(table_uuid) as conn:
             past.write(conn, table_uuid, operation, histories)

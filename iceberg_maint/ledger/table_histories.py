@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Label, case, func, select
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.table_verdict import faults_of
 from iceberg_maint.core.model.codec import loads
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, READING, Operation, PartitionKey
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, READING, VERIFYING, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.ledger.chunks import among, in_chunks
 from iceberg_maint.ledger.leases import in_force
@@ -105,7 +105,7 @@ def read(
             None,
         )
         in_force = tuple(p for p in (own, fleet) if p is not None)
-        faults = faults_of({o: partitions.get((uuid, o), {}) for o in (READING, *Operation)})
+        faults = faults_of({o: partitions.get((uuid, o), {}) for o in (READING, VERIFYING, *Operation)})
         for operation in operations:
             keys, input_bytes = hours.get((uuid, operation), (frozenset(), 0))
             histories[uuid, operation] = TableHistory(

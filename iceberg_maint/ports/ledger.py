@@ -219,9 +219,9 @@ class Ledger(Protocol):
         ...
 
     def set_partition_history(
-        self, table_uuid: str, operation: Operation, histories: Mapping[PartitionKey, PartitionHistory]
+        self, table_uuid: str, operation: str, histories: Mapping[PartitionKey, PartitionHistory]
     ) -> None:
-        """Replaces back-off and quarantine of these partitions."""
+        """Replaces back-off and quarantine of these partitions. `operation` may be `VERIFYING`."""
         ...
 
     def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:

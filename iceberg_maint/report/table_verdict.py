@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict
+from iceberg_maint.core.model.ids import VERIFYING
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
 from iceberg_maint.report.formatting import escape_control_chars, moment
 from iceberg_maint.report.grid import write
@@ -24,7 +25,9 @@ def verdict_sentence(verdict: TableVerdict) -> str:
     if not verdict.faults:
         return ""
     end = "On hold until a person runs iceberg-maint release."
-    if not verdict.is_held:
+    if verdict.faults[0].operation == VERIFYING:
+        end = "A verification that succeeds ends this."
+    elif not verdict.is_held:
         end = (
             "The next run tries again."
             if verdict.until_ms is None

@@ -64,7 +64,9 @@ def note_unreadable(table: TableId, error: IcebergMaintError, runtime: Runtime) 
         retry = runtime.policy_for(table, stored[0].maintenance_properties).retry
     except Exception:  # noqa: BLE001 - a wrong policy is what the read failed by, and the caller reports that
         return
-    after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(before, retry, now_ms, text)
+    after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
+        before, retry, now_ms, text
+    )
     runtime.ledger.put_unreadable(stored[0].table_uuid, after)
 
 

@@ -47,6 +47,7 @@ from iceberg_maint.spark.jvm.bridge import (
     CheckWrites,
     all_lines,
     bridge_of,
+    causes,
     connection_lost,
     failed_by_environment,
     first_cause,

@@ -14,6 +14,7 @@ from iceberg_maint.core.outcomes.verification import (
     judge_commit,
     unprovable,
 )
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.runner.runtime import SparkAccess
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
@@ -88,3 +89,20 @@ def test_verify_of_a_table_never_maintained_exits_3_and_starts_nothing(lake: Lak
 
 def test_verify_of_an_unknown_table_exits_2(lake: Lake) -> None:
     assert lake("verify", "db.nothing").exit_code == 2
+
+
+def test_damaged_file_that_verify_met_is_shown_until_a_proof_succeeds(lake: Lake) -> None:
+    lake("run", "db.sick")
+    error = RefusedError("ICM-101", "file a.parquet has 1 byte; its manifest states 9.", "restore it.")
+
+    class Damaged:
+        def verify(self, commit: MaintenanceCommit) -> Verification:
+            raise error
+
+    lake.runtime = replace(lake.runtime, spark=SparkAccess(verifier=Damaged))
+    assert lake("verify", "db.sick").exit_code == 3
+    row = lake.json("tables", exit_code=1)["tables"][1]
+    assert (row["table"], row["status"], row["failure"]["message"]) == ("lake.db.sick", "failed", str(error))
+    verifier(lake, Evidence(Side(10, 1, ROWS), Side(1, 0, ROWS)))
+    assert lake("verify", "db.sick").exit_code == 0
+    assert lake.json("tables")["tables"][1]["failure"] is None

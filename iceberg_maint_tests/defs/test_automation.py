@@ -18,6 +18,7 @@ from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.defs.automation import MAX_RANGES, pick_ranges
 from iceberg_maint.defs.due_work import due_work
 from iceberg_maint.defs.last_observation import read_last_observation, store_run
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
@@ -362,3 +363,29 @@ def test_pick_ranges_never_exceeds_its_partitions() -> None:
 
 def test_pick_ranges_leaves_out_what_dagster_does_not_know() -> None:
     assert pick_ranges("ab", {"a": 1.0, "z": 9.0}) == {"a"}
+
+
+def test_table_that_cannot_be_read_is_requested_once_per_back_off(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    world.observe()
+    world.catalog.unreadable.add(T)
+    for wait_seconds in (300, 600):
+        assert world.tick() == {T: [key("d1")]}
+        assert not world.maintain(T, key("d1")).success
+        assert world.tick() == {T: []}
+        world.clock.sleep(wait_seconds - 1)
+        assert world.tick() == {T: []}
+        world.clock.sleep(2)
+
+
+def test_failed_attempt_fails_no_progress_with_its_message_at_once(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+
+    def broken(_batch: object) -> None:
+        raise RefusedError("ICM-101", "file a.parquet does not exist.", "restore it.")
+
+    world.engine.before_write = broken
+    world.observe()
+    assert not world.maintain(T, key("d1")).success
+    check = world.evaluations("no_progress")[None]
+    assert (check.passed, "ICM-101 file a.parquet does not exist" in check.description) == (False, True)

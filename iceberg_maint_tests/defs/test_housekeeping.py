@@ -17,6 +17,7 @@ from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.defs.automation import DATA_FIRST_SECONDS
 from iceberg_maint.defs.due_work import read_due_work
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
 
@@ -392,3 +393,20 @@ def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
 def test_runtime_on_a_session_of_dagster_reads_the_clock_of_the_store(world: World) -> None:
     runtime = replace(world.runtime, store_now_ms=lambda _state: 7).on_session(object)
     assert runtime.store_now_ms(world.catalog.pin(T)) == 7
+
+
+def test_refused_orphan_pass_fails_the_run_with_its_code(world: World) -> None:
+    world.orphans.work = OrphanWork(
+        9, 90, 0, 0, stopped=RefusedError("ICM-111", "lake.db.u cannot be read.", "repair it.")
+    )
+    world.observe()
+    result = housekeep(world)
+    [failure] = [e for e in result.all_events if e.event_type is dg.DagsterEventType.STEP_FAILURE]
+    assert "ICM-111 lake.db.u cannot be read" in str(failure.event_specific_data)
+
+
+def test_card_of_housekeeping_does_not_call_due_data_healthy(world: World) -> None:
+    world.catalog.made[T].add("d2", 8)
+    world.observe()
+    assert housekeep(world).success
+    assert told(world)[-1]["card"].startswith("**1 of 2 partitions is beyond a threshold.**")

@@ -93,5 +93,8 @@ WHOLE_TABLE = PartitionKey("*")
 READING = "reading"
 """Stands in place of an operation for the history of what read the table's metadata."""
 
+VERIFYING = "verifying"
+"""Stands in place of an operation for the history of the last proof of a commit again."""
+
 FLEET = "*"
 """Stands in place of a table name for a pause of all tables."""

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 
 _CLASSES = frozenset(
     {
-        "FileNotFoundException",
         "NotFoundException",
         "NoSuchKeyException",
-        "EOFException",
         "ParquetDecodingException",
         "InvalidAvroMagicException",
         "FileFormatException",
     }
 )
-"""Names of exceptions, without their packages: of Java, Iceberg, the AWS SDK, Parquet, Avro and ORC."""
+"""Names of exceptions, without their packages: of Iceberg, the AWS SDK, Parquet, Avro and ORC. Java's own are not among them:
+scratch files and workers raise them too."""
 _TEXTS = (
     "is not a Parquet file",
     "Failed to open Parquet file",
@@ -24,7 +23,7 @@ _TEXTS = (
     "Not an Avro data file",
     "Invalid magic number",
     "Invalid puffin",
-    "CRC",
+    "checksum verification failed",
 )
 
 
