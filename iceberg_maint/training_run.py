@@ -48,7 +48,7 @@ def write_class_archive(config: Config, target: Path) -> int:
         check_writers(target, is_replaced=True)
         with _own_folder(target) as folder:
             made = folder / target.name
-            _train(config, made, folder)
+            _train(config, made, folder / "java.log")
             made.chmod(0o400)
             size = made.stat().st_size
             made.replace(target)
@@ -84,13 +84,14 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _train(config: Config, archive: Path, folder: Path) -> None:
-    log = folder / "java.log"
-    try:
-        _work(_own_lake(config, folder / "lake", writing(archive, log)))
-        code = exit_jvm()
-    finally:
-        kill_jvm()
+def _train(config: Config, archive: Path, log: Path) -> None:
+    # The lake needs a local disk for its databases. The archive may be on another one.
+    with tempfile.TemporaryDirectory(prefix="iceberg_maint-") as folder:
+        try:
+            _work(_own_lake(config, Path(folder), writing(archive, log)))
+            code = exit_jvm()
+        finally:
+            kill_jvm()
     # A JVM that is killed while it writes leaves a part of the archive.
     if code != 0 or not archive.exists():
         lines = log.read_text("utf-8", errors="replace").splitlines() if log.exists() else []
@@ -105,7 +106,6 @@ def _train(config: Config, archive: Path, folder: Path) -> None:
 
 def _own_lake(config: Config, folder: Path, java_options: str) -> Config:
     """The configuration of a lake in this folder, with the configured Java options, class path and jars."""
-    folder.mkdir()
     kept = {key: value for key, value in config.spark.conf.items() if key.endswith(_KEPT_SETTINGS)}
     conf = {**with_java_options(kept, java_options), "spark.sql.shuffle.partitions": "2"}
     catalog = CatalogConfig(CATALOG, "jdbc", f"sqlite:///{folder / 'catalog.db'}", folder.as_uri(), {})
