@@ -17,6 +17,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.private_files import PRIVATE_FOLDER
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_BELOW = _FOLDER | os.O_NOFOLLOW
 
 
 @contextmanager
@@ -58,14 +59,14 @@ def root_of(path: str, root: str) -> str:
 
 def _below(above: int, name: str, path: str, mode: int | None) -> int:
     try:
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        return os.open(name, _BELOW, dir_fd=above)
     except FileNotFoundError:
         if mode is None:
             raise
         with suppress(FileExistsError):
             os.mkdir(name, mode, dir_fd=above)
         os.fsync(above)
-        return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        return os.open(name, _BELOW, dir_fd=above)
     except OSError as why:
         if not stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             raise

@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant("a sweep takes what lies there", "orphans/sweep.py", "if is_reached or stored.size_bytes != line.size_bytes:", "if is_reached:", TRASH),
     Mutant("the trash of another table is ours", "orphans/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", TRASH),
     Mutant("a manifest may name any file", "orphans/trash_manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", TRASH),
-    Mutant("what is put back replaces what is there", "catalog/file_store.py", "if os.path.lexists(new):", "if False:", TRASH),
+    Mutant("what is put back replaces what is there", "catalog/file_store.py", "if _exists(new, new_fd):", "if False:", TRASH),
     Mutant("snapshots need not have expired", "orphans/orphan_pass.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
     Mutant("a neighbour has files where it writes only", "catalog/location_claims.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/location_claims.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
@@ -139,4 +139,8 @@ MUTANTS = (
     Mutant("files of an unsettled expiry may go", "runner/release.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),
     Mutant("pages that repeat are listed twice", "catalog/s3_store.py", "if first in self._begun:", "if False:", (UNRELIABLE,)),
     Mutant("a refused continuation ends the listing", "catalog/s3_store.py", 'if "ContinuationToken" not in query or status', "if True or status", (UNRELIABLE,)),
+    Mutant("a link in the place of a folder is followed", "catalog/local_folders.py", "_BELOW = _FOLDER | os.O_NOFOLLOW", "_BELOW = _FOLDER", ("iceberg_maint_tests/catalog/test_file_store.py",)),
+    Mutant("every earlier table of a location was dropped", "orphans/second_owner.py", "if name == str(state.table)}", "if name or True}", (SECOND,)),
+    Mutant("a dropped table may get commits", "orphans/second_owner.py", "(v.last_updated_ms or 0) > log.last_updated_ms", "False", (SECOND,)),
+    Mutant("encoded dots refuse a listing", "orphans/path_index.py", 'if "%" not in file.path:', "if True:", (LAYOUTS,)),
 )  # fmt: skip
