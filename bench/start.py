@@ -1,4 +1,4 @@
-"""What starting costs: importing the core, `iceberg-maint --help`, 1,000 tables' definitions, a look for changes.
+"""What starting costs: importing the core, `iceberg-maint --help` and `why`, 1,000 tables' definitions, a look for changes.
 
     python -m bench.start
 
@@ -85,6 +85,18 @@ TARGETS = (
         whole_process=True,
     ),
     Target(
+        "iceberg-maint why TABLE (whole process)",
+        (
+            str(Path(sys.executable).parent / "iceberg-maint"),
+            "why",
+            "db.t",
+            "--config",
+            "one/iceberg_maint.yaml",
+        ),
+        1.0,
+        whole_process=True,
+    ),
+    Target(
         f"definitions of {TABLES:,} tables (without dagster's import)",
         (sys.executable, "-c", PREAMBLE + DEFINITIONS),
         4.0,
@@ -105,6 +117,7 @@ def main() -> int:
         environ.pop("PYTHONDONTWRITEBYTECODE", None)
         compile_dir(PROJECT / "iceberg_maint", quiet=1)
         _make_lake(Path(folder))
+        _make_table(Path(folder) / "one")
         for _ in range(ROUNDS):
             for target in TARGETS:
                 figures[target.name].append(_cpu_seconds(target, environ))
@@ -185,6 +198,21 @@ def _make_lake(home: Path) -> None:
             )
         )
     write_table_list(home / "tables.json", tables)
+
+
+def _make_table(home: Path) -> None:
+    """A lake of one table, as `init` writes it."""
+    from click.testing import CliRunner
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.schema import Schema
+
+    from iceberg_maint.cli import iceberg_maint
+
+    CliRunner().invoke(iceberg_maint, ["init", str(home)], catch_exceptions=False)
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=f"{home.as_uri()}/warehouse")
+    catalog.create_namespace("db")
+    catalog.create_table("db.t", Schema())
+    catalog.close()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
+from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
 
 from iceberg_maint.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
 from iceberg_maint.catalog.call_budget import CallBudget
+from iceberg_maint.catalog.local_file_io import LocalFileIO, is_local
 from iceberg_maint.catalog.read_restrictions import refuse_restricted
 from iceberg_maint.catalog.remote_signing import check_signing
 from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
@@ -133,6 +134,8 @@ class SqlListing:
         return True
 
     def _io(self, location: str) -> FileIO:
+        if is_local(location) and PY_IO_IMPL not in self._properties:
+            return LocalFileIO(self._properties)
         if self._file_io is None:
             self._file_io = load_file_io(self._properties, location)
         return self._file_io

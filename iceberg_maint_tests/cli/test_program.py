@@ -165,12 +165,26 @@ def test_every_command_takes_config_and_json(words: tuple[str, ...]) -> None:
     assert "--json" in text
 
 
-def test_help_loads_nothing_heavy() -> None:
+def heavy_modules(home: Path, *arguments: str) -> str:
+    """Which of these modules the program loads for a command."""
     code = (
         "import sys\nfrom iceberg_maint.cli import main\n"
-        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'pydantic', 'rich', 'pyiceberg', 'sqlalchemy', 'pandas', 'pyspark', 'dagster', 'numpy'}\n"
-        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+        f"try:\n    main({list(arguments)!r})\nexcept SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'pydantic', 'rich', 'pyiceberg', 'sqlalchemy', 'pandas', 'pyspark', 'dagster', 'numpy', "
+        "'pyarrow.dataset', 'pyiceberg.table'}\n"
+        "print(sorted(n for n in heavy if sys.modules.get(n)), file=sys.stderr)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stderr.strip() == "[]"
+    environ = {**os.environ, "ICEBERG_MAINT_HOME": str(home)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=home, env=environ
+    )
+    return run.stderr.strip()
+
+
+def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
+    assert heavy_modules(tmp_path, "--help") == "[]"
+
+
+def test_command_that_reads_a_table_loads_neither_pandas_nor_all_of_pyiceberg(real_lake: Path) -> None:
+    read = "['numpy', 'pydantic', 'pyiceberg', 'rich', 'sqlalchemy']"
+    assert heavy_modules(real_lake, "why", "db.events") == read
