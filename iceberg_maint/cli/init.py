@@ -46,6 +46,9 @@ _HOME = "dagster_home"
     show_default=True,
     help="Code locations of Dagster that share the tables: one per thousand tables.",
 )
+@click.option(
+    "--all", "everything", is_flag=True, help="Write every key of the configuration with its default."
+)
 @command
 def init(
     session: Session,
@@ -55,8 +58,11 @@ def init(
     warehouse: str | None,
     ledger: str | None,
     shards: int,
+    everything: bool,
 ) -> None:
     """Write a commented configuration and a DAGSTER_HOME into FOLDER, the working directory by default.
+
+    The configuration has what people set; with --all, every key.
 
     The mode is advise: no table is changed. A value may be '{env: NAME}'. init overwrites no file. It
     creates an empty SQLite catalog in FOLDER if there is none.
@@ -77,7 +83,8 @@ def init(
     if own_catalog is not None:
         uri, warehouse = f"sqlite:///{own_catalog}", warehouse or (folder / "warehouse").as_uri()
     config, home = folder / _CONFIG, folder / _HOME
-    text = _text(catalog_type, uri, warehouse, ledger or f"sqlite:///{folder / 'ledger.db'}")
+    ledger = ledger or f"sqlite:///{folder / 'ledger.db'}"
+    text = _text(catalog_type, uri, warehouse, ledger, everything=everything)
     workspace = home_file(WORKSPACE) if shards == 1 else sharded_workspace(shards)
     files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: workspace}
     _refuse_existing(files, shards)
@@ -111,9 +118,16 @@ def init(
     )
 
 
-def _text(catalog_type: str, uri: str | None, warehouse: str | None, ledger: str) -> str:
-    """The text of the configuration file. A key without a value becomes a comment."""
+def _text(catalog_type: str, uri: str | None, warehouse: str | None, ledger: str, *, everything: bool) -> str:
+    """The text of the configuration file. A key without a value becomes a comment. Only the text of everything has what
+    the template has between `#+` and `#=`, and only the other its lines after `#-`."""
     template = resources.files("iceberg_maint.cli").joinpath("init.yaml").read_text(encoding="utf-8")
+    template = re.sub(
+        r"^#\+\n(.*?)^#=\n", r"\1" if everything else "", template, flags=re.MULTILINE | re.DOTALL
+    )
+    template = (
+        re.sub(r"^#-.*\n", "", template, flags=re.MULTILINE) if everything else template.replace("#- ", "# ")
+    )
     return Template(template).substitute(
         type=catalog_type,
         uri=_entry("uri", uri),

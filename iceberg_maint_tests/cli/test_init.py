@@ -73,8 +73,27 @@ def test_init_without_options_writes_a_configuration_that_loads(tmp_path: Path) 
     assert config.policy_for(EVENTS).policy.mode is Mode.ADVISE
 
 
-def test_init_names_every_section_of_the_file_below_a_comment(tmp_path: Path) -> None:
+def test_init_writes_what_people_set_and_no_null(tmp_path: Path) -> None:
     init(tmp_path)
+    text = (tmp_path / "iceberg_maint.yaml").read_text("utf-8")
+    assert yaml.safe_load(text) == {
+        "ledger": f"sqlite:///{tmp_path}/ledger.db",
+        "catalogs": {
+            "lake": {
+                "type": "jdbc",
+                "uri": f"sqlite:///{tmp_path}/catalog.db",
+                "warehouse": f"file://{tmp_path}/warehouse",
+            }
+        },
+        "spark": {"master": "local[2]", "conf": {"spark.driver.memory": "2g"}},
+        "defaults": {"mode": "advise"},
+        "tables": {},
+    }
+    assert [line for line in text.splitlines() if re.match(r"#[^ ]", line)] == []
+
+
+def test_init_all_names_every_section_of_the_file_below_a_comment(tmp_path: Path) -> None:
+    init(tmp_path, "--all")
     lines = (tmp_path / "iceberg_maint.yaml").read_text("utf-8").splitlines()
     keys = {key.rpartition(".")[2] for key, place in document_keys().items() if place != "receiver"}
     positions = {
