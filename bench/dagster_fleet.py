@@ -279,7 +279,7 @@ def _ticks() -> dict[str, float]:
         "first_ticks_cpu_seconds": cpu[0],
         "second_ticks_cpu_seconds": cpu[1],
         "sensors": len(seconds),
-        **{f"tick_{name}_seconds": seconds[name] for name in ("table_changes", "maintenance_0")},
+        **{f"tick_{name}_seconds": seconds[name] for name in ("table_changes", "due_maintenance")},
     }
 
 

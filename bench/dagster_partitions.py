@@ -256,7 +256,7 @@ def _ticks(figures: dict[str, float], instance: Any, home: Path, partitions: int
                 )
                 result = sensor.evaluate_tick(context)
             cursors[sensor.name] = result.cursor
-            if sensor.name.startswith("maintenance_"):
+            if sensor.name.startswith("due_maintenance"):
                 requested += len(result.run_requests or ())
         return requested
 

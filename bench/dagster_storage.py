@@ -30,7 +30,7 @@ TEMPLATES = 4
 BYTES_PER_TABLE_AND_DAY = {"sqlite": 700_000, "postgres": 300_000}
 GROWTH = 1.15
 """The size at the end against that soon after the limit."""
-TICKS_PER_DAY = {"table_changes": 1440, "lost_runs": 2880, "old_runs": 1440, "maintenance_0": 2880}
+TICKS_PER_DAY = {"table_changes": 1440, "lost_runs": 2880, "old_runs": 1440, "due_maintenance": 2880}
 
 
 def main() -> int:

@@ -280,7 +280,7 @@ def _request() -> dict[str, Any]:
     with dg.DagsterInstance.get() as instance:
         job = repository.get_job("observe_iceberg")
         assert job.execute_in_process(instance=instance).success
-        sensor = repository.get_sensor_def("maintenance_0")
+        sensor = repository.get_sensor_def("due_maintenance")
         context = dg.build_sensor_context(instance, repository_def=repository, sensor_name=sensor.name)
         requests = sensor.evaluate_tick(context).run_requests or ()
         keys = frozenset(key for request in requests for key in request.asset_selection or ())

@@ -188,11 +188,9 @@ def _evaluation(
     own_findings = [f for f in findings if f.check == name]
     severe = any(f.severity is Severity.ERROR for f in own_findings)
     metadata: dict[str, dg.MetadataValue[Any]] = {}
-    numbers = [(f.metric, f.value, f.threshold) for f in own_findings] or compared
-    for metric, value, threshold in numbers:
-        # Texts: Dagster would plot the numbers of all partitions of the check as one line.
-        metadata[metric] = dg.MetadataValue.text(f"{value:g}")
-        metadata[f"{metric}_threshold"] = dg.MetadataValue.text(f"{threshold:g}")
+    for metric, value, threshold in (*compared, *((f.metric, f.value, f.threshold) for f in own_findings)):
+        metadata[metric] = dg.MetadataValue.float(float(value))
+        metadata[f"{metric}_threshold"] = dg.MetadataValue.float(float(threshold))
     sentences = [finding_sentence(f) for f in own_findings]
     if sentences and not severe:
         sentences.insert(0, "warning, not due")

@@ -199,7 +199,7 @@ def build_automation_sensors(
     observes = len(tables) <= TABLES_OF_FULL_INTERVAL
     return [
         MaintenanceSensor(
-            f"maintenance_{number}",
+            "due_maintenance" if number == 1 else f"due_maintenance_{number}",
             chunk,
             runtime,
             translator,
@@ -209,5 +209,5 @@ def build_automation_sensors(
             run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
             description="Requests the partitions whose maintenance is due, and the housekeeping that is due.",
         )
-        for number, chunk in enumerate(chunks(tables, TABLES_PER_SENSOR))
+        for number, chunk in enumerate(chunks(tables, TABLES_PER_SENSOR), start=1)
     ]

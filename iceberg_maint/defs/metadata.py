@@ -199,6 +199,11 @@ def housekeeping_check_metadata(
         "verdict": dg.MetadataValue.text(decision.verdict.value),
         "reason": _reason(decision.reason),
     }
+    # A number to plot, also of a check that passes.
+    if decision.operation is Operation.REWRITE_MANIFESTS:
+        data |= _measure("manifests", assessment.measured.table_health.manifests)
+    if decision.operation is Operation.EXPIRE_SNAPSHOTS:
+        data |= _measure("expirable_snapshots", len(assessment.retention.expire))
     for finding in (f for p in decision.partitions for f in p.findings):
         data |= _measure(finding.metric, finding.value)
         name, threshold = next(iter(_measure(finding.metric, finding.threshold).items()))
@@ -218,7 +223,7 @@ def housekeeping_check_metadata(
         data["would_expire"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
         data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
-            data |= _counts({k: v for k, v in last_expiry.outcome.counts.items() if v})
+            data |= _counts(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
         data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
@@ -231,7 +236,7 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     data: Metadata = {
         "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
         "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
-        **_counts({k: v for k, v in last.outcome.counts.items() if v}),
+        **_counts(last.outcome.counts),
     }
     if last.outcome.unlogged is not None and last.outcome.unlogged.files:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)

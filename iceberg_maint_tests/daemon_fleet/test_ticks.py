@@ -9,7 +9,7 @@ from iceberg_maint_tests.daemon_fleet.ticks import Sensor, Tick, faults_of_ticks
 
 
 def sensor(*began: float, seconds: float = 1.0) -> Sensor:
-    return Sensor("maintenance_0", 30, [Tick(b, b + seconds, TickStatus.SKIPPED) for b in began])
+    return Sensor("due_maintenance", 30, [Tick(b, b + seconds, TickStatus.SKIPPED) for b in began])
 
 
 def test_ticks_at_their_interval_are_no_fault() -> None:
@@ -21,7 +21,7 @@ def test_ticks_at_their_interval_are_no_fault() -> None:
 )
 def test_two_intervals_without_a_tick_are_a_lost_tick(began: tuple[float, ...], gap: int) -> None:
     [first, *_] = faults_of_ticks(sensor(*began), since=0, until=150)
-    assert first == f"maintenance_0: {gap} s without a tick, which is due every 30 s"
+    assert first == f"due_maintenance: {gap} s without a tick, which is due every 30 s"
 
 
 def test_tick_that_fails_or_takes_a_minute_or_does_not_end_is_a_fault() -> None:

@@ -91,7 +91,7 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
     told |= {
         name: r.description for name, r in repository.get_top_level_resources().items() if name == "pyspark"
     }
-    assert {"table_changes", "observe_schedule", "pyspark", "lost_runs", "maintenance_0"} <= set(told)
+    assert {"table_changes", "observe_schedule", "pyspark", "lost_runs", "due_maintenance"} <= set(told)
     assert [name for name, description in told.items() if not description] == []
 
 

@@ -93,6 +93,10 @@ def test_automation_requests_it_until_it_is_done_and_again_a_day_later(world: Wo
     assert requested(world)
     assert housekeep(world).success
     assert passed(world) == {"manifests": True, "snapshots": True, "orphan_files": True}
+    plotted = {"manifests": "manifests", "snapshots": "expirable_snapshots", "orphan_files": "orphan_files"}
+    for check, metric in plotted.items():
+        assert isinstance(world.evaluations(check)[None].metadata[metric].value, int | float)
+    assert world.evaluations("snapshots")[None].metadata["expirable_snapshots"].value == 0.0
     assert not requested(world)
     assert [s.snapshot_id for s in world.catalog.made[T].state.snapshots] == list(range(4, 14))
     first = told(world)[-1]
@@ -167,6 +171,10 @@ def test_owner_who_keeps_files_is_obeyed_and_not_asked_again(world: World) -> No
     )
     world.observe()
     assert passed(world) == {"manifests": True, "snapshots": True, "orphan_files": True}
+    plotted = {"manifests": "manifests", "snapshots": "expirable_snapshots", "orphan_files": "orphan_files"}
+    for check, metric in plotted.items():
+        assert isinstance(world.evaluations(check)[None].metadata[metric].value, int | float)
+    assert world.evaluations("snapshots")[None].metadata["expirable_snapshots"].value == 0.0
     assert not requested(world)
 
 

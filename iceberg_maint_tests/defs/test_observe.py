@@ -235,18 +235,18 @@ def test_passing_check_shows_what_it_compares(world: World) -> None:
     world.observe()
     world.maintain(T, key("d1"), key("d2"))
 
-    def numbers(check: str, day: str) -> dict[str, str]:
-        """Texts: of numbers Dagster would draw one line through all partitions."""
+    def numbers(check: str, day: str) -> dict[str, float]:
         evaluation = world.evaluations(check)[key(day)]
         assert evaluation.passed
+        assert all(isinstance(v, dg.FloatMetadataValue) for v in evaluation.metadata.values())
         return {k: v.value for k, v in evaluation.metadata.items()}
 
-    assert numbers("small_files", "d2") == {"small_files": "2", "small_files_threshold": "5"}
+    assert numbers("small_files", "d2") == {"small_files": 2, "small_files_threshold": 5}
     assert numbers("delete_files", "d2") == {
-        "delete_ratio": "0",
-        "delete_ratio_threshold": "0.1",
-        "delete_files": "0",
-        "delete_files_threshold": "10",
+        "delete_ratio": 0,
+        "delete_ratio_threshold": 0.1,
+        "delete_files": 0,
+        "delete_files_threshold": 10,
     }
 
 

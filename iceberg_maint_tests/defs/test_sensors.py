@@ -101,7 +101,7 @@ def test_tick_of_the_automation_observes_a_commit_and_requests_its_partition(wor
     table.add("d1", 1)
     world.observe()
     table.add("d1", 8)
-    tick = sensor_tick(world, name="maintenance_0")
+    tick = sensor_tick(world, name="due_maintenance")
     assert [r.partition_key for r in tick.run_requests] == [key("d1")]
     assert observed(world) == ["lake.db.t"]
     assert not world.evaluations("small_files")[key("d1")].passed
@@ -302,7 +302,7 @@ def test_automation_reads_the_due_work_of_as_many_tables_as_its_tick_has_time_fo
     monkeypatch.setattr("iceberg_maint.defs.shared_runs.TABLES_PER_SHARED_RUN", 1)
     slow(world, monkeypatch, "healths", seconds=3)
     definitions = world.definitions
-    ticks = [tables_requested(sensor_tick(world, definitions, "maintenance_0")) for _ in range(3)]
+    ticks = [tables_requested(sensor_tick(world, definitions, "due_maintenance")) for _ in range(3)]
     assert ticks == [["a", "b"], ["c", "d"], ["a", "e"]]
 
 
@@ -321,7 +321,7 @@ def test_automation_evaluates_as_many_tables_as_fit_by_the_time_of_earlier_ticks
 
     monkeypatch.setattr(MaintenanceDue, "evaluate", slow_evaluation)
     definitions = world.definitions
-    ticks = [tables_requested(sensor_tick(world, definitions, "maintenance_0")) for _ in range(3)]
+    ticks = [tables_requested(sensor_tick(world, definitions, "due_maintenance")) for _ in range(3)]
     assert ticks == [["a", "b", "c", "d"], ["a", "b"], ["c", "d"]]
 
 
@@ -678,7 +678,7 @@ def test_run_of_the_automation_has_a_tag_with_its_table(world: World) -> None:
     world.catalog.create("db.sick").add("d1", 8)
     definitions = world.definitions
     assert world.observe(definitions=definitions).success
-    [request] = sensor_tick(world, definitions, "maintenance_0").run_requests
+    [request] = sensor_tick(world, definitions, "due_maintenance").run_requests
     assert (request.partition_key, request.tags["iceberg_maint/table"]) == ("day=d1", "lake.db.sick")
 
 
@@ -692,7 +692,7 @@ def test_tick_evaluates_due_work_and_changed_reasons_only(world: World) -> None:
     both = {key for t in (sick, calm) for key in (NAMES.get_asset_key(t), NAMES.get_housekeeping_key(t))}
 
     def evaluated() -> set[dg.AssetKey]:
-        tick = sensor_tick(world, definitions, "maintenance_0")
+        tick = sensor_tick(world, definitions, "due_maintenance")
         return {evaluation.key for evaluation in tick.automation_condition_evaluations}
 
     assert evaluated() == both
@@ -709,7 +709,7 @@ def test_tick_evaluates_few_of_many_changed_reasons(world: World, monkeypatch: p
     definitions = world.definitions
     assert world.observe(definitions=definitions).success
     counts = [
-        len(sensor_tick(world, definitions, "maintenance_0").automation_condition_evaluations)
+        len(sensor_tick(world, definitions, "due_maintenance").automation_condition_evaluations)
         for _ in range(3)
     ]
     assert counts == [3, 3, 2]  # the housekeeping of both tables is due in each
@@ -722,7 +722,7 @@ def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: Wo
     built = build_automation_sensors(
         tables, runtime, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
     )
-    assert [s.name for s in built] == ["maintenance_0", "maintenance_1"]
+    assert [s.name for s in built] == ["due_maintenance", "due_maintenance_2"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in built)
 
 

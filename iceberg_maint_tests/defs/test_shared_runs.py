@@ -33,7 +33,7 @@ def lake(world: World) -> World:
 def requests(world: World) -> list[dg.RunRequest]:
     """What one tick requests for the data of tables. Their housekeeping is due too, as soon as no data is."""
     repository = world.definitions.get_repository_def()
-    sensor = repository.get_sensor_def("maintenance_0")
+    sensor = repository.get_sensor_def("due_maintenance")
     with dg.build_sensor_context(
         instance=world.instance, sensor_name=sensor.name, repository_def=repository
     ) as context:
