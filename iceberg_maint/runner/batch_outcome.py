@@ -30,6 +30,8 @@ def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -
     """Returns the outcome of a batch whose attempt took `seconds`. What the attempt does not know, the caller adds."""
     committed = attempt_result.snapshot is not None
     written = attempt_result.written
+    # An earlier batch of the plan, or another writer, may have committed since the plan.
+    base = attempt_result.commit.base_snapshot_id if committed and attempt_result.commit else None
     return BatchOutcome(
         batch_id=batch.batch_id,
         partitions=batch.partitions,
@@ -41,7 +43,7 @@ def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -
         output_bytes=written.output_bytes if written and committed else 0,
         delete_files_removed=removed_deletes_of(attempt_result.snapshot) if attempt_result.snapshot else 0,
         seconds=round(seconds, 3),
-        snapshot_before=batch.snapshot_id,
+        snapshot_before=batch.snapshot_id if base is None else base,
         snapshot_after=attempt_result.snapshot.snapshot_id if attempt_result.snapshot else None,
         commit_tries=attempt_result.commit.tries if attempt_result.commit else 0,
         wasted_bytes=_wasted_bytes(written, committed=committed),

@@ -41,6 +41,13 @@ def test_run_heals_every_due_partition_and_records_it() -> None:
     assert (before["p=a"].data_files, after["p=a"].data_files) == (6, 1)
 
 
+def test_commit_of_a_later_batch_follows_the_one_before_it() -> None:
+    first, second = World().run().batches
+    assert first.snapshot_after is not None
+    assert first.snapshot_before != first.snapshot_after
+    assert second.snapshot_before == first.snapshot_after
+
+
 def test_run_of_a_healthy_table_does_nothing() -> None:
     world = World()
     world.run()

@@ -97,7 +97,8 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """The outcome of one batch, with the evidence. `counts` holds the counts of housekeeping, by name.
+    """The outcome of one batch, with the evidence. `snapshot_before` is the parent of its commit; without one, the plan's
+    snapshot. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
     files before it ran, `cost` what the batch worked on and took in CPU, and `generation` how old the data was; None in outcomes of earlier versions."""

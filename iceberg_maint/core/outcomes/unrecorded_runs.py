@@ -142,6 +142,7 @@ def _committed(
         output_files=len(sizes),
         output_bytes=sum(sizes),
         delete_files_removed=removed,
+        snapshot_before=reported.snapshot_before if snapshot is None else snapshot.parent_id,
         snapshot_after=settled.snapshot_id,
         wasted_bytes=max(0, reported.wasted_bytes - sum(sizes)),
         message=settled.why,
