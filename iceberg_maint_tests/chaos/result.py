@@ -131,7 +131,7 @@ class _Maintenance:
         for operation in line.get("outcomes", ()):
             for outcome, reason, message in operation["batches"]:
                 self.batches[f"{operation['operation']} {outcome}"] += 1
-                if outcome not in ("IMPROVED", "NO_OP"):
+                if outcome not in ("IMPROVED", "COMMITTED", "NO_OP"):
                     self.failed += 1
                     self.errors[f"{operation['operation']} {reason}: {message}"[:160]] += 1
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
-from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import OutputSpec, Policy
 from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event
@@ -37,7 +37,7 @@ REGISTERED_BESIDE = 0.6
 """Share of the commits beside a batch that register its sources again."""
 STEPS_EACH = 50
 """Steps of one table's life; a longer one sees more of its own past, more lives see more kinds of tables."""
-_ENDED_WELL = (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
+_ENDED_WELL = SUCCESSFUL
 
 
 @dataclass

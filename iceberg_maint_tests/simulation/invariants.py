@@ -19,7 +19,7 @@ from typing import Any
 from iceberg_maint.core.commits.violation import Violation, is_stale
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, Operation
-from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded
 from iceberg_maint.runner.reconcile import Settled
@@ -97,7 +97,7 @@ class Watch:
         if isinstance(event, BatchEnded):
             outcome = event.outcome
             self.found[f"batch {outcome.outcome}"] += 1
-            if outcome.outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+            if outcome.outcome in SUCCESSFUL:
                 self._in_table("I-19", process.request.run_id, outcome.batch_id)
         if isinstance(event, OperationEnded) and event.outcome.outcome is OutcomeStatus.IMPROVED:
             improved = [b for b in event.outcome.batches if b.outcome is OutcomeStatus.IMPROVED]
@@ -338,7 +338,7 @@ class Watch:
             self.seen.last["record"] = row["ordinal"]
             record = loads(Record, row["body"])
             for batch in record.outcome.batches:
-                if batch.outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+                if batch.outcome in SUCCESSFUL:
                     self._in_table("I-19", record.run_id, batch.batch_id)
 
     def _in_table(self, invariant: str, run_id: str, batch_id: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint_tests.simulation.hazards import Hazards
 from iceberg_maint_tests.simulation.process import Process
@@ -273,7 +273,7 @@ class Life:
             world.watch.hold(
                 "I-21", outcome is not None, f"no record tells of {batch_id} of {run_id}: {ended}"
             )
-            committed = outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
+            committed = outcome in SUCCESSFUL
             right = committed == ("DONE" in ended)
             world.watch.hold(
                 "I-19", right, f"{batch_id} of {run_id} has ended {ended}, on record is {outcome}"

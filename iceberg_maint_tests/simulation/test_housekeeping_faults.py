@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, Operation
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer, At
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.test_lives import ENOUGH, STEPS
@@ -71,7 +71,7 @@ def test_catalog_that_lies_about_housekeeping_is_found_out(answer: Answer, opera
         changed = table.state != before
         if answer in LANDS_LATER:
             assert told.outcome is OutcomeStatus.UNKNOWN
-        elif told.outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP):
+        elif told.outcome in SUCCESSFUL:
             assert changed
         else:
             assert changed == (answer in LANDS)

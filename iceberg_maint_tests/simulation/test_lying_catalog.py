@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OutcomeStatus
 from iceberg_maint_tests.simulation.faults import LANDS, LANDS_LATER, Answer
 from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.life import Life
@@ -33,7 +33,7 @@ def test_catalog_that_lies_is_found_out(answer: Answer, work: Callable[[Lake, Si
         world.run_until_idle()
         (told,) = _of(first.outcomes)
         in_table = {one.batch_id for one in table.landed}
-        committed = told.outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP)
+        committed = told.outcome in SUCCESSFUL
         if answer is Answer.CONFLICT:
             # The second try of the same run wins.
             assert committed

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
-from iceberg_maint.core.outcomes.outcome import CommitResult, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, CommitResult, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import (
     EqualityDeletesPolicy,
@@ -190,5 +190,5 @@ class Maintainer:
         outcomes = self.maintain(twin, policy, between=between, partitions=partitions)
         twin.check()
         for outcome in outcomes:
-            assert outcome.outcome in (OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP), outcome
+            assert outcome.outcome in SUCCESSFUL, outcome
         return outcomes
