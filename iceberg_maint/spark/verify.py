@@ -79,10 +79,12 @@ class SparkVerifier:
             missing = _missing_file(bridge, table, commit, task_lists)
             if missing is not None:
                 return unprovable(commit, f"file {missing} is gone")
-            if not is_damaged_file(causes(why)):
+            text = _cut_file(bridge, table, task_lists)
+            if text is None and not is_damaged_file(causes(why)):
                 raise
-            text = _cut_file(bridge, table, task_lists) or first_cause(why)
-            raise RefusedError("ICM-101", f"{commit.table}: {text}.", LOST_FILE_FIX) from why
+            raise RefusedError(
+                "ICM-101", f"{commit.table}: {text or first_cause(why)}.", LOST_FILE_FIX
+            ) from why
 
 
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists: list[Any]) -> Evidence:

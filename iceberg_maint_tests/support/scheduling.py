@@ -12,6 +12,7 @@ PROGRAMS = (
     "iceberg_maint_tests/daemon_kills/test_lost_run.py",
     "iceberg_maint_tests/cli/test_archive_classes.py",
     "iceberg_maint_tests/demo/test_demo.py",
+    "iceberg_maint_tests/e2e/test_damaged_lake.py",
     "iceberg_maint_tests/e2e/test_resume.py",
     "iceberg_maint_tests/stored/test_stored.py",
 )

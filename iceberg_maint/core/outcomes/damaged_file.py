@@ -24,6 +24,7 @@ _TEXTS = (
     "Invalid magic number",
     "Invalid puffin",
     "checksum verification failed",
+    "Reached the end of stream with",
 )
 
 
