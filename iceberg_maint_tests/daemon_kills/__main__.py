@@ -1,9 +1,10 @@
 """Kills Dagster's daemon, code server, run workers and their JVMs at moments drawn by a seed, and asks what is left.
 
-    python -m iceberg_maint_tests.daemon_kills [--kills 20] [--seed 1] [--folder PATH]
+    python -m iceberg_maint_tests.daemon_kills [--kills 20] [--seed 1] [--folder PATH] [--storage postgres]
 
 Real tables are written to and maintained by the real definitions under automation, with Dagster's
-SQLite storage. At the end no batch is in a table twice, no row and no commit of a writer is lost, no
+SQLite storage, or with Dagster's storage and the ledger on PostgreSQL, two runs at once and failed steps retried, as in an
+instance that existed before. At the end no batch is in a table twice, no row and no commit of a writer is lost, no
 lease, pool slot or attempt is left behind, and every table is healed.
 """
 
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import dagster as dg
@@ -30,6 +32,7 @@ from iceberg_maint_tests.daemon_kills.daemon import Daemon, Victim
 from iceberg_maint_tests.daemon_kills.lake import TABLES, Lake
 from iceberg_maint_tests.daemon_kills.moments import Moment, since_now
 from iceberg_maint_tests.support import jvm
+from iceberg_maint_tests.support.servers.postgres import postgres_server
 
 NAMES = IcebergTranslator()
 
@@ -47,21 +50,29 @@ _LEFT_BEHIND_SECONDS = 300
 
 
 class World:
-    """A lake, a Dagster instance and its daemon in one folder. `more` is YAML for the lake's configuration."""
+    """A lake, a Dagster instance and its daemon in one folder. `more` is YAML for the lake's configuration. With the
+    address of a PostgreSQL server, the instance is one that existed before."""
 
-    def __init__(self, folder: Path, more: str = "") -> None:
+    def __init__(self, folder: Path, more: str = "", postgres: str | None = None) -> None:
         home = folder / "home"
         for path in (folder / "wh", home):
             path.mkdir(parents=True)
         self.lake = Lake(folder, more)
+        self.ledger_url = postgres or f"sqlite:///{folder}/ledger.db"
+        config = self.lake.config.read_text("utf-8")
+        self.lake.config.write_text(config.replace(f"sqlite:///{folder}/ledger.db", self.ledger_url), "utf-8")
         settings = yaml.safe_load((PROJECT / "dagster.yaml").read_text("utf-8"))
         # What is noticed in half a minute in production is noticed at once: a run is to take minutes.
         settings["run_monitoring"] |= {"poll_interval_seconds": 2, "free_slots_after_run_end_seconds": 5}
         settings["run_queue"] = {"dequeue_interval_seconds": 1}
+        if postgres is not None:
+            settings["storage"] = {"postgres": {"postgres_url": postgres}}
+            settings["run_retries"] = {"enabled": True, "max_retries": 3}  # Dagster also retries failed steps
+            runs = settings["concurrency"]["runs"]
+            runs["max_concurrent_runs"] = runs["tag_concurrency_limits"][0]["limit"] = 2
         (home / "dagster.yaml").write_text(yaml.safe_dump(settings), "utf-8")
         # First, because Dagster's processes must not make its database at the same time.
         self.instance = dg.DagsterInstance.from_config(str(home))
-        self.ledger_path = folder / "ledger.db"
         environ = {"ICEBERG_MAINT_CONFIG": str(self.lake.config), **jvm.environment()}
         self.daemon = Daemon(home, environ)
         self.killed: Counter[Victim] = Counter()
@@ -79,7 +90,7 @@ class World:
 
     def kill_once(self, victim: Victim, moment: Moment, pause_seconds: float, grow: list[str]) -> str:
         """Kills at the moment, or a minute later; what was killed (all where there was no such process) and when."""
-        come = since_now(moment, self.ledger_path, self.instance)
+        come = since_now(moment, self.ledger_url, self.instance)
         for name in grow:
             for _ in range(3):
                 self.lake.append(name)
@@ -96,7 +107,7 @@ class World:
     def left_behind(self) -> list[str]:
         """Leases, pool slots, runs and attempts that nobody has any more."""
         found = []
-        ledger = SqlLedger(f"sqlite:///{self.ledger_path}")
+        ledger = SqlLedger(self.ledger_url)
         storage = self.instance.event_log_storage
         for name in TABLES:
             table = TableId.parse(f"lake.{name}")
@@ -114,7 +125,7 @@ class World:
 
     def leases(self) -> list[str]:
         """Tables whose lease somebody holds."""
-        ledger = SqlLedger(f"sqlite:///{self.ledger_path}")
+        ledger = SqlLedger(self.ledger_url)
         return [name for name in TABLES if _owner(ledger, str(self.lake.table(name).metadata.table_uuid))]
 
 
@@ -122,11 +133,11 @@ def _owner(ledger: SqlLedger, table_uuid: str) -> str | None:
     return ledger.history(table_uuid, "", Operation.REWRITE_DATA_FILES).lease_owner
 
 
-def run(kills: int, seed: int, folder: Path) -> list[str]:
+def run(kills: int, seed: int, folder: Path, postgres: str | None = None) -> list[str]:
     """What is wrong in the end."""
     draw = random.Random(seed)
     began = time.monotonic()
-    world = World(folder)
+    world = World(folder, postgres=postgres)
     world.daemon.start()
     victims = [VICTIMS[n % len(VICTIMS)] for n in range(kills)]
     draw.shuffle(victims)
@@ -171,12 +182,15 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--storage", choices=("sqlite", "postgres"), default="sqlite")
     options.add_argument("--folder", type=Path, help="a new folder, kept; without it a temporary one")
     given = options.parse_args()
     # Whoever ends this by a time limit is left no daemon.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before its end"))
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
-        faults = run(given.kills, given.seed, given.folder or Path(temporary))
+    with ExitStack() as stack:
+        temporary = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        postgres = stack.enter_context(postgres_server()).url if given.storage == "postgres" else None
+        faults = run(given.kills, given.seed, given.folder or Path(temporary), postgres)
     print("\n".join(faults) or f"{given.kills} kills (seed {given.seed}): no fault")
     return min(len(faults), 1)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from enum import StrEnum
-from pathlib import Path
 
 import dagster as dg
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 
 class Moment(StrEnum):
@@ -30,7 +29,7 @@ _ROWS = {
 }
 
 
-def since_now(moment: Moment, ledger: Path, instance: dg.DagsterInstance) -> Callable[[], bool]:
+def since_now(moment: Moment, ledger: str, instance: dg.DagsterInstance) -> Callable[[], bool]:
     """Whether the moment has come, counted from this call."""
     if moment is Moment.ANY:
         return lambda: True
@@ -47,9 +46,10 @@ def started_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     return [r for r in started if r.asset_selection]
 
 
-def _count(ledger: Path, table: str) -> int:
+def _count(ledger: str, table: str) -> int:
+    engine = sa.create_engine(ledger, poolclass=sa.NullPool)
     try:
-        with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True, timeout=30)) as connection:
-            return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
-    except sqlite3.OperationalError:  # no ledger yet
+        with engine.connect() as connection:
+            return int(connection.execute(sa.text(f"SELECT count(*) FROM {table}")).scalar_one())
+    except (OperationalError, ProgrammingError):  # no ledger yet
         return 0

@@ -22,7 +22,7 @@ def test_run_killed_with_its_code_server_and_daemon_is_failed_and_its_table_heal
     world = World(tmp_path, "  remove_orphan_files: {enabled: false}\n")
     world.daemon.start()
     try:
-        at_work = since_now(Moment.ATTEMPT_STARTED, world.ledger_path, world.instance)
+        at_work = since_now(Moment.ATTEMPT_STARTED, world.ledger_url, world.instance)
         for _ in range(MIN_INPUT_FILES):
             world.lake.append(NAME)
         assert world.wait(at_work, 120, every_seconds=0.1)
