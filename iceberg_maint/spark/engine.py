@@ -81,6 +81,13 @@ if TYPE_CHECKING:
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 _WRONG_CHECKSUM = "CRC checksum verification failed"
+_WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
+_UNREADABLE = {
+    "UnsupportedOperationException: ORC cannot read default value": "rewrite the files with an engine that reads them.",
+    "UnsupportedOperationException: Unsupported type: ": _WRONG_TYPE,
+    "ClassCastException: ": _WRONG_TYPE,
+}
+"""What Iceberg's readers raise for a file that they cannot read, by its beginning, and what to do. No try would succeed."""
 """The end of the message of Parquet's Java reader for such a page."""
 
 
@@ -142,8 +149,9 @@ class SparkEngine:
 
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a missing or damaged file, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
-        memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, EnvironmentFailedError for credentials, connections or classes that are
-        missing, EngineFailedError for everything else that Spark raises. The orphan pass removes files that were written by then.
+        memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, ICM-135 for files that Iceberg cannot
+        read, EnvironmentFailedError for credentials, connections or classes that are missing, EngineFailedError for everything
+        else that Spark raises. The orphan pass removes files that were written by then.
         """
         try:
             return self._write(batch, policy)
@@ -163,6 +171,9 @@ class SparkEngine:
                 ) from why
             if failed_by_environment(why):
                 raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
+            if fix := next((fix for text, fix in _UNREADABLE.items() if text in cause), None):
+                message = f"{batch.table}: Iceberg's reader cannot read a data file: {cause}."
+                raise RefusedError("ICM-135", message, fix) from why
             if is_damaged_file(causes(why)):
                 raise RefusedError("ICM-101", f"{batch.table}: {cause}.", LOST_FILE_FIX) from why
             raise EngineFailedError(cause) from why

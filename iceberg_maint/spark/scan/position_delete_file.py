@@ -44,19 +44,25 @@ _PREFIXES = ("write.delete.parquet.", "write.parquet.")
 
 
 def codec_of(properties: Mapping[str, str]) -> tuple[str, int | None] | None:
-    """Returns Arrow's codec and level for the position deletes of a table, None if Iceberg must write them."""
+    """Returns Arrow's codec and level for the position deletes of a table, None if Iceberg must write them. Raises ValueError
+    for a level that is none, with the property, its value and the rule."""
 
-    def value(name: str) -> str | None:
-        return next((properties[p + name] for p in _PREFIXES if p + name in properties), None)
+    def property_of(name: str) -> str:
+        return next((p + name for p in _PREFIXES if p + name in properties), "")
 
     if properties.get("encryption.key-id"):
         return None
     # Iceberg's codec for a table that was created before 1.4 and names none.
-    codec = _CODECS.get((value("compression-codec") or "gzip").lower())
-    level = value("compression-level")
-    if codec is None or codec[1] is None or level is None:
+    codec = _CODECS.get((properties.get(property_of("compression-codec")) or "gzip").lower())
+    level = property_of("compression-level")
+    if codec is None or codec[1] is None or not level:
         return codec
-    return codec[0], int(level)
+    allowed = range(-1, 10) if codec[0] == "gzip" else range(-(2**31), 2**31)
+    try:
+        return codec[0], allowed[allowed.index(int(properties[level]))]
+    except ValueError as why:
+        rule = "a whole number from -1 to 9" if codec[0] == "gzip" else "a whole number"
+        raise ValueError(f"{level} = {properties[level]}; it must be {rule}") from why
 
 
 def encoded(path: str, positions: BitMap64, codec: tuple[str, int | None]) -> tuple[bytes, dict[str, Any]]:

@@ -20,6 +20,7 @@ import numpy as np
 from pyroaring import BitMap64
 
 from iceberg_maint.core.outcomes.proof import Fingerprint
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.jvm.content_files import content_files_from_json, content_jsons
 from iceberg_maint.spark.jvm.functions import JavaFunctions
@@ -142,7 +143,7 @@ def write_position_deletes(
     bridge: Bridge, table: Any, positions: Positions, data_files: Mapping[str, Any]
 ) -> list[Any]:
     """Writes one position delete file per data file, for format v2. Returns Java DeleteFiles that have a
-    `referenced_data_file`.
+    `referenced_data_file`. Raises RefusedError ICM-180 for a compression level that is none.
     """
     iceberg = bridge.iceberg
     properties = table.properties()
@@ -152,9 +153,11 @@ def write_position_deletes(
     output = (
         iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(file_format).suffix("deletes").build()
     )
-    codec = (
-        codec_of({str(k): str(v) for k, v in dict(properties).items()}) if format_name == "parquet" else None
-    )
+    try:
+        codec = codec_of(bridge.texts_by_key(properties)) if format_name == "parquet" else None
+    except ValueError as why:
+        fix = "correct or unset the property of the table."
+        raise RefusedError("ICM-180", f"{table.name()}: {why}.", fix) from why
     writers = getattr(iceberg.data, "GenericFileWriterFactory$Builder")(table).build()
     specs = table.specs()
     places = {} if codec is None else _places(bridge, table, positions, data_files)

@@ -12,6 +12,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.parquet_properties import CLASSES_OF_CODECS
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.write import rows
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
@@ -99,3 +100,21 @@ def test_codec_that_columnar_writes_is_one_that_spark_reads(shop: Workshop, code
     outcome = rewritten(shop, table)
     assert [(b.outcome, b.message) for b in outcome.batches] == [(OutcomeStatus.IMPROVED, "")]
     assert len(shop.rows(table)) == 20
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "rule"),
+    [("zstd", "high", "a whole number"), ("gzip", "10", "a whole number from -1 to 9")],
+)
+def test_conversion_with_a_level_that_is_none_is_refused_with_the_property(
+    shop: Workshop, codec: str, level: str, rule: str
+) -> None:
+    table = table_with(shop, "compression-codec", codec)
+    shop.writers.delete_where(shop.writers.load(table), [{"id": 3}, {"id": 14}])
+    shop.sql(f"alter table {table} set tblproperties ('write.delete.parquet.compression-level'='{level}')")
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(shop.cleaning(table, Operation.CONVERT_EQUALITY_DELETES), FULL)
+    assert str(refused.value) == (
+        f"ICM-180 {table}: write.delete.parquet.compression-level = {level}; it must be {rule}. "
+        "Fix: correct or unset the property of the table."
+    )

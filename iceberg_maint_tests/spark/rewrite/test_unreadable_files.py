@@ -1,0 +1,73 @@
+"""Files that Iceberg's readers cannot read by the table's schema: refused with a code, by both strategies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.errors import RefusedError
+from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
+from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
+
+pytestmark = pytest.mark.spark
+STRATEGIES = [RewriteStrategy.AUTO, RewriteStrategy.NATIVE]
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop(spark, lake_dir)
+
+
+def refusal(shop: Workshop, table: str, strategy: RewriteStrategy) -> str:
+    before = shop.writers.load(table).currentSnapshot().snapshotId()
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(shop.batch(table, strategy=strategy), policy)
+    assert shop.writers.load(table).currentSnapshot().snapshotId() == before
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_orc_files_without_a_column_that_has_a_default_are_refused(
+    shop: Workshop, strategy: RewriteStrategy
+) -> None:
+    table = shop.new_name("native")
+    shop.writers.create(table, version=3, properties={"write.format.default": "orc"})
+    for value in ("a", "b"):
+        shop.sql(f"insert into {table} values (1, '{value}')")
+    default = shop.bridge.iceberg.expressions.Expressions.lit("other")
+    string = shop.bridge.iceberg.types.Types.StringType.get()
+    shop.writers.load(table).updateSchema().addColumn("d", string, None, default).commit()
+    assert refusal(shop, table, strategy) == (
+        f"ICM-135 {table}: Iceberg's reader cannot read a data file: UnsupportedOperationException: ORC cannot read "
+        "default value for field d (string): other. Fix: rewrite the files with an engine that reads them."
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("more", ["", ", struct(id) as s"])
+def test_added_files_with_a_column_that_was_added_again_with_another_type_are_refused(
+    shop: Workshop, tmp_path: Path, more: str, strategy: RewriteStrategy
+) -> None:
+    table = shop.new_name("native")
+    frame: Any = shop.sql(f"select cast(id as int) as id, cast(id as int) as c {more} from range(3)")
+    shop.sql(f"create table {table} (id int, c int {', s struct<id: bigint>' if more else ''}) using iceberg")
+    for name in ("a", "b"):
+        folder = tmp_path / name
+        frame.coalesce(1).write.parquet(str(folder))
+        shop.sql(
+            f"call lake.system.add_files('{table.removeprefix('lake.')}', '`parquet`.`{folder}`', parallelism => 1)"
+        )
+    shop.sql(f"alter table {table} drop column c")
+    shop.sql(f"alter table {table} add column c string")
+    message = refusal(shop, table, strategy)
+    assert message.startswith(f"ICM-135 {table}: Iceberg's reader cannot read a data file: ")
+    assert message.endswith(
+        "Fix: correct the property schema.name-mapping.default of the table: it gives a column of the file to one of "
+        "another type."
+    )
