@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from iceberg_maint.columnar.storage import local_path
@@ -194,11 +195,19 @@ def time_table(shop: Workshop) -> str:
 
 def test_columns_that_spark_cannot_read_are_maintained_by_columnar(shop: Workshop) -> None:
     name = time_table(shop)
-    before = texts(shop, name)
+    before, by_pyiceberg = texts(shop, name), pyiceberg_rows(name, shop)
     outcome = Keeper(shop).run(name, Operation.REWRITE_DATA_FILES, force=True)
     assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.batches
     assert (outcome.batches[0].input_files, outcome.batches[0].output_files) == (6, 1)
     assert texts(shop, name) == before
+    assert (pyiceberg_rows(name, shop), len(by_pyiceberg)) == (by_pyiceberg, 12)
+
+
+def pyiceberg_rows(name: str, shop: Workshop) -> list[dict[str, Any]]:
+    """The rows by PyIceberg, which reads nanoseconds."""
+    table = SqlCatalog("lake", **shop.catalog._properties).load_table(name.removeprefix("lake."))
+    rows: list[dict[str, Any]] = table.scan().to_arrow().sort_by("id").to_pylist()
+    return rows
 
 
 def test_verify_of_columns_that_spark_cannot_read_says_so(shop: Workshop) -> None:

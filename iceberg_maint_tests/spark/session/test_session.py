@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
+import subprocess
 import threading
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import pyspark
 import pytest
 from py4j.java_gateway import CallbackServer
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.spark.session import settings
 from iceberg_maint.spark.session.jars import load_lock
+from iceberg_maint.spark.session.java import JavaHome
 from iceberg_maint.spark.session.session import check_conf, check_session, check_versions, versions
 from iceberg_maint.spark.session.settings import (
     CATALOG_CLASS,
@@ -307,6 +312,34 @@ def test_causes_of_a_java_exception_are_named_outermost_first(spark: SparkSessio
     assert any(name.endswith("NoSuchTableException") for name in cause_classes(failure.value))
     assert "nothing" in one_line(failure.value)
     assert not connection_lost(failure.value)
+
+
+_LOGGING_PROGRAM = """
+import org.apache.logging.log4j.*;
+
+public class Program {
+    public static void main(String[] arguments) {
+        Logger log = LogManager.getLogger("org.apache.spark.Executor");
+        log.error("a task failed", new RuntimeException("outer", new ArithmeticException("inner\\nsecond line")));
+        log.error("aborted");
+    }
+}
+"""
+
+
+def test_exception_in_spark_s_log_is_one_line_with_its_innermost_cause(
+    java: JavaHome, tmp_path: Path
+) -> None:
+    (program := tmp_path / "Program.java").write_text(_LOGGING_PROGRAM)
+    jars = Path(pyspark.__file__).parent / "jars"
+    path = ":".join(str(jar) for jar in jars.glob("*.jar") if jar.name.startswith(("log4j-", "jackson-")))
+    option = f"-Dlog4j2.configurationFile={settings.__file__.replace('settings.py', 'log4j2.json')}"
+    command = [str(java.executable), "-cp", path, option, str(program)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    assert [line[9:] for line in lines] == [
+        "ERROR Executor: a task failed: java.lang.ArithmeticException: inner",
+        "ERROR Executor: aborted",
+    ]
 
 
 @pytest.mark.spark
