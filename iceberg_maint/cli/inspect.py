@@ -163,6 +163,7 @@ def plan(
     """
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
+    from iceberg_maint.report.readers import readers_sentence
     from iceberg_maint.report.spark_memory import draw_spark_memory, spark_memory_document
     from iceberg_maint.report.table_verdict import draw_verdict, verdict_document
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
@@ -195,17 +196,21 @@ def plan(
     warning = shortage(str(table), needed, runtime)
     settings = () if needed is None or runtime.spark.memory is None else needed.settings(runtime.spark.memory)
     verdict = verdict_on(True, assessment.history.faults)
+    configured = runtime.policy_for(table, assessment.state.properties)
+    batches = [b for plan in plans for b in plan.batches]
+    readers = readers_sentence(measured, configured, assessment.state.properties, batches)
     document = {
         "table": str(table),
         "executes": not advised,
         "failure": verdict_document(verdict),
         **totals_document(*totals_of(measured, plans)),
         "spark_memory": spark_memory_document(needed, settings),
+        "readers": readers,
         "operations": [plan_document(*part) for part in parts],
     }
 
     def draw(console: Any) -> None:
-        draw_plans(console, str(table), measured, parts, advised=advised)
+        draw_plans(console, str(table), measured, parts, readers, advised=advised)
         draw_verdict(console, verdict)
         draw_spark_memory(console, needed, settings)
 
@@ -234,6 +239,7 @@ def why(
     from iceberg_maint.report.console import draw_explanation
     from iceberg_maint.report.explain import explain, explanation_document
     from iceberg_maint.report.housekeeping import explain_housekeeping
+    from iceberg_maint.report.readers import readers_sentence
     from iceberg_maint.report.throughput import ESTIMATE_RECORDS
     from iceberg_maint.report.why_page import draw_why
     from iceberg_maint.runner.assess import assess, limit_after_conflicts
@@ -281,6 +287,7 @@ def why(
         },
         None if partition is not None else _trend(runtime, data, effective.policy),
         () if partition is not None else data.measured.writer_changes,
+        readers_sentence(data.measured, effective.policy, data.state.properties),
     )
 
     def draw(console: Any) -> None:

@@ -194,8 +194,11 @@ def _key_type(key: PolicyKey) -> KeyType:
 
 def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
     if is_list:
+        (item, _) = typing.get_args(base)
         clock = key.name == "blackout_hours"
         words = "a list of times of day in UTC as HH:MM-HH:MM" if clock else "a list of names"
+        if issubclass(item, StrEnum):
+            words = f"a list of {', '.join(member.value for member in item)}"
     elif isinstance(base, type) and issubclass(base, StrEnum):
         words = " or ".join(member.value for member in base)
     else:

@@ -52,7 +52,7 @@ class TableExplanation:
     """Explanation of the decision on a table. `truth` is the one sentence to read first;
     `housekeeping` has one explanation per operation on the table as a whole; `cursors` has the progress
     of each operation; `advice` is what a run would do in mode advise. `limits` has the largest batch of the
-    operations that plan smaller batches after conflicts."""
+    operations that plan smaller batches after conflicts. `readers` is the sentence on the table's readers, or empty."""
 
     decision: Decision
     truth: str
@@ -68,6 +68,7 @@ class TableExplanation:
     trend: TableTrend | None = None
     writer_changes: tuple[WriterChange, ...] = ()
     verdict: TableVerdict = _SOUND
+    readers: str = ""
 
 
 def policy_values(policy: Policy) -> dict[str, object]:
@@ -92,6 +93,7 @@ def explain(
     limits: Mapping[Operation, BatchSize] | None = None,
     trend: TableTrend | None = None,
     writer_changes: tuple[WriterChange, ...] = (),
+    readers: str = "",
 ) -> TableExplanation:
     """Explains a decision that was made on these values."""
     partitions = tuple(
@@ -112,6 +114,7 @@ def explain(
         trend,
         writer_changes,
         verdict_on(True, history.faults),
+        readers,
     )
 
 
@@ -130,6 +133,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "advice": advice_document(why.advice),
         "trend": None if why.trend is None else trend_document(why.trend),
         "writer_changes": [to_data(change) for change in why.writer_changes],
+        "readers": why.readers,
         "policy": values_document(why.values, why.sources),
         "partitions": [
             {

@@ -89,9 +89,15 @@ def totals_document(before: Totals, after: Totals) -> Document:
 
 
 def draw_plans(
-    console: Console, table: str, measured: Measured, parts: Sequence[PlanPart], *, advised: bool
+    console: Console,
+    table: str,
+    measured: Measured,
+    parts: Sequence[PlanPart],
+    readers: str,
+    *,
+    advised: bool,
 ) -> None:
-    """Draws the plans of one table."""
+    """Draws the plans of one table. `readers` is the sentence on its readers, or empty."""
     batches = [(plan, b) for plan, _, _ in parts for b in plan.batches]
     seconds = [s for plan, _, s in parts if plan.batches and plan.operation not in HOUSEKEEPING_OPERATIONS]
     write(console, f"[bold]{escape(table)}[/]: {_sentence(parts, seconds)}")
@@ -109,6 +115,8 @@ def draw_plans(
         f"{batch.strategy.value}: {reason}" for _, batch in batches if (reason := writer_reason(batch.work))
     ):
         write(console, escape(line), "  ")
+    if readers:
+        write(console, readers, "  ")
     chores = [(plan, b) for plan, b in batches if plan.operation in HOUSEKEEPING_OPERATIONS]
     if chores:
         console.print()

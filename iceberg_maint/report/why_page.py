@@ -69,6 +69,8 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     _line(console, "its error", error)
     if error != why.verdict.message:
         draw_verdict(console, why.verdict)
+    _line(console, "its error", "" if why.last is None else failure_message(why.last))
+    _line(console, "readers", why.readers)
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
     for change in why.writer_changes[:_WRITERS]:

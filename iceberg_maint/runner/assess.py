@@ -14,6 +14,7 @@ from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_
 from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, may_sweep
+from iceberg_maint.core.decisions.readers import readers_policy
 from iceberg_maint.core.decisions.retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.step_order import rewrites_first
 from iceberg_maint.core.health.metrics import Measured
@@ -134,7 +135,7 @@ def assess(
     decisions = []
     now_ms = runtime.clock.now_ms()
     configured = policy
-    policy = coexistence_policy(policy, measured.foreign, now_ms)
+    policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
     findings = findings_of(measured, policy, now_ms, requested) if is_data else {}
     stored = runtime.ledger.histories({state.uuid: str(table)}, tuple(Operation))

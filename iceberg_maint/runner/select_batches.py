@@ -93,7 +93,9 @@ def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
             other = work.layout is not None and work.layout.order != assessment.state.order
             return "the target sort order has changed" if other else None
         case RewritePositionDeleteFiles():
-            return None
+            merges = assessment.policy.rewrite_position_delete_files.min_input_files is not None
+            refused = not merges and any(not d.void for d in work.position_deletes)
+            return "the policy no longer allows merges of position deletes" if refused else None
         case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
             return "work on the whole table is planned again in each run"
         case _:

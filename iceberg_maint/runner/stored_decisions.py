@@ -8,6 +8,7 @@ from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_operation
 from iceberg_maint.core.decisions.foreign_maintainers import coexistence_policy
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
+from iceberg_maint.core.decisions.readers import readers_policy
 from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
@@ -41,7 +42,7 @@ def decisions_of(
     readers: RowTypes = SPARK_4,
 ) -> tuple[Decision, ...]:
     """Returns the decisions of the operations in `histories`, from stored health."""
-    policy = coexistence_policy(policy, measured.foreign, now_ms)
+    policy = coexistence_policy(readers_policy(policy, measured), measured.foreign, now_ms)
     findings = findings_of(measured, policy, now_ms)
     decisions = []
     for operation, history in histories.items():

@@ -60,7 +60,8 @@ def plan_position_deletes(
     budget = Budget(decision.budget_partitions, decision.budget_bytes)
     for due in decision.due():
         key = due.partition
-        units = _units(due, found.get(key, ()), deletes[key], state.format_version)
+        may_merge = policy.rewrite_position_delete_files.min_input_files is not None
+        units = _units(due, found.get(key, ()), deletes[key], state.format_version, may_merge=may_merge)
         fitting: list[_Unit] = []
         left: dict[Reason, list[_Unit]] = defaultdict(list)
         for unit in units:
@@ -115,18 +116,25 @@ class _Unit:
 
 
 def _units(
-    due: PartitionDecision, found: Sequence[Candidate], deletes: Sequence[LiveFile], format_version: int
+    due: PartitionDecision,
+    found: Sequence[Candidate],
+    deletes: Sequence[LiveFile],
+    format_version: int,
+    *,
+    may_merge: bool,
 ) -> list[_Unit]:
-    """Returns the work on the partition as units that can be done separately."""
+    """Returns the work on the partition as units that can be done separately. Without `may_merge` deletes that apply to
+    no file are dropped, and no others are written."""
     grave = {f.metric for f in due.findings if f.severity is Severity.ERROR}
-    merges = due.reason is Reason.FORCED or not grave.isdisjoint((MERGEABLE, REMAINING))
+    merges = may_merge and (due.reason is Reason.FORCED or not grave.isdisjoint((MERGEABLE, REMAINING)))
     units: list[_Unit] = []
     alone: list[Candidate] = []
     for spec_id in sorted({c.file.spec_id for c in found}):
         scope = [c for c in found if c.file.spec_id == spec_id]
         oldest = _Oldest.of(scope)
         shared = [d for d in deletes if _is_shared(d) and d.spec_id == spec_id and oldest.reached_by(d)]
-        if not shared or not (merges or any(not oldest.may_be_marked_by(d) for d in shared)):
+        hollow = may_merge and any(not oldest.may_be_marked_by(d) for d in shared)
+        if not shared or not (merges or hollow):
             alone += scope
             continue
         newest = max(d.data_sequence_number for d in shared)

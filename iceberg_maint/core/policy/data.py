@@ -18,6 +18,7 @@ from iceberg_maint.core.policy.housekeeping import (
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
 )
+from iceberg_maint.core.policy.readers import Reader
 
 GIBIBYTE = 1024**3
 DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
@@ -139,10 +140,10 @@ class RewritePositionDeleteFilesPolicy:
     """Section `rewrite_position_delete_files`."""
 
     enabled: bool = _key(True, "whether position deletes are rewritten")
-    min_input_files: int = _key(
+    min_input_files: int | None = _key(
         5,
         "due at this many position delete files beyond one per data file; in format v3, which replaces them by "
-        "deletion vectors, at this many position delete files in all",
+        "deletion vectors, at this many position delete files in all; null: never",
         minimum=1,
     )
     min_dangling_files: int | None = _key(
@@ -344,6 +345,12 @@ class Policy:
 
     mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
     paused: bool = _key(False, "do not maintain the table")
+    readers: tuple[Reader, ...] = _key(
+        (),
+        "engines that read the table (clickhouse, daft, duckdb, polars, pyiceberg, spark); deletes become deletion vectors "
+        "only if all of them read vectors; with none named, only if the table has a vector already, or "
+        "equality_deletes.route is convert",
+    )
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(
         3600,

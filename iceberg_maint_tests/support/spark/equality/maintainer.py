@@ -25,6 +25,7 @@ from iceberg_maint.core.policy.data import (
     RewriteStrategy,
     Route,
 )
+from iceberg_maint.core.policy.readers import Reader
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -44,7 +45,7 @@ AT_ONCE = RetryPolicy(backoff_seconds=0, crash_backoff_seconds=0, quarantine_aft
 
 def policy_of(route: Route, **rewrite: Any) -> Policy:
     """Equality deletes are due at once and by this route, and nothing else is. Spark writes the rows unless `rewrite` says
-    otherwise."""
+    otherwise, and it is the reader."""
     asks = {
         "equality_delete_max_age_seconds": 0,
         "min_input_files": 1000,
@@ -56,6 +57,7 @@ def policy_of(route: Route, **rewrite: Any) -> Policy:
         rewrite_data_files=RewriteDataFilesPolicy(**{**asks, **rewrite}),
         equality_deletes=EqualityDeletesPolicy(route=route),
         retry=AT_ONCE,
+        readers=(Reader.SPARK,),
     )
 
 
