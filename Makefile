@@ -370,6 +370,16 @@ $(AROUND)/.complete: requirements/surroundings.txt $(STAMP)
 	@echo "==> Fetching the client of Hive and a Java for Nessie into $(AROUND) (about 40 MB)" >&2
 	$(installed_apart)
 
+READERS := $(CACHE)/readers
+
+.PHONY: test-readers
+test-readers: setup $(READERS)/.complete  ## five engines read the demo lake and odd tables before and after maintenance; none may lose one
+	$(PY) -m iceberg_maint_tests.readers --apart $(READERS)
+
+$(READERS)/.complete: requirements/readers.txt $(STAMP)
+	@echo "==> Fetching Polars, Daft and ClickHouse into $(READERS) (about 400 MB)" >&2
+	$(installed_apart)
+
 # Some faults, kinds of requests, calls: UNRELIABLE="--fault cut --kind data".
 UNRELIABLE :=
 

@@ -235,11 +235,31 @@ def with_table(page: str, head: str, rows: str) -> str:
     return page[: found.start(1)] + rows + page[found.end(1) :]
 
 
+def readers_rows() -> str:
+    """Who reads which tables before and after maintenance: a row for each set of answers that changes, of the odd tables that
+    both strategies rewrote."""
+    tables = json.loads((DOCS / "project" / "readers.json").read_text("utf-8"))["tables"]
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for name, answers in tables.items():
+        if name.startswith("lake.columnar."):
+            words = tuple(was if was == now else f"{was} → **{now}**" for was, now in answers.values())
+            titles.setdefault(words, []).append(name.rpartition(".")[2].replace("_", " "))
+    return "".join(
+        f"| {', '.join(titles[words])} | {' | '.join(words)} |\n"
+        for words in sorted(titles, key=lambda words: titles[words])
+        if any("→" in word for word in words)
+    )
+
+
 def pages() -> dict[str, str]:
     """Every page that follows from the code, whole or by a table of it, by its path below docs/."""
     configuration = (REFERENCE / "configuration.md").read_text("utf-8")
     reasons = (REFERENCE / "reasons.md").read_text("utf-8")
+    readme = (DOCS.parent / "README.md").read_text("utf-8")
     return {
+        "../README.md": with_table(
+            readme, "| Table | PyIceberg | Polars | Daft | DuckDB | ClickHouse |", readers_rows()
+        ),
         "design/decisions/index.md": decisions_page(),
         "reference/cli.md": cli_page(),
         "reference/frames.md": frames_page(),

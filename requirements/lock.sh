@@ -4,7 +4,7 @@ set -euo pipefail
 cache=$1
 cd "$(dirname "${BASH_SOURCE[0]}")"
 [ -x "../$cache/lock/bin/uv" ] || { python3 -m venv "../$cache/lock" && "../$cache/lock/bin/pip" install -q uv; }
-for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy; do
+for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers; do
   "../$cache/lock/bin/uv" pip compile --quiet --upgrade "$name.in" -o "$name.txt" --generate-hashes --universal \
     --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 done
