@@ -61,6 +61,7 @@ class ModelAttempt:
 class Model:
     fence: int = 0
     holder: tuple[str, int] | None = None
+    newest: tuple[str, int] | None = None  # The newest lease that was not released, in force or expired.
     batches: dict[str, ModelBatch] = field(default_factory=dict)
     attempts: dict[str, ModelAttempt] = field(default_factory=dict)
     cursor: str | None = None
@@ -86,9 +87,11 @@ class Ledgers(RuleBasedStateMachine):
         if holder is not None and holder[0] != owner:
             assert lease is None
             return
+        crashed = self.model.newest[0] if self.model.newest and self.model.newest[0] != owner else None
         self.model.fence = max(self.model.fence, min_fence) + 1
-        self.model.holder = (owner, self.model.fence)
-        assert lease == Lease(UUID, NAME, owner, self.model.fence, 600)
+        self.model.holder = self.model.newest = (owner, self.model.fence)
+        beat_ms = lease.crashed_beat_ms if lease is not None and crashed else 0
+        assert lease == Lease(UUID, NAME, owner, self.model.fence, 600, crashed, beat_ms)
         self.leases.append(lease)
 
     @rule()
@@ -104,6 +107,8 @@ class Ledgers(RuleBasedStateMachine):
         self.ledger.release_lease(lease)
         if self._held(lease):
             self.model.holder = None
+        if self.model.newest == (lease.owner, lease.fence):
+            self.model.newest = None
 
     @precondition(lambda self: self.leases)
     @rule(pick=indices)
