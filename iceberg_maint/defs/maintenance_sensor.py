@@ -44,6 +44,13 @@ _LEAST_SECONDS = 0.005
 """The evaluation of the two assets of a table with few partitions takes so long at least."""
 _PARTITIONS_PER_UNIT = 100
 """Due partitions that take about as long as a table."""
+_RUN_TAGS = {
+    ENGINE_TAG: "spark",
+    "dagster/max_retries": "2",
+    "dagster/retry_on_asset_or_op_failure": "false",
+}
+"""Dagster runs again what crashed. Failed work waits by the ledger's back-off: by Dagster's default an instance would
+repeat it at once, until the partition is in quarantine."""
 
 
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
@@ -206,7 +213,7 @@ def build_automation_sensors(
             observation if observes else None,
             default_status=status,
             minimum_interval_seconds=tick_interval(AUTOMATION_INTERVAL_SECONDS, len(tables)),
-            run_tags={ENGINE_TAG: "spark", "dagster/max_retries": "2"},
+            run_tags=_RUN_TAGS,
             description="Requests the partitions whose maintenance is due, and the housekeeping that is due.",
         )
         for number, chunk in enumerate(chunks(tables, TABLES_PER_SENSOR), start=1)

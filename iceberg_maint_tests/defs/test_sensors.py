@@ -724,6 +724,8 @@ def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: Wo
     )
     assert [s.name for s in built] == ["due_maintenance", "due_maintenance_2"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in built)
+    # Dagster runs again what crashed, and not what failed: that waits by the ledger.
+    assert all(s.run_tags["dagster/retry_on_asset_or_op_failure"] == "false" for s in built)
 
 
 def test_reload_without_an_address_says_what_to_do(world: World) -> None:
