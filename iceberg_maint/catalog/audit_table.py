@@ -17,6 +17,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
 
+from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.audit import AuditRow, ChainEnd
@@ -82,6 +83,7 @@ class IcebergAuditTable:
             table.append(pa.Table.from_pylist(list(map(_values, rows)), schema=table.schema().as_arrow()))
 
     def _table(self) -> Table:
+        check_bounds_of_pyiceberg()
         identifier = (*self._name.namespace, self._name.name)
         try:
             table = self._catalog.load_table(identifier)

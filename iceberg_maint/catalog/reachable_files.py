@@ -13,7 +13,8 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.manifests.avro import AvroError
+from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg
+from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.catalog.manifests.pending_files import pending_files
 from iceberg_maint.catalog.manifests.reader import (
     FILE_BYTES,
@@ -190,6 +191,7 @@ class MetadataWalk:
         Raises UnreadableTableError ICM-101.
         """
         io = self._catalog.io_of(self._table)
+        check_bounds_of_pyiceberg()
         try:
             manifests: dict[str, ManifestFile] = {}
             for manifest_list in self._heads:

@@ -1,32 +1,43 @@
-"""Reads selected fields of Avro object container files, on PyIceberg's compiled decoder.
+"""Reads selected fields of Avro object container files, in Python alone: no bytes are read that are not checked.
 
 Iceberg's manifests and manifest lists carry field ids. A reader names the ids it needs, and the other
-fields are skipped without creating objects. PyIceberg's own reader tree is not used, for three reasons:
-it cannot resolve a named type that is used twice (two partition fields of equal decimal, uuid or fixed
-type), it makes a Python call per field, and it resolves the schema again for every file.
+fields are passed over without creating objects. PyIceberg's own reader is not used, for three reasons: its decoder
+reads beyond its buffer, it cannot resolve a named type that is used twice (two partition fields of equal decimal, uuid
+or fixed type), and it knows a fixed only as the specification has it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
+import pyiceberg.avro.file
 from pyiceberg.avro.codecs import KNOWN_CODECS
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.decoder import StreamingBinaryDecoder
 
-from iceberg_maint.catalog.manifests.avro_codegen import RecordDecoder, record_decoder
+from iceberg_maint.catalog.manifests.avro_records import RecordReader, Rows
+from iceberg_maint.catalog.manifests.avro_values import (
+    AvroError,
+    Node,
+    bytes_at,
+    count_at,
+    end_of,
+    is_prefixed,
+    kind_of,
+    long_at,
+)
 
 Column = list[Any]
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
+_ROWS_AT_ONCE = 1024
 _NAMED = frozenset({"record", "fixed", "enum"})
-
-
-class AvroError(ValueError):
-    """The file is not an Avro container, or its bytes disagree with its schema."""
+_OF_JAVA = "iceberg.schema"
+"""A key of the header that Iceberg's Java writer alone writes."""
 
 
 def read_columns(
@@ -40,93 +51,134 @@ def read_columns(
     by key, but a map to bytes, as Iceberg stores bounds, becomes a tuple of the values of `map_keys` unless
     that is None. Raises AvroError if the bytes do not end where the schema says.
     """
-    decoder = new_decoder(data)
-    columns: list[Column] = [[] for _ in field_ids]
-    try:
-        schema, decompress, sync = _header(decoder)
-        decode, places = _layout(schema, field_ids, map_keys)
-        for count, block in _blocks(decoder, len(data), decompress, sync):
-            _append(columns, places, _records(block, count, decode))
-    except AvroError:
-        raise
-    except Exception as error:  # the decoder, the codecs and the schema each raise their own errors
-        raise AvroError(f"{type(error).__name__}: {error}") from error
-    return columns
+    with _avro_errors():
+        meta, start = _metadata(data)
+        schema = meta["avro.schema"].decode()
+        first, *others = _forms(schema, is_java=_OF_JAVA in meta)
+        try:
+            return _columns(data, start, meta, _layout(schema, field_ids, map_keys, first))
+        except AvroError:
+            for other in others:
+                with suppress(AvroError):
+                    return _columns(data, start, meta, _layout(schema, field_ids, map_keys, other))
+            raise
+
+
+def check_bounds_of_pyiceberg() -> None:
+    """Makes PyIceberg read Avro in this process by its decoder in Python, which checks bounds. Its compiled one does not. The
+    audit table and the second opinion on manifests are read by PyIceberg."""
+    vars(pyiceberg.avro.file)["new_decoder"] = StreamingBinaryDecoder
 
 
 def read_metadata(data: bytes) -> dict[str, bytes]:
     """Returns the key-value metadata of the file's header. Raises AvroError."""
+    with _avro_errors():
+        return _metadata(data)[0]
+
+
+@contextmanager
+def _avro_errors() -> Iterator[None]:
     try:
-        return _metadata(new_decoder(data))
+        yield
     except AvroError:
         raise
-    except Exception as error:  # the decoder raises its own
+    except IndexError as error:
+        raise AvroError("the bytes end within a value") from error
+    except Exception as error:  # the codecs and the schema each raise their own errors
         raise AvroError(f"{type(error).__name__}: {error}") from error
 
 
-def _append(columns: list[Column], places: Sequence[int | None], records: Sequence[tuple[Any, ...]]) -> None:
-    if not records:
-        return
-    values = tuple(zip(*records, strict=True))
-    absent = (None,) * len(records)
+def _forms(schema: str, *, is_java: bool) -> tuple[bool, ...]:
+    """Returns whether a fixed stands behind its length, the more likely answer first. By Avro's specification it does not.
+    Iceberg's Java writer puts the length there (apache/iceberg#17501)."""
+    fields = _flattened(json.loads(schema), {})
+    if not any(_has_prefixed(node) for _, node in fields):
+        return (False,)
+    return (True, False) if is_java else (False, True)
+
+
+def _has_prefixed(node: Node) -> bool:
+    kind = kind_of(node)
+    if kind == "union":
+        return any(map(_has_prefixed, node))
+    if kind == "record":
+        return any(_has_prefixed(f["type"]) for f in node["fields"])
+    if kind in ("array", "map"):
+        return _has_prefixed(node["items" if kind == "array" else "values"])
+    return is_prefixed(node)
+
+
+def _columns(data: bytes, start: int, meta: Mapping[str, bytes], layout: _Layout) -> list[Column]:
+    reader, places = layout
+    columns: list[Column] = [[] for _ in places]
+    rows: Rows = []
+    for count, block in _blocks(data, start, meta):
+        with _avro_errors():
+            end = reader(block, count, rows)
+        if end != len(block):
+            raise AvroError(f"{count} records end at byte {end} of a block of {len(block)}")
+        if len(rows) >= _ROWS_AT_ONCE:
+            _append(columns, reader, places, rows)
+            rows = []
+    if rows:
+        _append(columns, reader, places, rows)
+    return columns
+
+
+def _append(columns: list[Column], reader: RecordReader, places: Sequence[int | None], rows: Rows) -> None:
+    values = reader.columns(rows)
+    absent = (None,) * len(rows)
     for column, place in zip(columns, places, strict=True):
         column.extend(absent if place is None else values[place])
 
 
-def _records(block: bytes, count: int, decode: RecordDecoder) -> list[tuple[Any, ...]]:
-    decoder = new_decoder(block)
-    records = decode(decoder, count)
-    if decoder.tell() != len(block):
-        raise AvroError(f"{count} records end at byte {decoder.tell()} of a block of {len(block)}")
-    return records
-
-
-def _metadata(decoder: BinaryDecoder) -> dict[str, bytes]:
-    if decoder.read(len(_MAGIC)) != _MAGIC:
+def _metadata(data: bytes) -> tuple[dict[str, bytes], int]:
+    """Returns the metadata of the header, and the position of the sync marker."""
+    if not data.startswith(_MAGIC):
         raise AvroError("not an Avro object container file")
     meta: dict[str, bytes] = {}
-    while count := decoder.read_int():
-        if count < 0:
-            decoder.skip_int()
-        for _ in range(abs(count)):
-            key = decoder.read_utf8()
-            meta[key] = decoder.read_bytes()
-    return meta
+    pos = len(_MAGIC)
+    while True:
+        count, pos = count_at(data, pos)
+        if not count:
+            return meta, pos
+        for _ in range(count):
+            key, pos = bytes_at(data, pos)
+            meta[key.decode()], pos = bytes_at(data, pos)
 
 
-def _header(decoder: BinaryDecoder) -> tuple[str, Callable[[bytes], bytes] | None, bytes]:
-    meta = _metadata(decoder)
-    name = meta.get("avro.codec", b"null").decode()
-    codec = KNOWN_CODECS[name]  # type: ignore[index]
-    return meta["avro.schema"].decode(), codec.decompress if codec else None, decoder.read(_SYNC_BYTES)
-
-
-def _blocks(
-    decoder: BinaryDecoder,
-    length: int,
-    decompress: Callable[[bytes], bytes] | None,
-    sync: bytes,
-) -> Iterator[tuple[int, bytes]]:
-    while decoder.tell() < length:
-        count, size_bytes = decoder.read_int(), decoder.read_int()
-        # The compiled decoder does not check bounds: it would read on in other memory.
-        if not 0 <= size_bytes <= length - decoder.tell() - _SYNC_BYTES:
+def _blocks(data: bytes, start: int, meta: Mapping[str, bytes]) -> Iterator[tuple[int, bytes]]:
+    codec = KNOWN_CODECS[meta.get("avro.codec", b"null").decode()]  # type: ignore[index]
+    pos = end_of(data, start, _SYNC_BYTES)
+    sync = data[start:pos]
+    while pos < len(data):
+        count, pos = long_at(data, pos)
+        size_bytes, pos = long_at(data, pos)
+        if not 0 <= size_bytes <= len(data) - pos - _SYNC_BYTES:
             raise AvroError(f"the file ends within a block of {size_bytes} bytes")
-        block = decoder.read(size_bytes)
-        if decoder.read(_SYNC_BYTES) != sync:
+        block, pos = data[pos : pos + size_bytes], pos + size_bytes + _SYNC_BYTES
+        if data[pos - _SYNC_BYTES : pos] != sync:
             raise AvroError("a block does not end with the file's sync marker")
-        yield count, decompress(block) if decompress else block
+        block = codec.decompress(block) if codec else block
+        # Without this bound records of no bytes would be made without end.
+        if not 0 <= count <= len(block):
+            raise AvroError(f"a block of {len(block)} bytes states {count} records")
+        yield count, block
+
+
+_Layout = tuple[RecordReader, tuple[int | None, ...]]
+"""The reader of the schema's records, and for each requested id its place in the result."""
 
 
 @lru_cache(maxsize=256)
 def _layout(
-    schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...] | None
-) -> tuple[RecordDecoder, tuple[int | None, ...]]:
-    """Returns the decoder of the schema's records, and for each requested id its place in the result."""
+    schema: str, field_ids: tuple[int, ...], map_keys: tuple[int, ...] | None, prefixed: bool
+) -> _Layout:
     fields = list(_flattened(json.loads(schema), {}))
     decoded_ids = [field_id for field_id, _ in fields if field_id in field_ids]
-    decode = record_decoder([(node, field_id in field_ids) for field_id, node in fields], map_keys)
-    return decode, tuple(decoded_ids.index(i) if i in decoded_ids else None for i in field_ids)
+    requested = [(node, field_id in field_ids) for field_id, node in fields]
+    reader = RecordReader(requested, map_keys, prefixed=prefixed)
+    return reader, tuple(decoded_ids.index(i) if i in decoded_ids else None for i in field_ids)
 
 
 def _flattened(record: Mapping[str, Any], names: dict[str, Mapping[str, Any]]) -> Iterator[tuple[int, Any]]:

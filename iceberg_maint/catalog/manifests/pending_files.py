@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iceberg_maint.catalog.manifests.avro import AvroError, read_columns, read_metadata
+from iceberg_maint.catalog.manifests.avro import read_columns, read_metadata
+from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.catalog.manifests.reader import PATH, STATUS
 from iceberg_maint.core.model.table_state import EntryStatus
 from iceberg_maint.errors import UnreadableTableError

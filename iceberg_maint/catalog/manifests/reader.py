@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
-from iceberg_maint.catalog.manifests.avro import AvroError, Column, read_columns
+from iceberg_maint.catalog.manifests.avro import Column, read_columns
+from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.catalog.manifests.overlap import FileLayout
 from iceberg_maint.catalog.manifests.unreadable import store_reason, unreadable
 from iceberg_maint.core.model.ids import TableId

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
 
+import pyiceberg.avro.file
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
@@ -27,7 +28,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from iceberg_maint.catalog.manifests.avro import AvroError, read_columns
+from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg, read_columns
+from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint_tests.support.catalog.table_files import write_avro
 
 
@@ -183,7 +185,7 @@ def test_read_columns_map_from_integers_to_bytes_gives_the_values_of_the_keys_as
     assert read_columns(data, (12,)) == [[(), None, ()]]
 
 
-def by_hand(fields: list[tuple[int, object]], body: bytes) -> bytes:
+def by_hand(fields: list[tuple[int, object]], body: bytes, meta: dict[str, bytes] | None = None) -> bytes:
     """A container with one record of these bytes."""
     schema = {
         "type": "record",
@@ -191,7 +193,9 @@ def by_hand(fields: list[tuple[int, object]], body: bytes) -> bytes:
         "fields": [{"name": f"f{i}", "field-id": i, "type": kind} for i, kind in fields],
     }
     text = json.dumps(schema).encode()
-    head = b"Obj\x01" + number(1) + number(11) + b"avro.schema" + number(len(text)) + text + number(0)
+    pairs = {"avro.schema": text} | (meta or {})
+    framed = [part for key, value in pairs.items() for part in (key.encode(), value)]
+    head = b"Obj\x01" + number(len(pairs)) + b"".join(number(len(p)) + p for p in framed) + number(0)
     return head + bytes(16) + number(1) + number(len(body)) + body + bytes(16)
 
 
@@ -239,3 +243,71 @@ def test_read_columns_union_of_two_types_without_null_is_read(stored: bytes, val
     data = by_hand([(11, ["long", "string"]), (12, "long")], stored + number(5))
     assert read_columns(data, (11, 12)) == [[value], [5]]
     assert read_columns(data, (12,)) == [[5]]
+
+
+FIXED = {"type": "fixed", "name": "fixed_4", "size": 4}
+
+
+@pytest.mark.parametrize("is_java", [False, True])
+@pytest.mark.parametrize("value", [b"abcd", b"\xff\xff\xff\xff", b"\x08abc"])
+def test_fixed_partition_is_read_as_avro_and_as_iceberg_java_writes_it(value: bytes, is_java: bool) -> None:
+    fields = [(1000, ["null", FIXED]), (1001, [FIXED["name"], "null"]), (103, "long"), (104, "long")]
+    stored = number(4) + value if is_java else value
+    record = number(1) + stored + number(0) + stored + number(5) + number(700)
+    data = by_hand(fields, record, {"iceberg.schema": b"{}"} if is_java else {})
+    assert read_columns(data, (1000, 1001, 103, 104)) == [[value], [value], [5], [700]]
+    assert read_columns(data, (103,)) == [[5]]
+
+
+def test_fixed_uuid_and_decimal_have_no_length_in_files_of_java() -> None:
+    decimal = {
+        "type": "fixed",
+        "name": "decimal_9_2",
+        "size": 4,
+        "logicalType": "decimal",
+        "precision": 9,
+        "scale": 2,
+    }
+    kinds = {"type": "fixed", "name": "uuid_fixed", "size": 16, "logicalType": "uuid"}, decimal, FIXED
+    stored = UUID(int=7).bytes + (-125).to_bytes(4, signed=True) + number(4) + b"abcd"
+    data = by_hand(list(enumerate(kinds, 11)), stored, {"iceberg.schema": b"{}"})
+    assert read_columns(data, (11, 12, 13)) == [[UUID(int=7)], [Decimal("-1.25")], [b"abcd"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "reason"),
+    [
+        ("bytes", number(64) + b"xy", "a value of 64 bytes exceeds the 2 bytes that follow"),
+        ("bytes", number(-1), "a value of -1 bytes exceeds the 0 bytes that follow"),
+        ("bytes", number((1 << 63) - 1) + b"xy", "exceeds the 2 bytes that follow"),
+        ("long", b"\xff", "the bytes end within a value"),
+        ("double", bytes(7), "a value of 8 bytes exceeds the 7 bytes that follow"),
+        (FIXED, b"abc", "the bytes end within a value|a value of 4 bytes exceeds the 3 bytes that follow"),
+        ("boolean", b"\x02", "a boolean is 2"),
+        (LONGS, number(1 << 40), "1099511627776 items exceed the 0 bytes that follow"),
+        (TEXTS, number(1) + number(9), "a value of 9 bytes exceeds the 0 bytes that follow"),
+    ],
+)
+@pytest.mark.parametrize("requested", [(11,), (12,)])
+def test_bytes_that_end_within_a_value_are_refused(
+    kind: object, stored: bytes, reason: str, requested: tuple[int, ...]
+) -> None:
+    with pytest.raises(AvroError, match=reason):
+        read_columns(by_hand([(11, kind)], stored), requested)
+
+
+def test_records_without_bytes_and_types_in_each_other_without_end_are_refused() -> None:
+    data = by_hand([(11, "null")], b"")
+    with pytest.raises(AvroError, match="a block of 0 bytes states 1 records"):
+        read_columns(data, (11,))
+    kind: object = "long"
+    for _ in range(30):
+        kind = ["null", {"type": "array", "items": kind}]
+    with pytest.raises(AvroError, match="more than 20 types in each other"):
+        read_columns(by_hand([(11, kind)], number(1) + number(1) * 60), (11,))
+
+
+def test_pyiceberg_reads_no_bytes_behind_its_buffer() -> None:
+    check_bounds_of_pyiceberg()
+    with pytest.raises(EOFError):
+        pyiceberg.avro.file.new_decoder(number(64) + b"xy").read_bytes()
