@@ -6,7 +6,7 @@ import gzip
 import json
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from pyiceberg.manifest import ManifestFile
@@ -50,6 +50,7 @@ class MetadataWalk:
         self._catalog, self._table, self._uuid = catalog, table, table_uuid
         self._read: set[str] = set()
         self._heads: tuple[str, ...] = ()
+        self._by_fixed: dict[int, str] = {}
 
     def metadata_location(self) -> str:
         """Returns the catalog's current pointer. Raises UnknownTableError ICM-126."""
@@ -72,6 +73,12 @@ class MetadataWalk:
         state, document = self._current()
         heads = {state.snapshot and state.snapshot.snapshot_id, *(r.snapshot_id for r in state.refs)}
         self._heads = tuple(s.manifest_list for s in state.snapshots if s.snapshot_id in heads)
+        self._by_fixed = {
+            spec_id: field.name
+            for spec_id, spec in state.specs.items()
+            for field in spec.fields
+            if field.result_type.startswith("fixed[")
+        }
         yield state.metadata_location
         yield from named_files(document)
         for snapshot in state.snapshots:
@@ -198,6 +205,7 @@ class MetadataWalk:
                 yield manifest_list
                 manifest_files = read_manifest_list_again(io.new_input(manifest_list))
                 manifests |= {m.manifest_path: m for m in manifest_files}
+            self._refuse_fixed({m.partition_spec_id for m in manifests.values()})
             yield from manifests
             remaining = most
             for path in random.sample(sorted(manifests), len(manifests)):
@@ -206,12 +214,24 @@ class MetadataWalk:
                     remaining -= 1
                 if remaining <= 0:
                     return
+        except RefusedError:
+            raise
         except Exception as error:  # each file system and decoder raises its own errors
             raise UnreadableTableError(
                 "ICM-101",
                 f"{self._table}: a second decoder cannot read manifests that the first one read: {error}. Nothing was removed.",
                 "report this error to the maintainers of iceberg-maint.",
             ) from error
+
+    def _refuse_fixed(self, spec_ids: Collection[int]) -> None:
+        """Raises RefusedError ICM-101 if PyIceberg would read a fixed partition value of Iceberg's Java writer."""
+        for spec_id in sorted(self._by_fixed.keys() & set(spec_ids)):
+            raise RefusedError(
+                "ICM-101",
+                f"{self._table}: partition field {self._by_fixed[spec_id]} has a fixed type, and the second decoder of an "
+                "orphan pass, PyIceberg, cannot read its manifests (apache/iceberg#17501). Nothing was removed.",
+                "partition the table by another field and rewrite its files, or turn remove_orphan_files off for it.",
+            )
 
 
 def metadata_document(data: bytes) -> dict[str, Any]:

@@ -128,3 +128,33 @@ def test_table_with_nested_columns_that_nothing_reads_keeps_its_housekeeping(
     passed = keeper.run(name, Operation.REMOVE_ORPHAN_FILES, days=10)
     assert (passed.outcome, passed.reason) == (OutcomeStatus.IMPROVED, Reason.ORPHAN_FILES)
     assert sum(f.record_count for f in workshop.catalog.live_files(keeper.state(name), ["__all__"])) == 6
+
+
+def test_table_partitioned_by_fixed_is_maintained_and_its_orphan_pass_is_refused_by_name(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    name = table_of(workshop, optional(2, "f", "fixed[4]"), files=0)
+    table = workshop.writers.load(name)
+    table.updateSpec().addField("f").commit()
+    for number in range(6):
+        workshop.sql(
+            f"insert into {name} values ({number}, X'61626364'), ({number}, X'00ff0808'), ({number}, null)"
+        )
+    before, keeper = workshop.rows(name), Keeper(workshop, scratch=tmp_path)
+    state = keeper.state(name)
+    measured = workshop.catalog.measure(state, KEEP_ONE.rewrite_data_files)
+    assert sorted(measured.partitions) == ["spec=1/f", "spec=1/f=00ff0808", "spec=1/f=61626364"]
+    for operation in (Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS):
+        outcome = keeper.run(name, operation, force=True)
+        assert outcome.outcome is OutcomeStatus.IMPROVED, outcome.message
+    assert workshop.rows(name) == before
+    keys = sorted(workshop.catalog.measure(keeper.state(name), KEEP_ONE.rewrite_data_files).partitions)
+    live = workshop.catalog.live_files(keeper.state(name), keys)
+    assert sorted((f.partition, f.record_count) for f in live) == [(key, 6) for key in keys]
+    location = Path(str(table.location()).removeprefix("file:"))
+    orphan = location / "data" / "orphan.parquet"
+    orphan.write_bytes(b"x")
+    passed = keeper.run(name, Operation.REMOVE_ORPHAN_FILES, days=10)
+    assert (passed.outcome, passed.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
+    assert passed.batches[0].message.startswith(f"ICM-101 {name}: partition field f has a fixed type")
+    assert orphan.read_bytes() == b"x"
