@@ -36,12 +36,12 @@ from iceberg_maint.config.policy_layers import (
     property_layer,
 )
 from iceberg_maint.config.report import ReportConfig, report_config
-from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.config.secrets import Resolver, redact_error
 from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 CONFIG_VARIABLE = "ICEBERG_MAINT_CONFIG"
 """Names the configuration file if --config is not given."""
@@ -185,7 +185,17 @@ def _home(path: Path | None, environ: Mapping[str, str]) -> Path:
 def _checked(
     document: Document, source: str, home: Path, cache: Path, environ: Mapping[str, str], mounts: str
 ) -> Config:
+    """Returns the checked configuration. Values from the environment are masked in its errors."""
     resolver = Resolver(environ)
+    try:
+        return _resolved(document, source, home, cache, resolver, mounts)
+    except IcebergMaintError as error:
+        raise redact_error(error, resolver.secrets | resolver.values) from None
+
+
+def _resolved(
+    document: Document, source: str, home: Path, cache: Path, resolver: Resolver, mounts: str
+) -> Config:
     if not document.catalogs:
         raise ConfigurationError("ICM-100", "catalogs is empty.", "add at least one catalog.")
     catalogs = {

@@ -52,7 +52,7 @@ def check_database(url: str, path: str, mounts: str) -> str:
     if dialect != "sqlite":
         raise ConfigurationError(
             "ICM-100",
-            f"{path} starts with '{dialect}:'. It must be sqlite:////… or postgresql+psycopg2://….",
+            f"{path} is '{url}'. It must be sqlite:////… or postgresql+psycopg2://….",
             "write the SQLAlchemy form; the JDBC form is derived from it.",
         )
     file = sqlite_file(url)

@@ -36,10 +36,15 @@ _NO_SECRET_VALUE = re.compile(r"true|false|[0-9]{1,6}|", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Resolver:
-    """Resolves `{env: NAME}` from `environ` and remembers the values, so that they can be masked."""
+    """Resolves `{env: NAME}` from `environ` and remembers the values, so that they can be masked.
+
+    `secrets` are masked in all output, `values` in the errors of the configuration: a value in the wrong place may be a
+    secret whatever its form.
+    """
 
     environ: Mapping[str, str] = field(repr=False)
     secrets: set[str] = field(default_factory=set, repr=False)
+    values: set[str] = field(default_factory=set, repr=False)
 
     def text(self, value: object, path: str) -> str:
         """Returns the setting's text.
@@ -80,6 +85,8 @@ class Resolver:
             )
         resolved = self.environ[name]
         self.secrets.update(secret_parts(resolved, path))
+        # A check may have removed the slashes at the end before it refuses the value.
+        self.values.update({resolved, resolved.rstrip("/")} - {""})
         return resolved
 
 

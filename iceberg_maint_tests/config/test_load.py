@@ -270,7 +270,7 @@ REFUSALS = {
         EXIT_USAGE,
         "must name a file by its absolute path",
     ),
-    "jdbc form": (ONE + "ledger: 'jdbc:sqlite:/x'\n", "ICM-100", EXIT_USAGE, "ledger starts with 'jdbc:'"),
+    "jdbc form": (ONE + "ledger: 'jdbc:sqlite:/x'\n", "ICM-100", EXIT_USAGE, "ledger is 'jdbc:sqlite:/x'"),
     "warehouse without scheme": (
         "catalogs: {lake: {type: jdbc, uri: 'sqlite:////x.db', warehouse: /w}}\n",
         "ICM-100",
@@ -449,3 +449,44 @@ def test_home_of_a_file_above_is_named_without_dots(tmp_path: Path, monkeypatch:
     assert (
         load_config(Path("../maint.yaml"), {"ICEBERG_MAINT_HOME": "../state"}, "").home == tmp_path / "state"
     )
+
+
+_OF_TYPE = "catalogs:\n  lake: {type: %s, uri: '%s', warehouse: %s}\n"
+_FROM_ENV = {
+    "warehouse": _OF_TYPE % ("jdbc", "sqlite:////data/catalog.db", "{env: V}"),
+    "uri of jdbc": "catalogs:\n  lake: {type: jdbc, uri: {env: V}, warehouse: 'file:///data/warehouse'}\n",
+    "uri of rest": "catalogs:\n  lake: {type: rest, uri: {env: V}}\n",
+    "uri of hive": "catalogs:\n  lake: {type: hive, uri: {env: V}, warehouse: 'file:///data/warehouse'}\n",
+    "endpoint": ONE.replace("}\n", ", properties: {s3.endpoint: {env: V}}}\n"),
+    "cache": ONE.replace("}\n", ", properties: {cache-enabled: {env: V}}}\n"),
+    "FileIO": "catalogs:\n  lake: {type: glue, warehouse: 'abfss://x', properties: {io-impl: {env: V}}}\n",
+    "ledger": ONE + "ledger: {env: V}\n",
+    "jar": ONE + "spark: {jars: [{env: V}]}\n",
+    "jar with checksum": ONE + "spark: {jars: [{path: {env: V}}]}\n",
+    "class archive": ONE + "spark: {class_archive: {env: V}}\n",
+    "Spark's cache": ONE + "spark: {conf: {spark.sql.catalog.lake.cache-enabled: {env: V}}}\n",
+    "audit": ONE + "audit: {location: {env: V}}\n",
+    "sender": ONE
+    + "alerts: {receivers: {m: {kind: email, host: h, sender: {env: V}, to: [a@example.org]}}}\n",
+    "mail host": ONE
+    + "alerts: {receivers: {m: {kind: email, host: {env: V}, sender: a@example.org, to: [a@example.org]}}}\n",
+    "header": ONE
+    + "alerts: {receivers: {w: {kind: webhook, url: 'https://example.org', headers: {x: {env: V}}}}}\n",
+    "telemetry": ONE + "telemetry: {otlp: {endpoint: {env: V}}}\n",
+    "statsd": ONE + "telemetry: {dogstatsd: {host: {env: V}}}\n",
+}
+
+
+_IN_THE_WRONG_PLACE = ("c4nary", "c4nary:p\x07w/", "/c4nary/../x,y z/", "nfs://c4nary:x/../y z")
+
+
+@pytest.mark.parametrize("text", _FROM_ENV.values(), ids=_FROM_ENV)
+def test_value_from_the_environment_is_in_no_error_of_the_configuration(load: Load, text: str) -> None:
+    errors = []
+    for value in _IN_THE_WRONG_PLACE:
+        try:
+            load(text, V=value)
+        except IcebergMaintError as error:
+            errors.append(error)
+    assert errors
+    assert [e for e in errors if "c4nary" in f"{e} {e.message} {e.fix} {e.__cause__}"] == []
