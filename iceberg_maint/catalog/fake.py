@@ -14,6 +14,7 @@ from iceberg_maint.catalog.manifests.measure import maintenance_properties, tabl
 from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.parquet_properties import wrong_property
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Ref, Snapshot, TableState
@@ -214,6 +215,7 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
         ),
         pending_publishes=pending_publishes(state),
         uncommon_types=state.uncommon_types,
+        wrong_property=wrong_property(state.properties),
     )
 
 

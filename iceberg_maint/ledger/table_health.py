@@ -42,6 +42,7 @@ class _Head:
     specs_losing_values: tuple[int, ...]
     pending_publishes: tuple[PendingPublish, ...]
     uncommon_types: Mapping[str, str]
+    wrong_property: str
     writer_changes: tuple[WriterChange, ...]
     basis: str = ""
 
@@ -150,6 +151,7 @@ def _facts(measured: Measured) -> dict[str, Any]:
                 measured.specs_losing_values,
                 measured.pending_publishes,
                 measured.uncommon_types,
+                measured.wrong_property,
                 measured.writer_changes,
                 measured.basis,
             )
@@ -175,6 +177,7 @@ def _measured(row: Row[*tuple[Any, ...]], unpacked: UnpackedPartitions) -> Measu
         specs_losing_values=head.specs_losing_values,
         pending_publishes=head.pending_publishes,
         uncommon_types=head.uncommon_types,
+        wrong_property=head.wrong_property,
         writer_changes=head.writer_changes,
         basis=head.basis,
     )

@@ -256,6 +256,8 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
         return f"Later: {pending_publish(decision.evidence)}"
     if decision.reason is Reason.UNSUPPORTED_TYPE:
         return f"Refused: {reader_of(decision.evidence)} column {decision.evidence['columns']}."
+    if decision.reason is Reason.WRITER_PROPERTY:
+        return f"Refused: the table property {decision.evidence['property']}."
     if decision.reason is Reason.NO_PAY_BACK and alone:
         return f"Nothing to do now: {alone}"
     headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
@@ -294,6 +296,7 @@ def _table_change(
         Reason.UNSUPPORTED_TYPE: "policy key rewrite_data_files.strategy: auto"
         if "read_by" in decision.evidence and decision.operation is Operation.REWRITE_DATA_FILES
         else "another type of the column, or another engine for the rewrite: see ICM-134",
+        Reason.WRITER_PROPERTY: "correct or unset the property of the table: see ICM-180",
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }

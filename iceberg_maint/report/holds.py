@@ -37,6 +37,8 @@ def hold(decision: Decision) -> str:
             return f"{evidence['pending']}, not yet published"
         case Reason.UNSUPPORTED_TYPE:
             return f"column {evidence['columns']}, which {reader_of(evidence)} (ICM-134)"
+        case Reason.WRITER_PROPERTY:
+            return f"the table property {evidence['property']} (ICM-180)"
         case Reason.FOREIGN_MAINTAINER if decision.verdict is Verdict.REFUSE:
             return f"another maintainer, {evidence['foreign_maintainer']} (ICM-109)"
         case _:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from iceberg_maint.core.decisions.readers import has_marks, losing_readers, marks_of
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.planning.parquet_properties import codec_of
+from iceberg_maint.core.model.parquet_properties import codec_of
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,

@@ -23,6 +23,7 @@ _CODES = {
     Reason.FORMAT_VERSION: "ICM-108",
     Reason.DROPPED_SOURCE: "ICM-131",
     Reason.UNSUPPORTED_TYPE: "ICM-134",
+    Reason.WRITER_PROPERTY: "ICM-180",
     Reason.LEASE_HELD: "ICM-109",
     Reason.FOREIGN_MAINTAINER: "ICM-109",
     Reason.APPROVAL_REQUIRED: "ICM-122",
@@ -38,6 +39,7 @@ _FIXES = {
     "writers, and write the table again (INSERT OVERWRITE of all of it, or a new table).",
     Reason.UNSUPPORTED_TYPE: "set rewrite_data_files.strategy to auto if it is native; else rewrite the files with an engine that "
     "reads the column, or change its type. Manifests, snapshots and orphan files are maintained.",
+    Reason.WRITER_PROPERTY: "correct or unset the property of the table.",
     Reason.LEASE_HELD: "wait until that run ends.",
     Reason.FOREIGN_MAINTAINER: "stop it, or set foreign_maintainers.mode to coexist or ignore; see iceberg-maint why "
     "{table}.",
@@ -74,6 +76,8 @@ def _message(reason: Reason, measured: Measured | None) -> str | None:
         evidence = {} if unsupported_columns(types, (COLUMNAR_TYPES,)) else {"read_by": "columnar"}
         columns = column_list(unsupported_columns(types, (*SPARK_4, COLUMNAR_TYPES)) or types)
         return f"{reader_of(evidence)} column {columns}."
+    if reason is Reason.WRITER_PROPERTY and measured is not None:
+        return f"{measured.wrong_property}."
     if reason is Reason.FOREIGN_MAINTAINER and measured is not None and measured.foreign:
         newest = measured.foreign[0]
         return (

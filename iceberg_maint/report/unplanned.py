@@ -12,6 +12,7 @@ from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Leftover, Plan
 from iceberg_maint.report.formatting import counted, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
+from iceberg_maint.report.holds import hold
 from iceberg_maint.report.pay_back import reason_text
 from iceberg_maint.report.status import Status, coloured, status_of
 
@@ -33,8 +34,10 @@ def draw_unplanned(console: Console, parts: Sequence[tuple[Plan, Decision]]) -> 
             if p.partition not in own:
                 prefix = f"{plan.operation}: " if p.partition in planned else ""
                 status = coloured(status_of(p.verdict, p.reason, 1))
+                refused = p.verdict is Verdict.REFUSE and p.reason is decision.reason
+                why = (hold(decision) if refused else "") or reason_text(p)
                 rows.setdefault(
-                    (p.partition, p.reason), [_name(p.partition), status, escape(f"{prefix}{reason_text(p)}")]
+                    (p.partition, p.reason), [_name(p.partition), status, escape(f"{prefix}{why}")]
                 )
         for leftover in plan.leftovers:
             if leftover.reason is Reason.OTHER_OPERATION:

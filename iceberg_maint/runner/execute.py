@@ -80,6 +80,7 @@ _UNSUPPORTED = {
     "ICM-119": Reason.UNSUPPORTED_KEY,
     "ICM-124": Reason.MEMORY,
     "ICM-135": Reason.UNSUPPORTED_TYPE,
+    "ICM-180": Reason.WRITER_PROPERTY,
 }
 _BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,

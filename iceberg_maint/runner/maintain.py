@@ -15,7 +15,7 @@ from dataclasses import replace
 from iceberg_maint.core.decisions.decide import reason_to_rest
 from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.step_order import Step
-from iceberg_maint.core.decisions.unsupported_types import row_readers, type_stop
+from iceberg_maint.core.decisions.unsupported_types import property_stop, row_readers, type_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -298,6 +298,7 @@ def _is_held(assessment: Assessment, run: Run) -> bool:
     readers = row_readers(run.operation, strategy, run.runtime.row_types)
     return (
         type_stop(run.operation, measured.uncommon_types, readers) is not None
+        or property_stop(run.operation, measured.wrong_property) is not None
         or publish_stop(run.operation, measured.pending_publishes, assessment.policy, now_ms) is not None
     )
 

@@ -65,6 +65,25 @@ def test_tables_and_why_and_run_name_the_column_that_nothing_reads(lake: Lake) -
     assert "lake.db.sick: ICM-134 no operation on data can read column s.at (geometry)." in result.stderr
 
 
+def test_tables_and_plan_and_why_and_run_name_the_property_that_no_writer_takes(lake: Lake) -> None:
+    table = lake.catalog.content[SICK]
+    properties = {**table.state.properties, "write.parquet.page-row-limit": "0"}
+    lake.catalog.put(replace(table, state=replace(table.state, properties=properties)))
+    wrong = "write.parquet.page-row-limit = 0; it must be a whole number from 1 to 2147483647"
+    [row] = [r for r in lake.json("tables")["tables"] if r["table"] == "lake.db.sick"]
+    assert (row["verdict"], row["reason"], row["evidence"]) == (
+        "REFUSE",
+        "writer_property",
+        {"property": wrong},
+    )
+    assert lake.json("why", "db.sick")["truth"] == f"Refused: the table property {wrong}."
+    plan = " ".join(lake("plan", "db.sick").stdout.split())
+    assert f"day=1 blocked the table property {wrong} (ICM-180)" in plan
+    result = lake("run", "db.sick")
+    assert (result.exit_code, lake.engine.batches) == (3, [])
+    assert f"lake.db.sick: ICM-180 {wrong}. Fix: correct or unset the property of the table." in result.stderr
+
+
 def test_column_that_no_strategy_reads_is_not_said_to_be_read_by_columnar() -> None:
     """Spark 3.5 refuses a variant, which columnar does not read either."""
     measured = replace(measured_of({}), uncommon_types={"v": "variant"})

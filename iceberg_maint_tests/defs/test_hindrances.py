@@ -31,6 +31,10 @@ SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_byte
             "; held by column s.at (geometry), which no operation on data can read (ICM-134)",
         ),
         (
+            {"wrong_property": "write.parquet.page-row-limit = 0; rule"},
+            "; held by the table property write.parquet.page-row-limit = 0; rule (ICM-180)",
+        ),
+        (
             {"pending_publishes": (PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)},
             "; held by branch audit, not yet published",
         ),

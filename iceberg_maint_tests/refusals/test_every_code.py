@@ -85,10 +85,11 @@ MADE_REAL = {
     "ICM-172": "orphans/test_object_keys.py::test_archived_orphan_stays_and_the_others_go",
     "ICM-173": "catalog/manifests/test_live_files.py::test_live_files_path_that_names_two_objects_is_refused",
     "ICM-175": "spark/session/test_launch_settings.py::test_jvm_that_ends_at_its_start_is_an_error_with_its_code",
+    "ICM-176": "runner/test_maintain.py::test_full_disk_of_this_process_is_a_failure_of_the_environment_that_says_what_is_free",
     "ICM-177": "runner/test_measurer.py::test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes",
     "ICM-178": "spark/health/test_measure.py::test_table_with_partitions_that_spark_confuses_is_refused",
     "ICM-179": "cli/test_hanging_tables.py::test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays",
-    "ICM-180": "spark/rewrite/test_parquet_properties.py::test_number_that_no_writer_takes_is_refused_with_the_property",
+    "ICM-180": "spark/rewrite/test_parquet_properties.py::test_property_that_the_writer_meets_is_refused_with_its_value",
     "ICM-181": "cli/test_screens.py::test_fault_of_one_table_is_its_row_and_hides_no_other",
 }
 

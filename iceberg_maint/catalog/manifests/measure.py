@@ -25,6 +25,7 @@ from iceberg_maint.core.health.metrics import (
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.parquet_properties import wrong_property
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import TableState
@@ -112,6 +113,7 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         specs_losing_values=state.specs_losing_values(),
         pending_publishes=pending_publishes(state),
         uncommon_types=state.uncommon_types,
+        wrong_property=wrong_property(state.properties),
     )
 
 

@@ -16,7 +16,13 @@ from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.pay_back import may_be_left_alone
 from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes, row_readers, type_stop
+from iceberg_maint.core.decisions.unsupported_types import (
+    SPARK_4,
+    RowTypes,
+    property_stop,
+    row_readers,
+    type_stop,
+)
 from iceberg_maint.core.decisions.windows import (
     hour_budget,
     in_blackout,
@@ -97,8 +103,9 @@ def decide(
     if stop is None and any(p.verdict is not Verdict.SKIP for p in verdicts):
         ways = row_readers(operation, policy.rewrite_data_files.strategy, readers)
         stop = type_stop(operation, measured.uncommon_types, ways)
+        stop = stop or property_stop(operation, measured.wrong_property)
         if stop is not None:
-            # What such a column had put on hold before is refused for its type as well.
+            # What such a column or property had put on hold before is refused for it as well.
             stopped_verdicts = {Verdict.RUN, Verdict.DEFER}
     if stop is None and due:
         stop = foreign_stop(operation, measured.foreign, policy, now_ms)

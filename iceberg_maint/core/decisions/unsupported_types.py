@@ -1,4 +1,4 @@
-"""Unsupported column types: whether the rows of a table can be read by an operation on data.
+"""Unsupported column types and properties: whether an operation on data can read the rows of a table, and write them.
 
 Each way to read rows has the set of the uncommon types that it reads. An operation on data is refused only if no way
 reads every column. Manifests, snapshots and orphan files need no row.
@@ -51,6 +51,13 @@ def column_list(columns: Mapping[str, str]) -> str:
     named = [f"{path} ({kind})" for path, kind in sorted(columns.items())[:_NAMED]]
     others = len(columns) - len(named)
     return ", ".join(named) + (f" and {others} more" if others else "")
+
+
+def property_stop(operation: Operation, wrong_property: str) -> tuple[Verdict, Reason, dict[str, str]] | None:
+    """Returns the stop of a due rewrite of data files by a property of the table that no Parquet writer takes."""
+    if operation is not Operation.REWRITE_DATA_FILES or not wrong_property:
+        return None
+    return Verdict.REFUSE, Reason.WRITER_PROPERTY, {"property": wrong_property}
 
 
 def type_stop(

@@ -143,8 +143,8 @@ class Measured:
     A later decision can be made from these values without the catalog. It also needs `format_version`,
     `maintenance_properties` (the table properties `maintenance.*`), `foreign` (maintenance by other tools
     in the table's history), `TableState.specs_losing_values`, `pending_publishes` (branches and staged snapshots
-    that a commit to main would keep from being published) and `TableState.uncommon_types`. `writer_changes` are
-    commits with which a writer began to write small files.
+    that a commit to main would keep from being published), `TableState.uncommon_types` and `wrong_property` (the table property
+    that no Parquet writer takes, as a sentence). `writer_changes` are commits with which a writer began to write small files.
 
     `basis` is a digest of what the numbers depend on beside the metadata: the policy and the version of the
     measurement. It is empty if the numbers must not stand for a later measurement.
@@ -164,6 +164,7 @@ class Measured:
     specs_losing_values: tuple[int, ...] = ()
     pending_publishes: tuple[PendingPublish, ...] = ()
     uncommon_types: Mapping[str, str] = field(default_factory=dict)
+    wrong_property: str = ""
     writer_changes: tuple[WriterChange, ...] = ()
     basis: str = ""
 

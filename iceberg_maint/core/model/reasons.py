@@ -74,6 +74,7 @@ class Reason(StrEnum):
     REFS_LOST = "refs_lost"
     PENDING_PUBLISH = "pending_publish"
     UNSUPPORTED_TYPE = "unsupported_type"
+    WRITER_PROPERTY = "writer_property"
     ENVIRONMENT = "environment"
 
     @classmethod
@@ -156,6 +157,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PENDING_PUBLISH: "waits for a branch or a staged snapshot to be published; a commit to main would make that "
     "impossible; see write_audit_publish",
     Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
+    Reason.WRITER_PROPERTY: "a property of the table that no Parquet writer takes",
     Reason.ENVIRONMENT: "credentials, a connection or a class are missing, or a file system takes no writes; it does not "
     "count against the partition, and the message names the cause",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "

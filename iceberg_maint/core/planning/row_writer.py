@@ -15,11 +15,11 @@ from iceberg_maint.core.decisions.unsupported_types import (
     unsupported_columns,
 )
 from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.parquet_properties import CODECS, codec_of
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.candidates import Candidate
 from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
-from iceberg_maint.core.planning.parquet_properties import CODECS, codec_of, wrong_number
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 
@@ -109,8 +109,6 @@ def _property_reason(properties: Mapping[str, str]) -> str:
         return f"the table writes pages of version {version}"
     if (codec := codec_of(properties)) and codec not in CODECS:
         return f"the table's codec is {codec}"
-    if wrong := wrong_number(properties):
-        return f"{wrong}. A run refuses it (ICM-180)"
     return next(
         (
             f"column {key.removeprefix(prefix)} {reason}"

@@ -22,6 +22,7 @@ from iceberg_maint.core.health.source import indistinct_fields
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.parquet_properties import wrong_property
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.sort_order import LayoutOrder
@@ -124,6 +125,7 @@ class SparkHealthSource:
             specs_losing_values=state.specs_losing_values(),
             pending_publishes=pending_publishes(state),
             uncommon_types=state.uncommon_types,
+            wrong_property=wrong_property(state.properties),
         )
 
     def _layout(self, state: TableState, order: LayoutOrder) -> dict[PartitionKey, dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.core.planning.parquet_properties import (
+from iceberg_maint.core.model.parquet_properties import (
     CLASSES_OF_CODECS,
     codec_of,
     wrong_codec,

@@ -13,12 +13,14 @@ from iceberg_maint.core.decisions.unsupported_types import (
     SPARK_4,
     RowTypes,
     column_list,
+    property_stop,
     row_types,
     type_stop,
     unsupported_columns,
 )
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.parquet_properties import wrong_property
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
@@ -87,6 +89,50 @@ def test_another_way_to_read_rows_is_one_more_set_of_types() -> None:
 def test_operations_that_read_no_row_are_not_refused() -> None:
     assert {type_stop(o, TIME, SPARK_4) for o in HOUSEKEEPING_OPERATIONS} == {None}
     assert all(type_stop(o, TIME, SPARK_4) is not None for o in DATA_OPERATIONS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("page-row-limit", "0", "it must be a whole number from 1 to 2147483647"),
+        ("page-size-bytes", "-1", "it must be a whole number from 1 to 2147483647"),
+        ("dict-size-bytes", "2MB", "it must be a whole number from 1 to 2147483647"),
+        ("row-group-size-bytes", "2147483648", "it must be a whole number from 1 to 2147483647"),
+        ("compression-level", "high", "it must be a whole number"),
+        (
+            "compression-codec",
+            "bogus",
+            "without a jar of its own Spark writes gzip, lz4, lz4_raw, snappy, uncompressed, zstd",
+        ),
+    ],
+)
+def test_due_table_is_refused_with_the_property_that_no_writer_takes(
+    name: str, value: str, rule: str
+) -> None:
+    wrong = wrong_property({f"write.parquet.{name}": value})
+    assert wrong == f"write.parquet.{name} = {value}; {rule}"
+    measured = replace(measured_of({"p=a": SICK}), wrong_property=wrong)
+    found = decide(Operation.REWRITE_DATA_FILES, measured, 2, policy_of(), TableHistory(), NOW_MS, force=True)
+    assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.WRITER_PROPERTY)
+    assert found.evidence == {"property": wrong}
+    assert [p.verdict for p in found.partitions] == [Verdict.REFUSE]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"write.parquet.compression-codec": "brotli"},  # a jar of Spark may write it
+        {"write.parquet.page-row-limit": "0", "write.format.default": "orc"},
+        {"write.parquet.compression-level": "-5"},
+    ],
+)
+def test_property_that_a_writer_may_take_is_not_wrong(properties: dict[str, str]) -> None:
+    assert wrong_property(properties) == ""
+
+
+def test_wrong_property_stops_the_rewrite_of_data_files_only() -> None:
+    others = set(Operation) - {Operation.REWRITE_DATA_FILES}
+    assert {property_stop(o, "write.parquet.page-row-limit = 0") for o in others} == {None}
 
 
 def test_many_columns_are_counted() -> None:

@@ -144,26 +144,6 @@ def test_defaults_that_a_table_states_are_columnar() -> None:
         ),
         ({"properties": {"write.parquet.page-version": "V2"}}, "the table writes pages of version v2"),
         ({"properties": {"write.parquet.compression-codec": "BROTLI"}}, "the table's codec is brotli"),
-        (
-            {"properties": {"write.parquet.page-row-limit": "0"}},
-            "write.parquet.page-row-limit = 0; it must be a whole number from 1 to 2147483647. A run refuses it (ICM-180)",
-        ),
-        (
-            {"properties": {"write.parquet.page-size-bytes": "-1"}},
-            "write.parquet.page-size-bytes = -1; it must be a whole number from 1 to 2147483647. A run refuses it (ICM-180)",
-        ),
-        (
-            {"properties": {"write.parquet.dict-size-bytes": "2MB"}},
-            "write.parquet.dict-size-bytes = 2MB; it must be a whole number from 1 to 2147483647. A run refuses it (ICM-180)",
-        ),
-        (
-            {"properties": {"write.parquet.row-group-size-bytes": "2147483648"}},
-            "write.parquet.row-group-size-bytes = 2147483648; it must be a whole number from 1 to 2147483647. A run refuses it (ICM-180)",
-        ),
-        (
-            {"properties": {"write.parquet.compression-level": "high"}},
-            "write.parquet.compression-level = high; it must be a whole number. A run refuses it (ICM-180)",
-        ),
         ({"files": [*small(9), data("p=a/9", 181)]}, "a file is to be split"),
         ({"types": {"v": "variant"}}, "columnar does not read v (variant)"),
         (

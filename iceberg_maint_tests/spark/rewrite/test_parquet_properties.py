@@ -9,8 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.parquet_properties import CLASSES_OF_CODECS
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.planning.parquet_properties import CLASSES_OF_CODECS
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.write import rows
@@ -19,6 +20,8 @@ from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
 pytestmark = pytest.mark.spark
+
+SPARK_WRITES = "without a jar of its own Spark writes gzip, lz4, lz4_raw, snappy, uncompressed, zstd"
 
 
 @pytest.fixture(scope="module")
@@ -43,44 +46,63 @@ def rewritten(
     return Keeper(shop, policy).run(table, Operation.REWRITE_DATA_FILES, force=True)
 
 
-@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE])
-@pytest.mark.parametrize(("name", "value"), [("page-row-limit", "0"), ("page-row-limit", "-1")])
-def test_number_that_no_writer_takes_is_refused_with_the_property(
-    shop: Workshop, name: str, value: str, strategy: RewriteStrategy
+@pytest.mark.parametrize(
+    ("name", "value"), [("page-row-limit", "0"), ("page-row-limit", "-1"), ("compression-codec", "bogus")]
+)
+def test_property_that_no_writer_takes_is_refused_before_a_plan(
+    shop: Workshop, name: str, value: str
 ) -> None:
     table = table_with(shop, name, value)
-    outcome = rewritten(shop, table, strategy)
-    assert outcome.outcome is OutcomeStatus.FAILED
-    message = (
-        f"ICM-180 {table}: write.parquet.{name} = {value}; it must be a whole number from 1 to 2147483647. "
-        "Fix: correct or unset the property of the table."
+    outcome = rewritten(shop, table)
+    assert (outcome.outcome, outcome.reason, outcome.batches) == (
+        OutcomeStatus.UNSUPPORTED,
+        Reason.WRITER_PROPERTY,
+        (),
     )
-    assert [b.message for b in outcome.batches] == [message]
     assert len(shop.rows(table)) == 20
 
 
+@pytest.mark.parametrize("strategy", [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE])
 @pytest.mark.parametrize(
-    ("codec", "lacks", "fix"),
+    ("name", "value", "rule", "fix"),
     [
         (
-            "brotli",
-            "; Spark's jars have no class org.apache.hadoop.io.compress.BrotliCodec",
-            ", or name the jar in spark.jars.",
+            "page-row-limit",
+            "-1",
+            "it must be a whole number from 1 to 2147483647",
+            "correct or unset the property of the table.",
         ),
-        ("bogus", "", "."),
+        (
+            "compression-codec",
+            "bogus",
+            SPARK_WRITES,
+            "set the property of the table to one of these.",
+        ),
+        (
+            "compression-codec",
+            "brotli",
+            f"Spark's jars have no class org.apache.hadoop.io.compress.BrotliCodec; {SPARK_WRITES}",
+            "set the property of the table to one of these, or name the jar in spark.jars.",
+        ),
     ],
 )
-def test_codec_that_spark_cannot_write_is_refused_with_the_property(
-    shop: Workshop, codec: str, lacks: str, fix: str
+def test_property_that_the_writer_meets_is_refused_with_its_value(
+    shop: Workshop,
+    name: str,
+    value: str,
+    rule: str,
+    fix: str,
+    strategy: RewriteStrategy,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table = table_with(shop, "compression-codec", codec)
-    outcome = rewritten(shop, table)
-    message = (
-        f"ICM-180 {table}: write.parquet.compression-codec = {codec}{lacks}; without a jar of its own Spark writes "
-        "gzip, lz4, lz4_raw, snappy, uncompressed, zstd. Fix: set the property of the table to one of these"
-        + fix
-    )
-    assert [(b.outcome, b.message) for b in outcome.batches] == [(OutcomeStatus.FAILED, message)]
+    monkeypatch.setattr("iceberg_maint.core.decisions.decide.property_stop", lambda *_: None)
+    monkeypatch.setattr("iceberg_maint.runner.maintain.property_stop", lambda *_: None)
+    table = table_with(shop, name, value)
+    outcome = rewritten(shop, table, strategy)
+    message = f"ICM-180 {table}: write.parquet.{name} = {value}; {rule}. Fix: {fix}"
+    assert [(b.outcome, b.reason, b.message) for b in outcome.batches] == [
+        (OutcomeStatus.UNSUPPORTED, Reason.WRITER_PROPERTY, message)
+    ]
     assert len(shop.rows(table)) == 20
 
 

@@ -33,6 +33,11 @@ def wrong_number(properties: Mapping[str, str]) -> str:
     return ""
 
 
+def wrong_property(properties: Mapping[str, str]) -> str:
+    """Returns the sentence of the first number or codec that no writer takes, whatever jars Spark has; "" if there is none."""
+    return wrong_number(properties) or wrong_codec(codec_of(properties), has_class=True)
+
+
 def codec_of(properties: Mapping[str, str]) -> str:
     """Returns the codec that the table names, in lower case, "" if it names none or writes another format."""
     return properties.get(_CODEC, "").lower() if _writes_parquet(properties) else ""
