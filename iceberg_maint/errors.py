@@ -5,6 +5,8 @@ The codes are a public contract (`docs/reference/errors.md`). `CODES` is the clo
 
 from __future__ import annotations
 
+import errno
+
 CODES: dict[str, str] = {
     "ICM-100": "configuration is missing, malformed or has an unknown key",
     "ICM-101": "table cannot be loaded or its metadata cannot be read",
@@ -81,6 +83,17 @@ LOST_FILE_FIX = (
 )
 """The fix of a data or delete file that is missing or damaged."""
 
+_ROOM = "free space there, or set ICEBERG_MAINT_HOME to a folder of another file system."
+_LIMIT = "raise the limit of open files of this process (ulimit -n)."
+_FIXES: dict[int | None, str] = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: f"raise the quota, {_ROOM}",
+    errno.EROFS: "make the file system writable, or set ICEBERG_MAINT_HOME to a folder of another one.",
+    errno.EMFILE: _LIMIT,
+    errno.ENFILE: _LIMIT,
+}
+"""What to do about a home that cannot be written for its file system or the machine, by error number."""
+
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -129,11 +142,14 @@ class ConfigurationError(IcebergMaintError):
     exit_code = EXIT_USAGE
 
 
-def unwritable_home(folder: str, why: OSError) -> ConfigurationError:
-    """The error of a home folder that cannot be made or written."""
+def unwritable_home(folder: str, why: OSError) -> IcebergMaintError:
+    """The error of a home folder that cannot be made or written: of its file system, or of the folder."""
+    what = f"{folder} cannot be written: {why.strerror}."
+    if why.errno in _FIXES:
+        return IcebergMaintError("ICM-176", what, _FIXES[why.errno])
     return ConfigurationError(
         "ICM-100",
-        f"{folder} cannot be written: {why.strerror}.",
+        what,
         "set ICEBERG_MAINT_HOME to a folder that this user can write. By default it is beside the configuration.",
     )
 

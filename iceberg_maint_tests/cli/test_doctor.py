@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import threading
@@ -18,7 +19,13 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.errors import (
+    ConfigurationError,
+    IcebergMaintError,
+    RefusedError,
+    UnreadableTableError,
+    unwritable_home,
+)
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
@@ -152,6 +159,22 @@ def test_home_that_cannot_be_written_is_one_failed_check_with_the_variable(
         f"ICM-100 {home} cannot be written: Not a directory. Fix: set ICEBERG_MAINT_HOME to a folder that this "
         "user can write. By default it is beside the configuration."
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "fix"),
+    [
+        (errno.ENOSPC, "ICM-176", "free space there, or set ICEBERG_MAINT_HOME to a folder of another"),
+        (errno.EDQUOT, "ICM-176", "raise the quota, free space there, or set ICEBERG_MAINT_HOME to a folder"),
+        (errno.EROFS, "ICM-176", "make the file system writable, or set ICEBERG_MAINT_HOME to a folder of"),
+        (errno.EMFILE, "ICM-176", "raise the limit of open files of this process (ulimit -n)."),
+        (errno.EACCES, "ICM-100", "set ICEBERG_MAINT_HOME to a folder that this user can write."),
+    ],
+)
+def test_home_that_cannot_be_written_has_the_fix_of_its_error(number: int, code: str, fix: str) -> None:
+    why = os.strerror(number)
+    error = str(unwritable_home("/home", OSError(number, why)))
+    assert error.startswith(f"{code} /home cannot be written: {why}. Fix: {fix}")
 
 
 def test_ledger_that_cannot_be_written_fails(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, unwritable_home
 from iceberg_maint.ports.catalog import Catalog
-from iceberg_maint.private_files import private_folder
+from iceberg_maint.private_files import private_folder, replace_file
 
 _VERSION = 1
 
@@ -33,17 +32,13 @@ def read_table_list(path: Path) -> tuple[TableId, ...] | None:
 
 
 def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
-    """Replaces the file atomically. Raises ConfigurationError ICM-100 if its folder cannot be made."""
+    """Replaces the file atomically. Raises IcebergMaintError ICM-100 or ICM-176 if it cannot be written."""
+    body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
     try:
         private_folder(path.parent)
+        replace_file(path, json.dumps(body, indent=1))
     except OSError as why:
         raise unwritable_home(str(path.parent), why) from why
-    body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
-    ) as file:
-        json.dump(body, file, indent=1)
-    Path(file.name).replace(path)
 
 
 def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableId, ...]:
