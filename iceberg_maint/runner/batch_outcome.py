@@ -82,12 +82,12 @@ def histories_after(
         return {p: succeeded() for p in histories}
     if attempt_result.outcome is OutcomeStatus.UNKNOWN:
         return {}  # The write-ahead back-off stays until the commit is settled.
-    if attempt_result.reason in (Reason.STALE, Reason.CONFLICT, Reason.CLOCKS_DISAGREE):
-        # A conflict is counted once, at the end of the run. No clock that disagrees may date a back-off.
+    if attempt_result.reason in (Reason.STALE, Reason.CONFLICT):
+        # A conflict is counted once, at the end of the run.
         return {p: undone(h) for p, h in histories.items()}
     now_ms = runtime.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
-    if attempt_result.reason is Reason.ENVIRONMENT:
+    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):
         return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
     if attempt_result.reason is Reason.REFS_LOST:
         return {p: quarantined_history(h, why) for p, h in histories.items()}

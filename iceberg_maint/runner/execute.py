@@ -244,6 +244,9 @@ def _write_and_commit(
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why))
     except MemoryExceededError as why:
         return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+    except ConnectionError as why:
+        # The JVM has died. A partition that needs too much memory kills it, so this counts.
+        return _failed_write(why)
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         return environment_failure(why, batch, runtime) or _failed_write(why)
     except BaseException as why:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.policy.data import RetryPolicy
 
 NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
 """Why a plan has no work for a due partition."""
 _NO_FAULT = LOST_RACES.union(NO_GAIN_REASONS)
-_ENVIRONMENT_DOUBLES = 3
-"""The environment may be right again at any time, so the wait stays short."""
 _CRASHES = 2
 """The first crash is resumed with the files that it wrote."""
 
@@ -69,15 +67,14 @@ def environment_failed(
     history: PartitionHistory, policy: RetryPolicy, now_ms: int, reason: str
 ) -> PartitionHistory:
     """Returns the history after an attempt that the environment failed. It does not count against the partition. Only the
-    automation waits, at most eight times `backoff_seconds`. `history` is the history before `write_ahead`."""
+    automation waits, at most 40 minutes. `history` is the history before `write_ahead`."""
     failures = history.environment_failures + 1
     return replace(
         history,
         # Without its reason a count of lost races would count as failures.
         ineffective=0 if history.reason in LOST_RACES else history.ineffective,
         environment_failures=failures,
-        not_before_ms=now_ms
-        + _wait_ms(policy.backoff_seconds, min(failures, 1 + _ENVIRONMENT_DOUBLES), policy),
+        not_before_ms=now_ms + _environment_wait_ms(failures, policy),
         reason=reason,
     )
 
@@ -89,9 +86,11 @@ def unreadable(history: PartitionHistory, policy: RetryPolicy, now_ms: int, reas
 
 def failed_ms(history: PartitionHistory, policy: RetryPolicy) -> int:
     """Returns the time of the failure that the history waits after."""
-    of_environment = min(history.environment_failures, 1 + _ENVIRONMENT_DOUBLES)
-    failures = max(1, of_environment or history.ineffective)
-    return (history.not_before_ms or 0) - _wait_ms(policy.backoff_seconds, failures, policy)
+    if history.environment_failures:
+        wait_ms = _environment_wait_ms(history.environment_failures, policy)
+    else:
+        wait_ms = _wait_ms(policy.backoff_seconds, max(1, history.ineffective), policy)
+    return (history.not_before_ms or 0) - wait_ms
 
 
 def works_alone(history: PartitionHistory) -> bool:
@@ -106,6 +105,10 @@ def quarantined_history(history: PartitionHistory, reason: str) -> PartitionHist
     """Returns the history after an outcome that only a person can resolve: the partition stays
     quarantined until it is released. `history` is the history before `write_ahead`."""
     return replace(history, quarantined=True, reason=reason)
+
+
+def _environment_wait_ms(failures: int, policy: RetryPolicy) -> int:
+    return min(ENVIRONMENT_WAIT_MS, _wait_ms(policy.backoff_seconds, failures, policy))
 
 
 def _wait_ms(base_seconds: int, count: int, policy: RetryPolicy) -> int:

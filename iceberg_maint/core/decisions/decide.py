@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.applicability import (
     partition_findings,
 )
 from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.pay_back import may_be_left_alone
 from iceberg_maint.core.decisions.publish_waits import publish_stop
 from iceberg_maint.core.decisions.unsupported_types import (
@@ -190,8 +190,11 @@ def backs_off(history: PartitionHistory, now_ms: int) -> bool:
 
 
 def automation_waits(history: PartitionHistory, now_ms: int) -> bool:
-    """Returns whether the automation must still leave the partition."""
-    return history.not_before_ms is not None and now_ms < history.not_before_ms
+    """Returns whether the automation must still leave the partition. A wait for the environment that is longer than the
+    longest one was dated by a clock that was ahead."""
+    if history.not_before_ms is None or now_ms >= history.not_before_ms:
+        return False
+    return not history.environment_failures or history.not_before_ms <= now_ms + ENVIRONMENT_WAIT_MS
 
 
 def decision_of(

@@ -31,6 +31,8 @@ class PartitionHistory:
         return self.ineffective + self.crashes + self.environment_failures
 
 
+ENVIRONMENT_WAIT_MS = 40 * 60 * 1000
+"""The longest wait of the automation after failures of the environment."""
 _NO_HISTORY = PartitionHistory()
 
 

@@ -68,10 +68,11 @@ def test_failure_of_the_environment_waits_a_short_time_and_never_quarantines() -
     for _ in range(6):
         found = environment_failed(found, replace(POLICY, backoff_max_seconds=86_400), NOW_MS, "ICM-176 full")
         waits.append(wait_seconds(found))
-    assert waits == [100, 200, 400, 800, 800, 800]
+    assert waits == [100, 200, 400, 800, 1600, 2400]
     assert (found.ineffective, found.environment_failures, found.quarantined) == (1, 6, False)
     assert (backs_off(found, NOW_MS), automation_waits(found, NOW_MS)) == (False, True)
-    assert not automation_waits(found, NOW_MS + 800_000)
+    assert not automation_waits(found, NOW_MS + 2_400_000)
+    assert not automation_waits(found, NOW_MS - 1)  # dated by a clock that was ahead
     lost = PartitionHistory(ineffective=9, reason="conflict")
     assert environment_failed(lost, POLICY, NOW_MS, "ICM-176 full").ineffective == 0
 
