@@ -25,7 +25,7 @@ def refuse_restricted(response: Response, **_settings: Any) -> None:
         return
     try:
         answer = json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     kinds = restrictions(answer.get(_FIELD)) if isinstance(answer, dict) else ()
     if kinds:

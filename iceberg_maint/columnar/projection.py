@@ -63,7 +63,13 @@ def file_columns(schema: pa.Schema, name_mapping: str | None, path: str) -> tupl
             schema.names[0] if schema.names else "",
             f"{path} has no field ids and the table has no name mapping",
         )
-    mapping = json.loads(name_mapping)
+    try:
+        mapping = json.loads(name_mapping)
+    except (ValueError, RecursionError) as why:
+        name = schema.names[0] if schema.names else ""
+        raise UnsupportedColumnError(
+            name, f"the table's name mapping is no JSON: {type(why).__name__}"
+        ) from why
     return tuple(_mapped(f, mapping) for f in schema)
 
 

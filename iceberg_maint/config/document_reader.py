@@ -14,7 +14,11 @@ from iceberg_maint.errors import ConfigurationError
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a duplicate key, where YAML takes the last one."""
+    """A safe loader that refuses a duplicate key, where YAML takes the last one, and an alias within its own anchor."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.deep_construct = True  # else PyYAML builds a value that contains itself
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: set[object] = set()
@@ -60,6 +64,12 @@ def parse_document(text: str, name: str) -> Document:
         problem = getattr(why, "problem", None) or "malformed"
         raise ConfigurationError(
             "ICM-100", f"{name}{where} is not valid YAML: {problem}.", "correct the YAML at this place."
+        ) from None
+    except RecursionError:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{name} has too many mappings or lists in each other. No setting has more than five levels.",
+            "remove the brackets or the indentation that nothing needs.",
         ) from None
     if not isinstance(data, dict):
         raise ConfigurationError(

@@ -232,3 +232,14 @@ def test_parse_metadata_columns_that_not_every_engine_reads_are_those_of_the_cur
     changed["schemas"][1]["fields"][1]["type"]["fields"].append(at)
     changed["schemas"][1]["fields"].append({"id": 6, "name": "v", "required": False, "type": "variant"})
     assert parse(changed).uncommon_types == {"s.at": "time", "v": "variant"}
+
+
+@pytest.mark.parametrize("levels", [300, 5000])
+@pytest.mark.parametrize(
+    ("start", "end"), [('{"schemas": ' + "[" * 9, ""), ('{"schemas": ', "}"), ('{"properties": {"a": ', "}}")]
+)
+def test_metadata_nested_without_end_is_refused_by_name(start: str, end: str, levels: int) -> None:
+    text = start + "[" * levels + "]" * levels + end
+    with pytest.raises(UnreadableTableError, match="is not table metadata") as refused:
+        parse_metadata(TABLE, "loc", text.encode())
+    assert refused.value.code == "ICM-101"

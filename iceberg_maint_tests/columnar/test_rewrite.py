@@ -186,6 +186,8 @@ def test_file_without_field_ids_is_read_by_the_name_mapping(tmp_path: Path) -> N
     assert found == [{"renamed": 1, "li": [1.0], "m": [("k", 1)]}, {"renamed": 2, "li": None, "m": []}]
     with pytest.raises(UnsupportedColumnError, match="no field ids and the table has no name mapping"):
         rewrite(task_of(tmp_path / "other", schema, [file]))
+    with pytest.raises(UnsupportedColumnError, match="name mapping is no JSON: RecursionError"):
+        rewrite(task_of(tmp_path / "other", schema, [file], name_mapping="[" * 5000))
 
 
 @pytest.mark.parametrize("memory", [1 << 30, 1000], ids=["table", "streaming"])

@@ -490,3 +490,20 @@ def test_value_from_the_environment_is_in_no_error_of_the_configuration(load: Lo
             errors.append(error)
     assert errors
     assert [e for e in errors if "c4nary" in f"{e} {e.message} {e.fix} {e.__cause__}"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 5000,
+        "defaults: " + "{a: " * 5000 + "}" * 5000,
+        "- " * 5000 + "a",
+        ONE + "defaults: &a {retry: *a}\n",
+        ONE + "defaults: &a {mode: [*a]}\n",
+    ],
+)
+def test_nesting_without_end_is_refused_by_code(load: Load, text: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        load(text)
+    assert refused.value.code == "ICM-100"
+    assert len(str(refused.value)) < 500

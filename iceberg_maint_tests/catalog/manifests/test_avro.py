@@ -311,3 +311,12 @@ def test_pyiceberg_reads_no_bytes_behind_its_buffer() -> None:
     check_bounds_of_pyiceberg()
     with pytest.raises(EOFError):
         pyiceberg.avro.file.new_decoder(number(64) + b"xy").read_bytes()
+
+
+def test_schema_nested_without_end_is_refused() -> None:
+    schema = b'{"type": "record", "name": "r", "fields": [{"name": "a", "field-id": 1, "type": '
+    for levels in (200, 5000):
+        kind = b'{"type": "array", "items": ' * levels + b'"long"' + b"}" * levels
+        data = by_hand([], b"", {"avro.schema": schema + kind + b"}]}"})
+        with pytest.raises(AvroError):
+            read_columns(data, (1,))
