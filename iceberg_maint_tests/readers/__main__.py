@@ -2,9 +2,10 @@
 
     python -m iceberg_maint_tests.readers [--data DIR] [--apart .cache/readers] [--record FILE]
 
-Builds the demo lake, small, and the odd tables, three times: rewritten by `columnar` and by `native`, and with the five
-engines as `readers`, for conversions and merges. Everything is due at once; else the policy is the built-in one. Prints who reads each table. Exits with 1 if an engine that
-read a table before does not read the same rows after.
+Builds the demo lake, small, tables by DuckDB's own writer, and the odd tables three times: rewritten by `columnar` and by
+`native`, and with the five engines as `readers`, for conversions and merges. Everything is due at once; else the policy is
+the built-in one. Prints who reads each table. Exits with 1 if an engine that read a table before does not read the same rows
+after.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from iceberg_maint.errors import EXIT_REFUSED
 from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint.spark.session.session import exit_jvm
 from iceberg_maint.wiring import build
-from iceberg_maint_tests.readers import tables
+from iceberg_maint_tests.readers import duckdb_writer, tables
 from iceberg_maint_tests.readers.engines import DIED, ENGINES, Answer, Engine
 from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -60,7 +61,7 @@ def main() -> int:
     os.environ.update(jvm.environment())
     with tempfile.TemporaryDirectory(prefix="readers-") as scratch:
         root = (given.data or Path(scratch) / "lake").absolute()
-        rows = build_lake_of(root)
+        rows = build_lake_of(root, given.apart)
         engines = [Engine(name, given.apart) for name in ENGINES]
         before = read_all(root, rows, engines)
         ended = maintain(root)
@@ -75,7 +76,7 @@ def main() -> int:
     return int(bool(lost) or ended not in (0, EXIT_REFUSED))
 
 
-def build_lake_of(root: Path) -> dict[str, int]:
+def build_lake_of(root: Path, apart: Path) -> dict[str, int]:
     """Writes all tables. Returns the number of rows of each, by Iceberg's own reader."""
     where = place(root)
     root.mkdir(parents=True)
@@ -86,6 +87,7 @@ def build_lake_of(root: Path) -> dict[str, int]:
     session = runtime.spark.session()
     for namespace in NAMESPACES:
         tables.build(Writers(Bridge(session)), f"{CATALOG}.{namespace}", root / "imported")
+    duckdb_writer.write(Bridge(session), root, apart)
     counted = {str(t): counted_rows(Bridge(session), str(t)) for t in runtime.tables()}
     exit_jvm()
     return counted
