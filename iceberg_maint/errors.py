@@ -75,6 +75,7 @@ CODES: dict[str, str] = {
     "ICM-179": "a catalog or a table did not answer in time",
     "ICM-180": "a property of the table that no Parquet writer takes",
     "ICM-181": "a fault of this program",
+    "ICM-182": "a rewrite would write what a reader of the policy does not read",
 }
 
 LOST_FILE_FIX = (

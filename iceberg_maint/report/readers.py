@@ -3,20 +3,20 @@ way costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from iceberg_maint.core.decisions.readers import has_marks, losing_readers, marks_of
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.parquet_properties import codec_of
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.unread_output import refused_output, unread_output
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     RewriteDataFiles,
     RewritePositionDeleteFiles,
     Strategy,
 )
-from iceberg_maint.core.policy.data import Policy, Route
-from iceberg_maint.core.policy.readers import UNREAD, Feature
+from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
+from iceberg_maint.core.policy.readers import UNREAD
 from iceberg_maint.report.formatting import size
 
 
@@ -25,26 +25,22 @@ def readers_sentence(
 ) -> str:
     """Returns what readers may lose or keep, "" if nothing is at stake. `policy` is that of the configuration,
     `properties` are the table's. Without `batches` the sentence is on what a plan may contain."""
-    sentences = [
-        _on_marks(measured, policy, properties, batches),
-        *(
-            f"writes {feature.value}: not read by {_names(sorted(UNREAD[feature]))}"
-            for feature in _written(properties, batches or ())
-        ),
-    ]
-    return "; ".join(filter(None, sentences))
+    on_marks = _on_marks(measured, policy, properties, batches)
+    return "; ".join(filter(None, (on_marks, _on_output(policy, properties, batches))))
 
 
-def _written(properties: Mapping[str, str], batches: Sequence[Batch]) -> Iterator[Feature]:
-    """Yields what rewrites write by a property of the table that none of their input files shows. Names of files show their
-    format and not their codec. `columnar` writes `lz4` as `lz4_raw`, which all engines read."""
-    written = properties.get("write.format.default", "parquet").lower()
+def _on_output(policy: Policy, properties: Mapping[str, str], batches: Sequence[Batch] | None) -> str:
+    if batches is None:
+        columnar = policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
+        refused = refused_output(unread_output(properties, (), columnar=columnar), policy.readers)
+        return f"a run may be refused (ICM-182): {refused}" if refused else ""
     rewrites = [b for b in batches if isinstance(b.work, RewriteDataFiles)]
-    inputs = [f.path for b in rewrites for g in b.groups for f in g.files]
-    if f"data {written}" in set(Feature) and inputs and not any(p.endswith(f".{written}") for p in inputs):
-        yield Feature(f"data {written}")
-    if codec_of(properties) == "lz4" and any(b.strategy is not Strategy.COLUMNAR for b in rewrites):
-        yield Feature.CODEC_LZ4
+    found = (unread_output(properties, b.groups, columnar=b.strategy is Strategy.COLUMNAR) for b in rewrites)
+    if (feature := next(filter(None, found), None)) is None:
+        return ""
+    refused = refused_output(feature, policy.readers)
+    unread = f"writes {feature}: not read by {_names(sorted(UNREAD[feature]))}"
+    return f"a run is refused (ICM-182): {refused}" if refused else unread
 
 
 def _on_marks(

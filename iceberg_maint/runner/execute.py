@@ -81,6 +81,7 @@ _UNSUPPORTED = {
     "ICM-124": Reason.MEMORY,
     "ICM-135": Reason.UNSUPPORTED_TYPE,
     "ICM-180": Reason.WRITER_PROPERTY,
+    "ICM-182": Reason.REFUSED,
 }
 _BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,

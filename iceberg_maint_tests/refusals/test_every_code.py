@@ -91,6 +91,7 @@ MADE_REAL = {
     "ICM-179": "cli/test_hanging_tables.py::test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays",
     "ICM-180": "spark/rewrite/test_parquet_properties.py::test_property_that_the_writer_meets_is_refused_with_its_value",
     "ICM-181": "cli/test_screens.py::test_fault_of_one_table_is_its_row_and_hides_no_other",
+    "ICM-182": "spark/rewrite/test_parquet_properties.py::test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused",
 }
 
 

@@ -11,6 +11,7 @@ from iceberg_maint.core.model.parquet_properties import (
     wrong_codec,
     wrong_number,
 )
+from iceberg_maint.core.planning.unread_output import refused_output, unread_output
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import RefusedError
@@ -30,7 +31,7 @@ def write_rows(
     bridge: Bridge, jobs: Jobs, work: DeleteWork, whole_policy: Policy
 ) -> tuple[list[Any], Written]:
     """Writes and proves the replacement of every group. Equality deletes are applied first. Raises RefusedError ICM-180 for
-    a property of the table that no writer takes."""
+    a property of the table that no writer takes, ICM-182 for one by which a reader of the policy would lose the table."""
     _check_properties(bridge, work)
     policy = whole_policy.rewrite_data_files
     assert isinstance(work.batch.work, RewriteDataFiles)
@@ -57,6 +58,7 @@ def write_rows(
                 return files, Written(written, proof, memory, scratch_bytes)
             except NotColumnarError as why:
                 note = native_instead(work.batch, work.table, why)
+        _check_readers(bridge, work, whole_policy)
         files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
         note = "; ".join(filter(None, (note, not_compared)))
         return files, Written(written, proof, memory, scratch_bytes, note=note, strategy=by_native)
@@ -77,6 +79,18 @@ def _check_properties(bridge: Bridge, work: DeleteWork) -> None:
             ", or name the jar in spark.jars." if needed else "."
         )
         raise RefusedError("ICM-180", f"{work.batch.table}: {wrong}.", fix)
+
+
+def _check_readers(bridge: Bridge, work: DeleteWork, policy: Policy) -> None:
+    """Only `native` writes what some reader does not read."""
+    properties = bridge.texts_by_key(work.table.java.properties())
+    brought = unread_output(properties, work.batch.groups, columnar=False)
+    if refused := refused_output(brought, policy.readers):
+        fix = (
+            "set write.format.default or write.parquet.compression-codec of the table to what they read, or change "
+            "the policy key."
+        )
+        raise RefusedError("ICM-182", f"{work.batch.table}: {refused}.", fix)
 
 
 def _has_class(bridge: Bridge, name: str) -> bool:

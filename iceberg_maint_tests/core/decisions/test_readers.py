@@ -172,3 +172,11 @@ def test_sentence_names_the_format_and_the_codec_that_a_rewrite_brings() -> None
     )
     batches = list(plan(table, by_spark).batches)
     assert readers_sentence(measured, by_spark, lz4, batches) == "writes codec lz4: not read by duckdb"
+    by_spark = replace(by_spark, readers=(DUCKDB, SPARK))
+    assert readers_sentence(measured, by_spark, lz4, batches) == (
+        "a run is refused (ICM-182): a rewrite would write codec lz4, not read by duckdb of the policy key readers"
+    )
+    assert readers_sentence(measured, by_spark, orc) == (
+        "a run may be refused (ICM-182): a rewrite would write data orc, not read by duckdb of the policy key readers"
+    )
+    assert readers_sentence(measured, replace(by_spark, readers=(SPARK,)), orc) == ""

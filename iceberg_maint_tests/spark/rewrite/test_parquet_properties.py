@@ -13,6 +13,7 @@ from iceberg_maint.core.model.parquet_properties import CLASSES_OF_CODECS
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.core.policy.readers import Reader
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.write import rows
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
@@ -29,20 +30,22 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
     return workshop(spark, lake_dir)
 
 
-def table_with(shop: Workshop, name: str, value: str) -> str:
+def table_with(shop: Workshop, name: str, value: str, prefix: str = "write.parquet") -> str:
     """A table of two files that got a property afterwards. Returns its name."""
     table = shop.new_name("native")
     shop.sql(f"create table {table} (id bigint) using iceberg")
     for start in (0, 10):
         shop.sql(f"insert into {table} select id from range({start}, {start + 10}, 1, 1)")
-    shop.sql(f"alter table {table} set tblproperties ('write.parquet.{name}'='{value}')")
+    shop.sql(f"alter table {table} set tblproperties ('{prefix}.{name}'='{value}')")
     return table
 
 
 def rewritten(
-    shop: Workshop, table: str, strategy: RewriteStrategy = RewriteStrategy.COLUMNAR
+    shop: Workshop, table: str, strategy: RewriteStrategy = RewriteStrategy.COLUMNAR, *readers: Reader
 ) -> OperationOutcome:
-    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    policy = replace(
+        FULL, readers=readers, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy)
+    )
     return Keeper(shop, policy).run(table, Operation.REWRITE_DATA_FILES, force=True)
 
 
@@ -122,6 +125,29 @@ def test_codec_that_columnar_writes_is_one_that_spark_reads(shop: Workshop, code
     outcome = rewritten(shop, table)
     assert [(b.outcome, b.message) for b in outcome.batches] == [(OutcomeStatus.IMPROVED, "")]
     assert len(shop.rows(table)) == 20
+
+
+@pytest.mark.parametrize(
+    ("prefix", "name", "value", "feature"),
+    [
+        ("write.parquet", "compression-codec", "lz4", "codec lz4"),
+        ("write.format", "default", "orc", "data orc"),
+    ],
+)
+def test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused(
+    shop: Workshop, prefix: str, name: str, value: str, feature: str
+) -> None:
+    table = table_with(shop, name, value, prefix)
+    outcome = rewritten(shop, table, RewriteStrategy.NATIVE, Reader.DUCKDB, Reader.SPARK)
+    message = (
+        f"ICM-182 {table}: a rewrite would write {feature}, not read by duckdb of the policy key readers. Fix: set "
+        "write.format.default or write.parquet.compression-codec of the table to what they read, or change the policy key."
+    )
+    assert [(b.outcome, b.reason, b.message) for b in outcome.batches] == [
+        (OutcomeStatus.UNSUPPORTED, Reason.REFUSED, message)
+    ]
+    outcome = rewritten(shop, table, RewriteStrategy.NATIVE, Reader.CLICKHOUSE, Reader.SPARK)
+    assert outcome.outcome is OutcomeStatus.IMPROVED
 
 
 @pytest.mark.parametrize(
