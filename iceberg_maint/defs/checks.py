@@ -156,6 +156,17 @@ def changed_evaluations(
     return [e for e in evaluations if not is_shown(e)]
 
 
+def last_results(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The last results of checks without partitions, which a run repeats that cannot evaluate them again."""
+    for key in keys:
+        records = instance.event_log_storage.get_asset_check_execution_history(
+            key, limit=1, status=set(_ENDED)
+        )
+        yield from (r.evaluation for r in records if r.evaluation is not None)
+
+
 def log_evaluations(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     evaluations: Iterable[dg.AssetCheckEvaluation],

@@ -20,7 +20,7 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.defs.card import stored_view
 from iceberg_maint.defs.checks import log_evaluations, partition_evaluations
 from iceberg_maint.defs.kept_connections import kept_connections
-from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata
+from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata, rank
 from iceberg_maint.defs.stored_health import stored_decision, stored_policy, unknown_partitions
 from iceberg_maint.defs.table_checks import table_evaluations
 from iceberg_maint.defs.table_run import TableRun, report_failures
@@ -66,8 +66,8 @@ class MaintenanceRun(TableRun):
         """Raises Failure if a batch failed or its commit is unknown, RetryRequested for an error that
         ends by itself. Interrupts pass through."""
         context = self._context
-        requested = _requested(context)
-        with report_failures(context, self._runtime):
+        requested = self._requested = _requested(context)
+        with report_failures(context, self._runtime, self._evaluate_planned):
             if not context.selected_asset_keys:
                 assess(self._table, self._runtime)
                 self._evaluate_all(requested or frozenset())
@@ -249,10 +249,13 @@ class MaintenanceRun(TableRun):
 
     def _evaluate_all(self, requested: frozenset[PartitionKey]) -> None:
         measured = self._runtime.ledger.health(self._table)
-        self._evaluate([p for p in sorted(requested) if p not in self._evaluated], measured)
-        if measured is not None:
-            history = stored_decision(self._runtime, measured)[0]
-            log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
+        if measured is None:
+            return
+        history, decision = stored_decision(self._runtime, measured)
+        # Of a run without a partition key Dagster shows the evaluation that it planned, until one of any partition follows.
+        partitions = requested or {p.partition for p in rank(decision)[:1]}
+        self._evaluate([p for p in sorted(partitions) if p not in self._evaluated], measured)
+        log_evaluations(self._context, table_evaluations(self._table, self._translator, history))
 
     def _evaluate(self, partitions: Sequence[PartitionKey], measured: Measured | None) -> None:
         if measured is None or not partitions:

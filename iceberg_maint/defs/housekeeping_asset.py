@@ -8,7 +8,7 @@ from dataclasses import replace
 import dagster as dg
 
 from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import CHECK_OF, Reason
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
     BatchOutcome,
@@ -18,7 +18,7 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.defs.automation import HousekeepingDue, not_in_progress
 from iceberg_maint.defs.card import assessed_view
-from iceberg_maint.defs.checks import log_evaluations
+from iceberg_maint.defs.checks import last_results, log_evaluations
 from iceberg_maint.defs.housekeeping_checks import housekeeping_check_specs, housekeeping_evaluations
 from iceberg_maint.defs.metadata import (
     cursor_metadata,
@@ -31,6 +31,7 @@ from iceberg_maint.defs.stored_health import last_expiry, last_orphan_pass
 from iceberg_maint.defs.table_asset import SPARK_RESOURCE
 from iceberg_maint.defs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
 from iceberg_maint.runner.assess import Assessment, assess
@@ -98,7 +99,7 @@ class HousekeepingRun(TableRun):
         """Raises Failure if an operation failed, was refused with a code or its commit is unknown, RetryRequested for an error
         that ends by itself. Interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
-        with report_failures(self._context, self._runtime):
+        with report_failures(self._context, self._runtime, self._evaluate_planned):
             if self._context.selected_asset_keys:
                 approved = self._context.run.tags.get(APPROVE_TAG)
                 outcomes = self._maintain() if approved is None else self._approve(approved)
@@ -140,7 +141,13 @@ class HousekeepingRun(TableRun):
         return f"{self._done} of {counted(len(self.operations), 'operation')} done"
 
     def _evaluate_stopped(self) -> None:
-        assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+        try:
+            assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+        except IcebergMaintError:
+            names = (check.value for check in CHECK_OF.values())
+            keys = [self._translator.get_housekeeping_check_key(self._table, name) for name in names]
+            log_evaluations(self._context, last_results(self._context.instance, keys))
+            raise
         last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
         log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
 

@@ -66,10 +66,9 @@ def table_metadata(
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
     backlog = decision.backlog()
     total = measured.total()
-    failure = verdict_sentence(verdict_on(True, history.faults))
     return {
         **({"held_by": dg.MetadataValue.text(held_by)} if held_by else {}),
-        **({"failure": dg.MetadataValue.text(failure)} if failure else {}),
+        **failure_metadata(history),
         **({"advice": dg.MetadataValue.text(advice)} if advice else {}),
         **_figures(total),
         "partitions": dg.MetadataValue.int(len(measured.partitions)),
@@ -93,6 +92,12 @@ def table_metadata(
         "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
         **cursor_metadata(cursors, CYCLE),
     }
+
+
+def failure_metadata(history: TableHistory) -> Metadata:
+    """The verdict on a table. Empty without a failure."""
+    failure = verdict_sentence(verdict_on(True, history.faults))
+    return {"failure": dg.MetadataValue.text(failure)} if failure else {}
 
 
 def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metadata:

@@ -18,7 +18,7 @@ from iceberg_maint.core.model.ids import (
     TableId,
 )
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.defs.card import CARD, assessed_view, described, last_proof
+from iceberg_maint.defs.card import CARD, assessed_view, described, last_proof, stored_view
 from iceberg_maint.defs.checks import (
     MAX_FAILING,
     changed_evaluations,
@@ -45,6 +45,7 @@ from iceberg_maint.defs.last_observation import (
 from iceberg_maint.defs.metadata import (
     WORST_PARTITIONS,
     Metadata,
+    failure_metadata,
     partition_metadata,
     rank,
     table_metadata,
@@ -67,6 +68,7 @@ from iceberg_maint.report.throughput import ESTIMATE_RECORDS
 from iceberg_maint.runner.assess import Assessment, assess, make_plans, report_observed
 from iceberg_maint.runner.runtime import Runtime
 
+CARD_ONLY = "The state of the table changed. No partition was materialized."
 OBSERVE_AGAIN_AFTER_MS = 6 * 3600 * 1000
 """An unchanged table is measured again after this time: deletes age, and the policy may change."""
 
@@ -225,6 +227,8 @@ class Observation:
             self._sync_partitions(data.measured)
             with one_transaction(self._instance):
                 self._log_partitions(data, before, last.sequence_number)
+                if run is None:
+                    self._log_card(key, {CARD: text} | failure_metadata(data.history))
                 # A run reports what it did; what else is healthy is for the observe job.
                 limit = MAX_EXAMINED if run is None else 0
                 unexamined = self._log_health(
@@ -277,12 +281,26 @@ class Observation:
     ) -> None:
         """Stores the observation. A run on the table that had not ended before the observation stays in it,
         so that the next tick of the sensor follows its end. If this is that run, the sensor need not follow
-        it, unless a check does not show its result."""
+        it, unless a check or the card does not show its result."""
         current = read_last_observation(self._instance, key)
         run_id = current.run_id if current is not None else None
-        if run_id == ended_run or (run_id == self._run_id and not self._stale(data)):
+        is_shown = not self._shows_another_failure(key, failure_metadata(data.history))
+        if run_id == ended_run or (run_id == self._run_id and is_shown and not self._stale(data)):
             run_id = None
         store_last_observation(self._instance, key, replace(observation, run_id=run_id))
+
+    def _shows_another_failure(self, key: dg.AssetKey, metadata: Metadata) -> bool:
+        """Whether the last materialization of the asset says another failure than this metadata."""
+        last = self._instance.get_latest_materialization_event(key)
+        shown = last.asset_materialization if last is not None else None
+        return shown is not None and shown.metadata.get("failure") != metadata.get("failure")
+
+    def _log_card(self, key: dg.AssetKey, metadata: Metadata) -> None:
+        """Reports the card as a materialization of no partition, if the last one says another failure: the overview of an
+        asset shows the last materialization, and no observation after it. Not in a run of maintenance: a backfill
+        fails of a materialization without a partition."""
+        if self._shows_another_failure(key, metadata):
+            self._context.log_event(dg.AssetMaterialization(key, description=CARD_ONLY, metadata=metadata))
 
     def _examine(self, assessment: Assessment, card: Metadata, limit: int) -> tuple[list[PartitionKey], bool]:
         """Reports healthy housekeeping and up to `limit` healthy partitions that Dagster shows as missing.
@@ -398,10 +416,20 @@ class Observation:
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
+        key = self._translator.get_asset_key(table)
+        if (measured := self._runtime.ledger.health(table)) is not None:
+            card = described(
+                self._runtime,
+                self._context.log,
+                table,
+                lambda: table_card(stored_view(self._runtime, measured, {})),
+            )
+            history = self._runtime.ledger.history(measured.table_uuid, str(table), DATA_OPERATIONS[0])
+            self._log_card(key, {CARD: card} | failure_metadata(history))
         log_evaluations(self._context, [unreadable_evaluation(table, self._translator, text)])
         self._context.log_event(
             dg.AssetObservation(
-                self._translator.get_asset_key(table),
+                key,
                 metadata={"error": dg.MetadataValue.text(text)},
             )
         )

@@ -101,13 +101,17 @@ class TableRun(ABC):
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
             message = f"{self._table}: stopped in order: {self._progress()}, the rest resumes"
             context.log.warning(message)
-            try:
-                self._evaluate_stopped()
-            except Exception as error:  # noqa: BLE001 - an error must not take the place of the interrupt
-                why = self._runtime.redacted_error(error)
-                context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
+            self._evaluate_planned()
             # Without the trace of the place in the work where the interrupt arrived.
             raise type(interrupt)(message) from None
+
+    def _evaluate_planned(self) -> None:
+        """Evaluates the checks of a run that stops early: what it planned and leaves without a result is grey in Dagster."""
+        try:
+            self._evaluate_stopped()
+        except Exception as error:  # noqa: BLE001 - it must not take the place of the cause
+            why = self._runtime.redacted_error(error)
+            self._context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
 
     @abstractmethod
     def _progress(self) -> str:
@@ -115,7 +119,7 @@ class TableRun(ABC):
 
     @abstractmethod
     def _evaluate_stopped(self) -> None:
-        """Evaluates the checks of a run that was terminated."""
+        """Evaluates the checks of a run that was terminated or failed."""
 
     def _report_health(self, table_uuid: str) -> None:
         """Reports the table's health at the end of the run, as the observe job does. An error here does not
@@ -229,18 +233,22 @@ def omit_missing_outputs(log: logging.Logger) -> None:
 
 
 @contextmanager
-def report_failures(context: dg.AssetExecutionContext, runtime: Runtime) -> Iterator[None]:
-    """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets.
+def report_failures(
+    context: dg.AssetExecutionContext, runtime: Runtime, evaluate: Callable[[], None]
+) -> Iterator[None]:
+    """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets. Calls `evaluate` before.
     Interrupts pass through."""
     try:
         yield
     except IcebergMaintError as error:
         why = runtime.redacted_error(error)
+        evaluate()
         if error.code in _TRANSIENT_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
     except Exception as error:  # noqa: BLE001 - a transient error is retried, three attempts in all
         why = runtime.redacted_error(error)
+        evaluate()
         retry_later(context, f"{type(why).__name__}: {why}", why)
 
 

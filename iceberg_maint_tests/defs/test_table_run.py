@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs.early_session import EarlySession
 from iceberg_maint.defs.last_observation import read_last_observation
-from iceberg_maint.defs.names import PARTITION_CHECKS
+from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.report.refusals import refusal
 from iceberg_maint.runner import progress
@@ -261,6 +262,109 @@ def test_failed_batch_fails_the_run_and_keeps_what_was_done(world: World, sick: 
     assert world.materialized(T) == {key("d1"), key("d2"), key("d4")}
     assert "day=d3: FAILED" in result.failure_data_for_node("maintain__lake__db__t").error.message
     assert result.retry_attempts_for_node("maintain__lake__db__t") == 0
+
+
+def overview(world: World) -> dg.AssetMaterialization:
+    """The event whose metadata the overview of the asset shows."""
+    event = world.instance.get_latest_materialization_event(KEY)
+    assert event is not None
+    assert event.asset_materialization is not None
+    return event.asset_materialization
+
+
+def test_failure_after_a_materialization_is_on_the_card_of_the_overview_until_it_ends(
+    world: World, sick: Table
+) -> None:
+    def break_d3(_batch: Batch) -> None:
+        raise RuntimeError("lost executor")
+
+    assert world.maintain(T, key("d1"), key("d2")).success
+    world.engine.before_write = break_d3
+    assert not world.maintain(T, key("d3")).success
+    assert overview(world).partition in (key("d1"), key("d2"))
+    for _ in range(2):
+        world.observe(changed_only=False)
+    shown = overview(world)
+    assert shown.partition is None
+    assert shown.metadata["card"].value.startswith("**Failed:** RuntimeError: lost executor.")
+    assert shown.metadata["failure"].value.startswith("RuntimeError: lost executor.")
+    events = world.events(dg.DagsterEventType.ASSET_MATERIALIZATION)
+    assert [e.materialization.partition for e in events].count(None) == 1
+    assert world.materialized(T) == {key("d1"), key("d2"), None}
+    assert world.instance.get_materialized_partitions(KEY) == {key("d1"), key("d2"), key("d4")}
+    world.engine.before_write = lambda _batch: None
+    assert world.maintain(T, key("d3")).success
+    world.observe(changed_only=False)
+    assert "failure" not in overview(world).metadata
+    assert overview(world).metadata["card"].value.startswith("`day=d3`: 8 data files")
+
+
+def test_table_that_cannot_be_read_is_on_the_card_of_the_overview(world: World, sick: Table) -> None:
+    assert world.maintain(T, key("d1")).success
+    world.catalog.unreadable.add(T)
+    sick.add("d1", 1)
+    world.observe(tables=[T])
+    assert overview(world).metadata["card"].value.startswith("**Refused:** ICM-101")
+    world.catalog.unreadable.clear()
+    world.observe(changed_only=False)
+    assert "**Refused:**" not in overview(world).metadata["card"].value
+
+
+def test_failed_run_whose_card_is_not_shown_is_followed_by_an_observation(world: World, sick: Table) -> None:
+    def fails(_batch: Batch) -> None:
+        raise RuntimeError("lost executor")
+
+    assert world.maintain(T, key("d1")).success
+    world.engine.before_write = fails
+    result = world.maintain(T, key("d2"))
+    last = read_last_observation(world.instance, KEY)
+    assert last is not None
+    assert last.run_id == result.run_id
+    world.observe()
+    assert overview(world).partition is None
+
+
+def planned(world: World, key: dg.AssetKey, checks: Sequence[str]) -> list[str]:
+    """The checks that Dagster shows without a result."""
+    keys = [dg.AssetCheckKey(key, check) for check in checks]
+    latest = world.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    return [k.name for k in keys if latest[k].status.value == "PLANNED"]
+
+
+DATA_CHECKS = (*PARTITION_CHECKS, *TABLE_CHECKS)
+
+
+def test_run_that_fails_before_its_work_leaves_no_check_without_a_result(world: World, sick: Table) -> None:
+    definitions = world.definitions
+    world.catalog.unreachable = True
+    assert not world.maintain(T, key("d1"), definitions=definitions).success
+    assert planned(world, KEY, DATA_CHECKS) == []
+    assert not world.evaluations("small_files")[key("d1")].passed
+
+
+def test_run_without_a_partition_key_and_without_work_leaves_no_check_without_a_result(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 1)
+    world.observe()
+    result = world.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=world.instance, raise_on_error=False, asset_selection=[KEY]
+    )
+    assert result.success
+    assert planned(world, KEY, DATA_CHECKS) == []
+
+
+def test_housekeeping_of_a_table_that_cannot_be_read_leaves_no_check_without_a_result(
+    world: World, sick: Table
+) -> None:
+    shown = {name: world.evaluations(name)[None].passed for name in HOUSEKEEPING_CHECKS}
+    world.catalog.unreadable.add(T)
+    sick.add("d1", 1)
+    housekeeping = NAMES.get_housekeeping_key(TableId.parse(T))
+    result = world.definitions.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=world.instance, raise_on_error=False, asset_selection=[housekeeping]
+    )
+    assert not result.success
+    assert planned(world, housekeeping, HOUSEKEEPING_CHECKS) == []
+    assert {name: world.evaluations(name)[None].passed for name in HOUSEKEEPING_CHECKS} == shown
 
 
 def test_terminate_is_final(world: World, sick: Table) -> None:
