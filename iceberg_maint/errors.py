@@ -6,6 +6,7 @@ The codes are a public contract (`docs/reference/errors.md`). `CODES` is the clo
 from __future__ import annotations
 
 import errno
+import re
 
 CODES: dict[str, str] = {
     "ICM-100": "configuration is missing, malformed or has an unknown key",
@@ -76,6 +77,7 @@ CODES: dict[str, str] = {
     "ICM-180": "a property of the table that no Parquet writer takes",
     "ICM-181": "a fault of this program",
     "ICM-182": "a rewrite would write what a reader of the policy does not read",
+    "ICM-183": "a partition whose path is longer than the store takes",
 }
 
 LOST_FILE_FIX = (
@@ -94,6 +96,8 @@ _FIXES: dict[int | None, str] = {
     errno.ENFILE: _LIMIT,
 }
 """What to do about a home that cannot be written for its file system or the machine, by error number."""
+_DOUBLED_STOP = re.compile(r"(?<=[^\s./'\"`])\.(\.|\.{3})(?= |$)")
+"""A full stop after a value that ends with one, or with three. Dots of paths, in quotes and `...` alone are none."""
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -106,7 +110,8 @@ class IcebergMaintError(Exception):
     """Root of all errors that the program raises on purpose.
 
     `code` is a key of `CODES`. `message` names the setting or table, the value and the rule. `fix` says
-    what to do. `str()` is the line that a user sees.
+    what to do. `str()` is the line that a user sees. If the message quotes another error, the fix of that one counts only
+    without a `fix`.
     """
 
     exit_code = EXIT_FAILED
@@ -115,12 +120,13 @@ class IcebergMaintError(Exception):
         if code not in CODES:
             raise ValueError(f"{code} is not a documented code.")
         self.code = code
-        self.message = message
-        self.fix = fix
-        super().__init__(code, message, fix)
+        self.message, *quoted_fixes = _DOUBLED_STOP.sub(".", message).split(" Fix: ")
+        self.fix, *_ = _DOUBLED_STOP.sub(".", fix).split(" Fix: ") if fix else (*quoted_fixes, "")
+        super().__init__(code, self.message, self.fix)
 
     def __str__(self) -> str:
-        fix = f" Fix: {self.fix}" if self.fix else ""
+        stop = "" if self.message.endswith((".", "?", "!")) else "."
+        fix = f"{stop} Fix: {self.fix}" if self.fix else ""
         # A quoted value may contain line ends. Escaped, they cannot forge a line of a log.
         return f"{self.code} {self.message}{fix}".replace("\n", "\\n")
 
@@ -129,7 +135,7 @@ def with_code(error: Exception) -> IcebergMaintError:
     """Returns the error of one of many tables: itself if it has a code, else ICM-181."""
     if isinstance(error, IcebergMaintError):
         return error
-    text = " ".join(str(error).split()).removesuffix(".")
+    text = " ".join(str(error).split())
     return IcebergMaintError(
         "ICM-181",
         f"unexpected {type(error).__name__}: {text}.",

@@ -28,6 +28,7 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.long_path import may_be_too_long
 from iceberg_maint.core.planning.batch_limit import BatchSize, batch_limit
 from iceberg_maint.core.planning.housekeeping import plan_housekeeping
 from iceberg_maint.core.planning.memory import learned_correction
@@ -276,7 +277,11 @@ def _plan(
         limit=limit_after_conflicts(operation, assessment.state, runtime),
         before_conversion=before_conversion,
         rewritten=rewritten,
-        alone=frozenset(p.partition for p in decision.due() if works_alone(history.of(p.partition))),
+        alone=frozenset(
+            p.partition
+            for p in decision.due()
+            if may_be_too_long(p.partition) or works_alone(history.of(p.partition))
+        ),
     )
 
 

@@ -63,7 +63,7 @@ def rejected_commit(written: Written, result: CommitResult, batch: Batch, runtim
     reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
     status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
     if reason is Reason.ENVIRONMENT:
-        message = _environment_message(EnvironmentFailedError(f"{message.rstrip('.')}."), batch, runtime)
+        message = _environment_message(EnvironmentFailedError(f"{message}."), batch, runtime)
     return AttemptResult(status, reason, message, written.proof, written, result)
 
 
@@ -81,7 +81,7 @@ def environment_failure(why: Exception, batch: Batch, runtime: Runtime) -> Attem
         if why.code not in ENVIRONMENT_CODES:
             return None
     elif is_environment(python_causes(why)):
-        why = EnvironmentFailedError(f"{one_line(why).rstrip('.')}.")
+        why = EnvironmentFailedError(f"{one_line(why)}.")
     else:
         return None
     return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, _environment_message(why, batch, runtime))

@@ -82,6 +82,7 @@ _UNSUPPORTED = {
     "ICM-135": Reason.UNSUPPORTED_TYPE,
     "ICM-180": Reason.WRITER_PROPERTY,
     "ICM-182": Reason.REFUSED,
+    "ICM-183": Reason.REFUSED,
 }
 _BATCH_STATUS = {
     OutcomeStatus.IMPROVED: BatchStatus.DONE,

@@ -13,6 +13,7 @@ from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.damaged_file import is_damaged_file
+from iceberg_maint.core.outcomes.long_path import long_path
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
@@ -150,7 +151,7 @@ class SparkEngine:
         Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a missing or damaged file, ICM-119 for
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
         memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, ICM-135 for files that Iceberg cannot
-        read, EnvironmentFailedError for credentials, connections or classes that are missing, EngineFailedError for everything
+        read, ICM-183 for a path that the store does not take, EnvironmentFailedError for credentials, connections or classes that are missing, EngineFailedError for everything
         else that Spark raises. The orphan pass removes files that were written by then.
         """
         try:
@@ -174,6 +175,13 @@ class SparkEngine:
             if fix := next((fix for text, fix in _UNREADABLE.items() if text in cause), None):
                 message = f"{batch.table}: Iceberg's reader cannot read a data file: {cause}."
                 raise RefusedError("ICM-135", message, fix) from why
+            if too_long := long_path(batch.partitions, causes(why)):
+                raise RefusedError(
+                    "ICM-183",
+                    f"{batch.table}: {too_long}",
+                    "set write.object-storage.enabled=true and write.object-storage.partitioned-paths=false on the table, so "
+                    "that paths have no partition values, or write shorter values.",
+                ) from why
             if is_damaged_file(causes(why)):
                 raise RefusedError("ICM-101", f"{batch.table}: {cause}.", LOST_FILE_FIX) from why
             raise EngineFailedError(cause) from why

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -92,6 +93,7 @@ MADE_REAL = {
     "ICM-180": "spark/rewrite/test_parquet_properties.py::test_property_that_the_writer_meets_is_refused_with_its_value",
     "ICM-181": "cli/test_screens.py::test_fault_of_one_table_is_its_row_and_hides_no_other",
     "ICM-182": "spark/rewrite/test_parquet_properties.py::test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused",
+    "ICM-183": "spark/test_long_paths.py::test_partition_whose_path_is_too_long_is_unsupported_alone",
 }
 
 
@@ -105,6 +107,35 @@ def module(path: str) -> tuple[str, dict[str, str]]:
         if isinstance(node, ast.FunctionDef)
     }
     return source, tests
+
+
+_VALUE = "a cause. Fix: end it."
+"""A value that is the text of another error."""
+
+
+def _text(node: ast.AST) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(_text, parts))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text(left) + _text(right)
+        case _:
+            return _VALUE
+
+
+def messages() -> Iterator[tuple[str, str, str]]:
+    """File and line, message and fix of each error that the package makes with its code in the call."""
+    for file in sorted((PROJECT / "iceberg_maint").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and len(node.args) > 1
+                and re.fullmatch(r"ICM-\d+", _text(node.args[0]))
+            ):
+                fixes = [*node.args[2:], *(k.value for k in node.keywords if k.arg == "fix")]
+                yield f"{file}:{node.lineno}", _text(node.args[1]), "".join(map(_text, fixes[:1]))
 
 
 @cache
@@ -152,3 +183,28 @@ def test_code_is_given_with_the_exit_code_that_is_documented(code: str) -> None:
     page = (PROJECT / "docs" / "reference" / "errors.md").read_text("utf-8")
     (exits,) = re.findall(rf"^\| `{code}` \| .* \| (\d[^|]*) \| .* \|$", page, re.MULTILINE)
     assert given()[code] == {int(n) for n in re.findall(r"\d", exits)}
+
+
+def test_every_message_has_one_fix_and_single_full_stops_also_around_the_text_of_another_error() -> None:
+    found = list(messages())
+    shown = {place: str(IcebergMaintError("ICM-100", message, fix)) for place, message, fix in found}
+    assert len(found) > 300
+    assert {p: t for p, t in shown.items() if t.count("Fix: ") > 1 or re.search(r"\w\.\.( |$)", t)} == {}
+    assert {p: t for p, t in shown.items() if re.search(r"[^.?!] Fix: ", t)} == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "fix", "shown"),
+    [
+        (
+            "t: ICM-104 no answer. Fix: start it..",
+            "repair t.",
+            "ICM-100 t: ICM-104 no answer. Fix: repair t.",
+        ),
+        ("t: ICM-104 no answer. Fix: start it..", "", "ICM-100 t: ICM-104 no answer. Fix: start it."),
+        ("t: it is full.. Nothing was done", "wait.", "ICM-100 t: it is full. Nothing was done. Fix: wait."),
+        ("t is '..'. It is a/.. or ...", "", "ICM-100 t is '..'. It is a/.. or ..."),
+    ],
+)
+def test_message_with_the_text_of_another_error_has_one_fix(message: str, fix: str, shown: str) -> None:
+    assert str(IcebergMaintError("ICM-100", message, fix)) == shown

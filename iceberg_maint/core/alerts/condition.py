@@ -113,7 +113,7 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
         yield Condition(
             AlertKind.QUARANTINE,
             f"{_count(len({k for k, _ in quarantined}), 'partition')} in quarantine, such as "
-            f"{key or 'the whole table'}: {worst.reason}.",
+            f"{key or 'the whole table'}: {worst.reason.removesuffix('.')}.",
         )
     failing = [
         (key, p) for key, p in partitions if not p.quarantined and _failures_in_a_row(p) >= limits.failures
@@ -124,7 +124,7 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
         yield Condition(
             AlertKind.REPEATED_FAILURE,
             f"{_count(attempts, 'attempt')} in a row failed or had no effect on {key or 'the whole table'}: "
-            f"{worst.reason}.",
+            f"{worst.reason.removesuffix('.')}.",
         )
 
 

@@ -12,8 +12,8 @@ from iceberg_maint.core.model.ids import READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 
 _CODE = re.compile(r"ICM-\d+")
-_REFUSALS = frozenset({"ICM-115", "ICM-119", "ICM-124", "ICM-135", "ICM-180", "ICM-182"})
-"""Codes of operations on data that are refused before they read a file."""
+_REFUSALS = frozenset({"ICM-115", "ICM-119", "ICM-124", "ICM-135", "ICM-180", "ICM-182", "ICM-183"})
+"""Codes of operations on data that are refused."""
 _CRASHES = 2
 """The first crash is resumed at once."""
 _NO_FAULT = frozenset(r.value for r in Reason)

@@ -83,7 +83,7 @@ def no_executor(master: str, why: str) -> IcebergMaintError:
     """The error for a cluster that runs no job."""
     return IcebergMaintError(
         "ICM-132",
-        f"the Spark cluster {master} runs no executor: {why.rstrip('.')}.",
+        f"the Spark cluster {master} runs no executor: {why}.",
         "read the logs of the cluster's master and of its workers; compare spark.executor.memory and "
         "spark.executor.cores with what the workers offer. Executors must reach this machine at "
         f"spark.driver.host. If they start slowly, raise {WAIT_SETTING}.",

@@ -180,7 +180,7 @@ def exit_jvm() -> int | None:
 
 
 def _not_started(why: str, fix: str) -> IcebergMaintError:
-    return IcebergMaintError("ICM-175", f"Spark does not start: {why.rstrip('.')}.", fix)
+    return IcebergMaintError("ICM-175", f"Spark does not start: {why}.", fix)
 
 
 def versions(spark: SparkSession) -> dict[str, str]:

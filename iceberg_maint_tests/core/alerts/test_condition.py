@@ -70,7 +70,7 @@ def test_lost_races_are_no_failure_and_their_waits_are_time_without_progress():
 
 
 def test_table_that_the_environment_fails_is_failing_from_the_limit_on():
-    full = TableHistory(partitions={"": PartitionHistory(environment_failures=3, reason="ICM-176 full")})
+    full = TableHistory(partitions={"": PartitionHistory(environment_failures=3, reason="ICM-176 full.")})
     (condition,) = conditions(facts(histories=(full,)), NOW_MS)
     assert condition.kind is AlertKind.REPEATED_FAILURE
     assert (
