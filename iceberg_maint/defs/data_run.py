@@ -232,8 +232,8 @@ class MaintenanceRun(TableRun):
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
                 failures.append(f"{partition}: {status} ({reason}) {self._message(partition)}".rstrip())
             elif status is OutcomeStatus.UNSUPPORTED:
-                why = refusal(str(self._table), reason, measured)
-                why = why or self._message(partition) or f"{SENTENCES[reason]}."
+                refused = refusal(str(self._table), reason, measured)
+                why = refused or self._message(partition) or f"{SENTENCES[reason]}."
                 log.error(f"{partition}: UNSUPPORTED ({reason}): {why}")
             else:
                 retry = retry or reason is Reason.LEASE_HELD

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import subprocess
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from iceberg_maint.errors import (
     unwritable_home,
 )
 from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.spark.session.java import find_java
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 
 SICK = TableId.parse("lake.db.sick")
@@ -411,14 +413,18 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
     assert "raise spark.driver.memory under" in only
 
 
-def archive_of(lake: Lake, **times: int) -> tuple[Path, tuple[str, str]]:
-    """The configured archive of classes, made at a time in seconds unless it is missing, and its check."""
+def archive_of(lake: Lake, *, whole: bool = False, **times: int) -> tuple[Path, tuple[str, str]]:
+    """The configured archive of classes, made at a time in seconds unless it is missing, and its check. `whole`: Java made it."""
     folder = lake.home / "archive"
     folder.mkdir(mode=0o755)
     archive = folder / "classes.jsa"
     lake.configure(f"spark: {{class_archive: {archive}}}\n")
     if times:
         archive.write_bytes(b"12345")
+        if whole:
+            java = find_java(os.environ, shim_dir=lake.home / "java").path / "bin" / "java"
+            dump = [java, "-Xshare:dump", f"-XX:SharedArchiveFile={archive}"]
+            subprocess.run(dump, check=True, capture_output=True)
         os.utime(archive, (times["made"], times["made"]))
     result = lake.json("doctor", "--no-spark")
     [found] = [(c["status"], c["detail"]) for c in result["checks"] if c["check"] == "class archive"]
@@ -426,8 +432,14 @@ def archive_of(lake: Lake, **times: int) -> tuple[Path, tuple[str, str]]:
 
 
 def test_archive_of_classes_is_named_with_its_size(lake: Lake) -> None:
+    archive, found = archive_of(lake, whole=True, made=4_000_000_000)
+    assert found == ("ok", f"{archive} ({archive.stat().st_size:,} bytes)")
+
+
+def test_damaged_archive_of_classes_is_a_warning(lake: Lake) -> None:
     archive, found = archive_of(lake, made=4_000_000_000)
-    assert found == ("ok", f"{archive} (5 bytes)")
+    fix = "Fix: run iceberg-maint archive-classes."
+    assert found == ("warning", f"{archive} is damaged, and Java may crash of it. {fix}")
 
 
 def test_missing_archive_of_classes_is_a_warning_with_the_command(lake: Lake) -> None:

@@ -112,6 +112,8 @@ _TEXTS = (
     "(HTTP status 502) during",
     "(HTTP status 503) during",
     "(HTTP status 504) during",
+    # SQLite, of the file of a catalog that another process locks.
+    "database is locked",
     # Arrow returns the answer of a store as text.
     "AWS Error NETWORK_CONNECTION",
     "AWS Error ACCESS_DENIED",

@@ -5,8 +5,8 @@ whose gate raises an exception. A try that ends before the compare-and-swap is R
 
 After the swap, the loop loads the table again. If the table shows the commit, the result is COMMITTED, even if the
 catalog raised an exception. If the table does not show the commit and the catalog reports a lost swap, the result is
-REJECTED. The same holds if the catalog denies the swap, also where it then denies the load. Otherwise the result is
-UNKNOWN. This module rolls nothing back and deletes no file.
+REJECTED. The same holds if the catalog denies the swap, also where it then denies the load, and if Iceberg could not
+write the table metadata file. Otherwise the result is UNKNOWN. This module rolls nothing back and deletes no file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Reje
 from iceberg_maint.errors import FenceLostError, RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.spark.commit.gate import Gate
-from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, failed_by_environment, one_line
+from iceberg_maint.spark.jvm.bridge import Bridge, cause_classes, causes, failed_by_environment, one_line
 
 LoadTable = Callable[[str], Any]
 """(table name) → the Java `Table`. Every call reads the table from the catalog again."""
@@ -35,6 +35,14 @@ _LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
 _STATE_UNKNOWN = _EXCEPTIONS + "CommitStateUnknownException"
 _DENIED = frozenset({(_EXCEPTIONS + "NotAuthorizedException",), (_EXCEPTIONS + "ForbiddenException",)})
 """Answers of a catalog that has not looked at the request: Iceberg's `CleanableFailure`."""
+_UNWRITTEN = (
+    (_EXCEPTIONS + "RuntimeIOException", "Failed to write json to file"),
+    # Hadoop's local file system.
+    ("org.apache.hadoop.fs.FSError", "No space left on device"),
+    ("org.apache.hadoop.fs.FSError", "Disk quota exceeded"),
+)
+"""TableMetadataParser.internalWrite: the table metadata file was not written. `doCommit` of each catalog writes it first, and swaps
+to its location then (`writeNewMetadata`). A commit writes no other file on this side, only deletes."""
 _STALE = frozenset(
     {
         _EXCEPTIONS + "ValidationException",
@@ -150,15 +158,15 @@ def _result_after_swap(
     if error is not None and not isinstance(error, Exception):
         raise error
     base = gate.base_snapshot_id
-    message, lost, denied = "", False, False
+    message, lost, before_swap = "", False, None
     try:
         if error is not None:
             message, lost = one_line(error), _lost_swap(error)
-            denied = gate.error is not None and cause_classes(gate.error)[:1] in _DENIED
+            before_swap = None if gate.error is None else _error_before_swap(gate.error)
         snapshot_id = find_commit(load(name), base)
     except Exception as why:  # noqa: BLE001 - a table that cannot be read makes the result unknown
-        if denied:
-            return CommitResult(CommitStatus.REJECTED, Rejection.ENVIRONMENT, None, base, tries, message)
+        if before_swap is not None:
+            return CommitResult(CommitStatus.REJECTED, before_swap, None, base, tries, message)
         message = (
             f"{message or 'the catalog reported success'}; the table could not be loaded after the swap: "
             f"{one_line(why)}"
@@ -168,10 +176,20 @@ def _result_after_swap(
         return CommitResult(CommitStatus.COMMITTED, None, snapshot_id, base, tries, message)
     if gate.error is not None and lost:
         return CommitResult(CommitStatus.REJECTED, Rejection.CONFLICT, None, base, tries, message)
-    if denied:
-        return CommitResult(CommitStatus.REJECTED, Rejection.ENVIRONMENT, None, base, tries, message)
+    if before_swap is not None:
+        return CommitResult(CommitStatus.REJECTED, before_swap, None, base, tries, message)
     message = message or "the catalog reported success, but the table does not show the commit"
     return CommitResult(CommitStatus.UNKNOWN, None, None, base, tries, message)
+
+
+def _error_before_swap(why: BaseException) -> Rejection | None:
+    """What an error of the catalog means that says that it did not swap: that it denies the commit, or that there is no file
+    to swap to. None for any other error."""
+    chain = causes(why)
+    is_unwritten = any(chain[:1] and chain[0][0] == name and sign in chain[0][1] for name, sign in _UNWRITTEN)
+    if cause_classes(why)[:1] in _DENIED or (is_unwritten and failed_by_environment(why)):
+        return Rejection.ENVIRONMENT
+    return Rejection.ERROR if is_unwritten else None
 
 
 def _lost_swap(why: BaseException) -> bool:

@@ -62,6 +62,7 @@ SDK = "software.amazon.awssdk."
             "The DiskSpace quota of /lake is exceeded",
         ),
         ("java.io.IOException", "No space left on device"),
+        ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked (database is locked)"),
         ("java.io.FileNotFoundException", "/lake/data/1.parquet (Too many open files)"),
         ("OSError", "[Errno 30] Read-only file system: '/lake/data/1.parquet'"),
         ("OSError", "[Errno 122] Disk quota exceeded"),
