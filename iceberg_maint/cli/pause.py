@@ -29,7 +29,7 @@ def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
     runtime.ledger.pause(target, note, who)
     session.emit(
         {"paused": target, "note": note, "by": who},
-        lambda console: console.print(f"paused: {_name(target)}"),
+        lambda console: console.print(f"paused: {_name(target)}", markup=False),
     )
     return 0
 
@@ -98,7 +98,9 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]
     session.emit(
         {"released": [*shown, *failed]},
-        lambda console: console.print("\n".join(lines) or "no partition was quarantined or in back-off"),
+        lambda console: console.print(
+            "\n".join(lines) or "no partition was quarantined or in back-off", markup=False
+        ),
     )
     return most_severe_exit(codes)
 

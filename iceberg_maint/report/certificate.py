@@ -5,6 +5,7 @@ A pure function of what the ledger stores. The command line and Dagster show the
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +24,7 @@ from iceberg_maint.core.outcomes.proof import (
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text
 from iceberg_maint.report.json_documents import Document, batch_document
+from iceberg_maint.report.markdown_page import markdown_text
 from iceberg_maint.report.origin import started_by
 
 _STRATEGIES = {FILES_ALGORITHM: "columnar", FINGERPRINT_ALGORITHM: "native"}
@@ -254,7 +256,7 @@ def certificate_markdown(proved: Certificate) -> str:
         f"**{proved.status.value}**: {proved.sentence()}",
         "",
         (
-            f"Run `{proved.run_id}` on `{proved.table}`, started by {proved.started_by}, "
+            f"Run `{proved.run_id}` on {markdown_text(proved.table)}, started by {markdown_text(proved.started_by)}, "
             f"{moment(proved.started_ms)} to {moment(proved.ended_ms)} "
             f"({duration((proved.ended_ms - proved.started_ms) / 1000)})."
         ),
@@ -271,7 +273,7 @@ def certificate_markdown(proved: Certificate) -> str:
         ]
         lines += [
             f"| `{b.outcome.batch_id}` | {b.operation.value} | {_cell(partitions_text(b.outcome.partitions))} "
-            f"| {proof_text(b)} | {_cell(gate_text(b))} | {b.outcome.snapshot_after or '-'} |"
+            f"| {proof_text(b)} | {markdown_text(gate_text(b))} | {b.outcome.snapshot_after or '-'} |"
             for b in proved.batches
         ]
     commands = [b.verify for b in proved.batches if b.verify is not None]
@@ -336,7 +338,9 @@ def gate_text(batch: CertifiedBatch) -> str:
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:
     subject = _subject(operation)
     provable = subject in (Subject.ROWS, Subject.POSITIONS) and outcome.snapshot_after is not None
-    verify = f"iceberg-maint verify {table} --snapshot {outcome.snapshot_after}" if provable else None
+    verify = (
+        f"iceberg-maint verify {shlex.quote(table)} --snapshot {outcome.snapshot_after}" if provable else None
+    )
     return CertifiedBatch(operation, outcome, subject, _gate(outcome), verify)
 
 

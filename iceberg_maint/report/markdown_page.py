@@ -17,24 +17,25 @@ def render_markdown(page: Page) -> str:
 
 
 def _lines(page: Page) -> Iterator[str]:
-    yield f"# {_text(page.title)}\n\n{_text(page.made)}\n\n{_text(page.sentence)}\n"
-    yield from (f"- **{_text(t.value)}** {_text(t.label)}" for t in page.tiles)
+    yield f"# {markdown_text(page.title)}\n\n{markdown_text(page.made)}\n\n{markdown_text(page.sentence)}\n"
+    yield from (f"- **{markdown_text(t.value)}** {markdown_text(t.label)}" for t in page.tiles)
     for section in page.sections:
         yield from _section(section)
 
 
 def _section(section: Section) -> Iterator[str]:
-    yield f"\n## {_text(section.heading)}\n"
-    yield from (f"{_text(s)}\n" for s in section.sentences)
-    yield from (f"- {_text(b.label)}: {_text(b.text)}" for b in section.bars)
-    yield from (f"- {_text(s.label)}: {_text(s.text)}" for s in section.sparklines)
+    yield f"\n## {markdown_text(section.heading)}\n"
+    yield from (f"{markdown_text(s)}\n" for s in section.sentences)
+    yield from (f"- {markdown_text(b.label)}: {markdown_text(b.text)}" for b in section.bars)
+    yield from (f"- {markdown_text(s.label)}: {markdown_text(s.text)}" for s in section.sparklines)
     if section.rows:
-        yield f"| {' | '.join(map(_text, section.columns))} |"
+        yield f"| {' | '.join(map(markdown_text, section.columns))} |"
         yield f"|{'|'.join('---:' if n in section.right else '---' for n in range(len(section.columns)))}|"
-        yield from (f"| {' | '.join(map(_text, row))} |" for row in section.rows)
+        yield from (f"| {' | '.join(map(markdown_text, row))} |" for row in section.rows)
     if section.omitted:
         yield f"\nand {section.omitted:,} more"
 
 
-def _text(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """The text on one line of Markdown, no character of it a mark."""
     return _MARKUP.sub(r"\\\1", escape_control_chars(text).replace("\n", " "))

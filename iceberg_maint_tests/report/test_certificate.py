@@ -231,6 +231,13 @@ def test_markdown_states_result_origin_snapshots_and_commands() -> None:
     assert text.endswith("Prove it again:\n\n```\niceberg-maint verify lake.db.t --snapshot 2\n```")
 
 
+def test_markdown_of_a_hostile_table_has_no_markup_of_its_name() -> None:
+    name = "lake.db.`<b>x</b>`; $(touch pwned)"
+    text = certificate_markdown(certificate([record(REWRITTEN, failed(Reason.ERROR, "<b>|"), table=name)]))
+    assert "on lake.db.\\`\\<b\\>x\\</b\\>\\`; $(touch pwned), started by" in text
+    assert f"\niceberg-maint verify '{name}' --snapshot 2\n" in text
+
+
 def test_record_without_origin_is_stored_as_before_and_read_back() -> None:
     known = record(REWRITTEN, started_by="command line, anna@host-a")
     assert "started_by" not in dumps(record(REWRITTEN))

@@ -80,6 +80,7 @@ def test_command_does_nothing_for_hostile_partitions(lake: Lake, mark: Path, com
 
 def test_table_that_is_listed_by_such_a_name_is_found_by_exactly_it(tmp_path: Path, mark: Path) -> None:
     odd = [n for n in names(str(mark)) if n.startswith("lake.db.") and n.count(".") == 2]
+    odd.append("lake.db.[/red]")
     lake = lake_of(tmp_path, {name: {"1": 10} for name in odd})
     assert len(odd) > 30
     for name in odd:
@@ -87,6 +88,11 @@ def test_table_that_is_listed_by_such_a_name_is_found_by_exactly_it(tmp_path: Pa
     listed = lake("tables")
     assert listed.exit_code == EXIT_DONE
     assert all(c.isprintable() or c == "\n" for c in listed.stdout)
+    for name in odd[::-4]:
+        for command in ("plan", "run", "why", "observe", "history", "proof", "pause", "resume", "release"):
+            shown = lake(command, "--", name)
+            assert shown.exit_code == EXIT_DONE, (command, name, shown.output)
+            assert all(c.isprintable() or c == "\n" for c in shown.output), (command, name)
     assert not mark.exists()
 
 
