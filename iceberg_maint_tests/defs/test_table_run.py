@@ -172,7 +172,7 @@ def test_card_is_the_first_entry_of_each_event_and_the_last_materialization_has_
     assert [e.partition for e in events if "proof_certificate" in e.metadata] == [key("d3")]
     certificate = next(e.metadata["proof_certificate"].value for e in events if e.partition == key("d3"))
     assert certificate.startswith("**PROVED**: 2 commits proved: 20 rows in = 20 rows out + 0 deleted.")
-    assert f"Run `{result.run_id}` on `{T}`, started by a person in Dagster" in certificate
+    assert f"Run `{result.run_id}` on {T}, started by a person in Dagster" in certificate
     assert certificate.rstrip() in [e.user_message for e in world.instance.all_logs(result.run_id)]
     observation = world.events(dg.DagsterEventType.ASSET_OBSERVATION)[-1].asset_observation
     card = observation.metadata["card"].value
