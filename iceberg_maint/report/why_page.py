@@ -69,7 +69,6 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     _line(console, "its error", error)
     if error != why.verdict.message:
         draw_verdict(console, why.verdict)
-    _line(console, "its error", "" if why.last is None else failure_message(why.last))
     _line(console, "readers", why.readers)
     if why.trend is not None:
         _line(console, "trend", trend_sentence(why.trend))
@@ -90,7 +89,7 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
         _draw_partitions(console, why.partitions)
     if why.housekeeping:
         console.print()
-        draw_grid(console, _HOUSEKEEPING, [_housekeeping(h) for h in why.housekeeping])
+        draw_grid(console, _HOUSEKEEPING, [_housekeeping(h, why.verdict.message) for h in why.housekeeping])
     _draw_changed(console, why.values, why.sources)
 
 
@@ -215,7 +214,8 @@ def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
     draw_metrics(console, partition)
 
 
-def _housekeeping(why: HousekeepingExplanation) -> list[str]:
+def _housekeeping(why: HousekeepingExplanation, verdict: str) -> list[str]:
+    """The row of one operation. The message of the verdict on the table stands above, so it is not repeated."""
     decision = why.decision
     facts = [sentence(decision.reason)]
     if decision.reason is Reason.PENDING_PUBLISH:
@@ -235,7 +235,8 @@ def _housekeeping(why: HousekeepingExplanation) -> list[str]:
     if len(why.held_by) > 2:
         facts.append(f"and by {counted(len(why.held_by) - 2, 'other', 'others')}")
     if why.change and decision.verdict is not Verdict.RUN:
-        facts.append(f"to change the decision: {why.change}")
+        change = why.change.replace(f"; last: {verdict}", "") if verdict else why.change
+        facts.append(f"to change the decision: {change}")
     status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
     return [decision.operation.value, coloured(status), escape(escape_control_chars("; ".join(facts)))]
 

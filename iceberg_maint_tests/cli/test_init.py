@@ -236,7 +236,10 @@ def test_init_keeps_a_reference_to_the_environment(tmp_path: Path, monkeypatch: 
     [
         (["--catalog-type", "rest"], "ICM-100 catalogs.lake.uri is missing."),
         (["--uri", "postgresql://db/catalog"], "ICM-100 catalogs.lake.warehouse is missing."),
-        (["--uri", "mysql://db/catalog", "--warehouse", "s3://w"], "ICM-100 catalogs.lake.uri starts with"),
+        (
+            ["--uri", "mysql://db/catalog", "--warehouse", "s3://w"],
+            "ICM-100 catalogs.lake.uri is 'mysql://db/catalog'",
+        ),
         (["--ledger", "postgresql://maint:hunter2@db/ledger"], "ICM-118 ledger"),
         (["--ledger", "{env: NOT_SET_HERE}"], "ICM-100 ledger"),
         (["--catalog-type", "hadoop"], "Invalid value for '--catalog-type'"),

@@ -158,8 +158,8 @@ SENTENCES: dict[Reason, str] = {
     "impossible; see write_audit_publish",
     Reason.UNSUPPORTED_TYPE: "a column has a type whose values no operation on data can read",
     Reason.WRITER_PROPERTY: "a property of the table that no Parquet writer takes",
-    Reason.ENVIRONMENT: "credentials, a connection or a class are missing, or a file system takes no writes; it does not "
-    "count against the partition, and the message names the cause",
+    Reason.ENVIRONMENT: "credentials, a connection, a class or a file system that takes writes are missing; the message "
+    "names the cause",
     Reason.REFS_LOST: "the expiry removed branches or tags that were set at the same time: the catalog does not "
     "compare the base of a commit",
 }
