@@ -249,6 +249,10 @@ test-wheel: setup  ## sdist and wheel built; the wheel installed outside the che
 test-first-hour: setup  ## every command of the Start page "The first hour", in order: install, demo, advise, act, failure, pause
 	$(PY) -m iceberg_maint_tests.first_hour
 
+.PHONY: house
+house: setup  ## measure what a reader of the code must hold in the head: files, the way of one table, words
+	$(PY) .ci/house.py
+
 .PHONY: lint
 lint: setup  ## ruff: rules and format; codespell and the list of prose habits (.ci/prose.toml)
 	$(BIN)/ruff check .
