@@ -172,8 +172,8 @@ KEYS_AND_SECRETS = (
         "the run evaluates its checks before it ends",
         off(
             "defs/table_run.py",
-            "                self._evaluate_stopped()\n",
-            "                pass\n",
+            "            self._evaluate_planned()\n",
+            "            pass\n",
             "defs/test_table_run.py::test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated",
         ),
     ),

@@ -371,8 +371,8 @@ REWRITING = (
         "After a failure each partition is planned in a batch of its own",
         off(
             "runner/assess.py",
-            "if works_alone(history.of(p.partition))",
-            "if False",
+            "if may_be_too_long(p.partition) or works_alone(history.of(p.partition))",
+            "if may_be_too_long(p.partition)",
             "runner/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
         ),
     ),

@@ -102,7 +102,13 @@ def _documents(calls: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     for (name, arguments), (exit_code, stdout, stderr) in zip(
         calls.items(), json.loads(ended.stdout), strict=True
     ):
-        assert exit_code == 0, (arguments, exit_code, stderr[-4000:], stdout[-2000:])
+        # The archive has a partition in quarantine, which holds all due work of its table.
+        assert exit_code == (1 if name == "run" else 0), (
+            arguments,
+            exit_code,
+            stderr[-4000:],
+            stdout[-2000:],
+        )
         documents[name] = json.loads(stdout)
     return documents
 
