@@ -49,19 +49,20 @@ import dagster, dagster_pyspark
 start = cpu()
 from iceberg_maint.definitions import defs
 repository = defs.get_repository_def()
-assert len(repository.assets_defs_by_key) == {2 * TABLES}
+assert len(repository.assets_defs_by_key) == {2 * TABLES + 1}  # the report of the fleet, too
 print(json.dumps(cpu() - start))
 """
 
 CHANGES = f"""
 from iceberg_maint import wiring
 from iceberg_maint.config import load_config
-from iceberg_maint.defs.sensors import changed_tables
+from iceberg_maint.runner.pointers import read_known_pointers
 runtime = wiring.build(load_config(None, os.environ))
 tables = runtime.catalogs["lake"].tables()
 assert len(tables) == {TABLES}
 start = cpu()
-assert changed_tables(tables, runtime) == []
+pointers, errors = read_known_pointers(tables, runtime)
+assert (len(pointers), len(errors)) == ({TABLES}, 0)
 print(json.dumps(cpu() - start))
 """
 
@@ -101,9 +102,7 @@ TARGETS = (
         (sys.executable, "-c", PREAMBLE + DEFINITIONS),
         4.0,
     ),
-    Target(
-        f"look for changes in {TABLES:,} unchanged tables", (sys.executable, "-c", PREAMBLE + CHANGES), 1.0
-    ),
+    Target(f"pointers of {TABLES:,} tables", (sys.executable, "-c", PREAMBLE + CHANGES), 1.0),
 )
 
 
