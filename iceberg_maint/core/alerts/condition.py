@@ -129,8 +129,8 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
 
 
 def _failures_in_a_row(history: PartitionHistory) -> int:
-    ineffective = 0 if history.reason in LOST_RACES else history.ineffective
-    return history.crashes + ineffective + history.environment_failures
+    lost_races = history.ineffective if history.reason in LOST_RACES else 0
+    return history.vain_attempts - lost_races
 
 
 def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[Condition]:

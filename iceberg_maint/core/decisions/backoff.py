@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory
+from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, FAULTY_CRASHES, PartitionHistory
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.policy.data import RetryPolicy
 
 NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
 """Why a plan has no work for a due partition."""
 _NO_FAULT = LOST_RACES.union(NO_GAIN_REASONS)
-_CRASHES = 2
-"""The first crash is resumed with the files that it wrote."""
 
 
 def write_ahead(history: PartitionHistory, policy: RetryPolicy, now_ms: int) -> PartitionHistory:
@@ -98,7 +96,7 @@ def works_alone(history: PartitionHistory) -> bool:
     cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts
     that lost to other commits or gained nothing say nothing of its files."""
     is_faulty = history.ineffective > 0 and history.reason not in _NO_FAULT
-    return is_faulty or history.crashes >= _CRASHES
+    return is_faulty or history.crashes >= FAULTY_CRASHES
 
 
 def quarantined_history(history: PartitionHistory, reason: str) -> PartitionHistory:

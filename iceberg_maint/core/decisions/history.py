@@ -33,6 +33,8 @@ class PartitionHistory:
 
 ENVIRONMENT_WAIT_MS = 40 * 60 * 1000
 """The longest wait of the automation after failures of the environment."""
+FAULTY_CRASHES = 2
+"""Crashes in a row that are a fault. The first one is resumed at once, with the files that it wrote."""
 _NO_HISTORY = PartitionHistory()
 
 

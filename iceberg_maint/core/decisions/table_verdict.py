@@ -7,15 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.decisions.history import Fault, PartitionHistory
+from iceberg_maint.core.decisions.history import FAULTY_CRASHES, Fault, PartitionHistory
 from iceberg_maint.core.model.ids import READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 
 _CODE = re.compile(r"ICM-\d+")
 _REFUSALS = frozenset({"ICM-115", "ICM-119", "ICM-124", "ICM-135", "ICM-180", "ICM-182", "ICM-183"})
 """Codes of operations on data that are refused."""
-_CRASHES = 2
-"""The first crash is resumed at once."""
 _NO_FAULT = frozenset(r.value for r in Reason)
 """Attempts that gained nothing or lost to other commits store their reason, attempts that failed a message."""
 
@@ -81,7 +79,7 @@ def _is_fault(history: PartitionHistory) -> bool:
     if history.reason in _NO_FAULT:
         return False
     is_coded = _CODE.match(history.reason) is not None
-    return is_coded or history.quarantined or history.ineffective > 0 or history.crashes >= _CRASHES
+    return is_coded or history.quarantined or history.ineffective > 0 or history.crashes >= FAULTY_CRASHES
 
 
 def _is_refusal(fault: Fault) -> bool:
