@@ -25,6 +25,7 @@ DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
 DECISIONS = DOCS / "design" / "decisions"
 WIDTH = 100
+ENGINES = ("PyIceberg", "Polars", "Daft", "DuckDB", "ClickHouse")
 
 CLI_HEAD = """\
 # Command line
@@ -235,19 +236,37 @@ def with_table(page: str, head: str, rows: str) -> str:
     return page[: found.start(1)] + rows + page[found.end(1) :]
 
 
-def readers_rows() -> str:
-    """Who reads which tables before and after maintenance: a row for each set of answers that changes, of the odd tables that
-    both strategies rewrote."""
+def answers_of_readers() -> dict[str, dict[str, tuple[str, str]]]:
+    """Odd table -> engine -> what it answers before and after maintenance by the default strategy."""
     tables = json.loads((DOCS / "project" / "readers.json").read_text("utf-8"))["tables"]
+    return {
+        name.rpartition(".")[2].replace("_", " "): answers
+        for name, answers in tables.items()
+        if name.startswith("lake.columnar.")
+    }
+
+
+def readers_rows() -> str:
+    """A row for each set of answers that maintenance changes."""
     titles: dict[tuple[str, ...], list[str]] = {}
-    for name, answers in tables.items():
-        if name.startswith("lake.columnar."):
-            words = tuple(was if was == now else f"{was} → **{now}**" for was, now in answers.values())
-            titles.setdefault(words, []).append(name.rpartition(".")[2].replace("_", " "))
+    for name, answers in answers_of_readers().items():
+        words = tuple(was if was == now else f"{was} → **{now}**" for was, now in answers.values())
+        titles.setdefault(words, []).append(name)
     return "".join(
         f"| {', '.join(titles[words])} | {' | '.join(words)} |\n"
         for words in sorted(titles, key=lambda words: titles[words])
         if any("→" in word for word in words)
+    )
+
+
+def engines_rows() -> str:
+    """A row for each engine: how many odd tables it reads before and after maintenance, and how many only before."""
+    every = list(answers_of_readers().values())
+    return "".join(
+        f"| {engine} | {sum(was == 'yes' for was, _ in pairs)} | {sum(now == 'yes' for _, now in pairs)} | "
+        f"{sum(was == 'yes' != now for was, now in pairs)} |\n"
+        for engine in ENGINES
+        for pairs in [[answers[engine.lower()] for answers in every]]
     )
 
 
@@ -256,10 +275,10 @@ def pages() -> dict[str, str]:
     configuration = (REFERENCE / "configuration.md").read_text("utf-8")
     reasons = (REFERENCE / "reasons.md").read_text("utf-8")
     readme = (DOCS.parent / "README.md").read_text("utf-8")
+    support = (REFERENCE / "support.md").read_text("utf-8")
     return {
-        "../README.md": with_table(
-            readme, "| Table | PyIceberg | Polars | Daft | DuckDB | ClickHouse |", readers_rows()
-        ),
+        "../README.md": with_table(readme, "| Engine | Reads before | Reads after | Lost |", engines_rows()),
+        "reference/support.md": with_table(support, f"| Table | {' | '.join(ENGINES)} |", readers_rows()),
         "design/decisions/index.md": decisions_page(),
         "reference/cli.md": cli_page(),
         "reference/frames.md": frames_page(),

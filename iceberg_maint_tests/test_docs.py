@@ -134,6 +134,11 @@ def test_every_exit_code_is_documented() -> None:
     assert list(map(int, found)) == [EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE]
 
 
+@pytest.mark.parametrize(("name", "most"), [("README.md", 750), ("CHANGELOG.md", 500)])
+def test_page_at_the_top_is_short(name: str, most: int) -> None:
+    assert len((PROJECT / name).read_text("utf-8").split()) <= most
+
+
 def command_lines() -> dict[str, str]:
     """First cells of the command table by command; those of a group's commands in one."""
     table = page("contract").split("| Command | Does |\n")[1].split("\n\n")[0]
