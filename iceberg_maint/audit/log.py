@@ -261,7 +261,7 @@ def _newer(records: list[Record], tail: _Tail) -> list[Record]:
 
 
 def record_of(entry: Entry) -> Record:
-    """The record of an entry. Raises ValueError for an entry of another kind or of a later version."""
+    """The record of an entry. Raises ValueError for another kind or body."""
     if entry.kind is not Kind.RECORD:
         raise ValueError(f"entry {entry.sequence} is no record")
     return from_data(Record, dict(entry.body))

@@ -22,7 +22,7 @@ _FORM = "1"
 def of_catalog(conn: Connection, catalog: str) -> Mapping[TableId, StoredClaim]:
     """Returns the claims of the catalog's tables in the present form."""
     rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
-    # Earlier versions stored every name, also one with an empty part.
+    # A stored name with an empty part names no table.
     return {
         _table(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
         for row in rows

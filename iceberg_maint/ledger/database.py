@@ -15,6 +15,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, 
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import StaticPool
 
+from iceberg_maint.core.model.codec import MalformedTextError
 from iceberg_maint.core.outcomes.environment import file_system_fix
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger.migrations import check_version, migrate
@@ -40,6 +41,7 @@ _READ_ONLY = {
     sqlite3.SQLITE_PERM,
 }
 """SQLSTATEs and primary result codes of a statement that has no permission to write."""
+_FIX_ROW = "restore a backup of the ledger, or keep it aside: the next command makes a new one, and the tables lose nothing."
 _FIX = "start the database, or set the ledger's URL and permissions so that this user can write to it."
 
 
@@ -49,7 +51,7 @@ class Database:
     Raises ConfigurationError ICM-100 for a URL of another database. The first transaction raises
     ConfigurationError ICM-128 if the database cannot be reached or has a newer version. A later one
     raises IcebergMaintError ICM-128 if the database is lost, and ConfigurationError ICM-128 if this user
-    has never been able to write to it. With `read_only` the database must
+    has never been able to write to it, or if a stored row cannot be read. With `read_only` the database must
     exist at this program's version, and every write raises ICM-128.
     """
 
@@ -107,6 +109,10 @@ class Database:
     def _reached(self) -> Iterator[None]:
         try:
             yield
+        except MalformedTextError as why:
+            raise ConfigurationError(
+                "ICM-128", f"{self._named()} has a row that cannot be read: {why}.", _FIX_ROW
+            ) from why
         except DBAPIError as why:
             if _is_read_only(why.orig):
                 # A server that no longer accepts writes was lost in a failover.
@@ -165,8 +171,10 @@ class Database:
         words = " ".join(str(cause).split())
         if self._url.password:
             words = words.replace(str(self._url.password), "***")
-        shown = self._url.render_as_string(hide_password=True)
-        return f"the ledger at {shown} cannot be used: {words.rstrip('.')}."
+        return f"{self._named()} cannot be used: {words.rstrip('.')}."
+
+    def _named(self) -> str:
+        return f"the ledger at {self._url.render_as_string(hide_password=True)}"
 
 
 def _reading(engine: Engine) -> Engine:

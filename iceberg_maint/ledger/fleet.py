@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select
 
@@ -47,18 +48,15 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
             outcome.c.attempt_id,
             outcome.c.recorded_ms,
             outcome.c.input_bytes,
+            outcome.c.settled,
             outcome.c.body,
         ).where(outcome.c.recorded_ms > since_ms, outcome.c.operation.in_(DATA_OPERATIONS))
     ).all()
     by_attempt: dict[str, Spend] = {}
     # Asked for this order, SQLite reads all outcomes in it and not the index of times.
     for row in sorted(ended, key=lambda row: row.ordinal):
-        body = json.loads(row.body)
-        load = Load(
-            row.input_bytes,
-            float(body.get("seconds") or 0.0),
-            float(body.get("snapshot_after") is not None),
-            (body.get("cost") or {}).get("cpu_seconds"),
+        load = (
+            Load(row.input_bytes, 0.0, 0.0) if row.settled else _load(row.input_bytes, json.loads(row.body))
         )
         by_attempt.setdefault(row.attempt_id, Spend(row.recorded_ms, load))
     begun = conn.execute(
@@ -71,6 +69,16 @@ def spends(conn: Connection, period_seconds: int) -> tuple[Spend, ...]:
     rows = in_chunks(conn, _BODIES, {batch_id for batch_id, _ in running})
     loads = {row.batch_id: Load(batch_of_text(row.body).input_bytes, 0.0, 1.0) for row in rows}
     return (*by_attempt.values(), *(Spend(at_ms, loads[batch_id], True) for batch_id, at_ms in running))
+
+
+def _load(input_bytes: int, reported: Mapping[str, Any]) -> Load:
+    cost = reported["cost"]
+    return Load(
+        input_bytes,
+        float(reported["seconds"]),
+        float(reported["snapshot_after"] is not None),
+        None if cost is None else cost["cpu_seconds"],
+    )
 
 
 def past_work(
@@ -99,16 +107,16 @@ def past_work(
     work: dict[str, list[PastWork]] = defaultdict(list)
     for row in in_chunks(conn, query, table_uuids):
         body = json.loads(row.body)
-        generation = body.get("generation") or {}
+        generation = body["generation"] or {"sequence_number": None, "oldest": {}}
         work[row.table_uuid].append(
             PastWork(
                 row.recorded_ms,
-                float(body.get("seconds") or 0.0),
+                float(body["seconds"]),
                 tuple(body["partitions"]),
-                body.get("snapshot_after") is not None,
-                body.get("reason") in LOST_RACES,
-                generation.get("sequence_number"),
-                generation.get("oldest", {}),
+                body["snapshot_after"] is not None,
+                body["reason"] in LOST_RACES,
+                generation["sequence_number"],
+                generation["oldest"],
             )
         )
     return {uuid: tuple(batches) for uuid, batches in work.items()}
@@ -120,8 +128,8 @@ def rewrites(conn: Connection, limit: int) -> tuple[CommitTrial, ...]:
     trials = []
     for row in rows:
         body = json.loads(row.body)
-        cost = body.get("cost")
-        if cost is None or body.get("snapshot_after") is None:
+        cost = body["cost"]
+        if cost is None or body["snapshot_after"] is None:
             continue
         size = BatchSize(body["input_files"], body["input_bytes"], len(body["partitions"]))
         trials.append(
@@ -135,7 +143,7 @@ def rewrites(conn: Connection, limit: int) -> tuple[CommitTrial, ...]:
 def waits(conn: Connection) -> dict[WorkKey, FleetWait]:
     """Returns every partition that waits."""
     rows = conn.execute(select(fleet_wait).where(fleet_wait.c.table_uuid != FLEET))
-    return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms, bool(r.left_alone)) for r in rows}
+    return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms, r.left_alone) for r in rows}
 
 
 def passed_ms(conn: Connection) -> int | None:

@@ -1,6 +1,6 @@
 """The ledger's tables. All times are milliseconds since the epoch, UTC, by the database's clock.
 
-A change here needs a new step in `migrations`. The tests check that both give the same schema.
+A change here needs a new step in `migrations`.
 """
 
 from __future__ import annotations
@@ -113,15 +113,15 @@ attempt = Table(
 )
 
 # `batch_digest` is that of the batch when the files were written. A batch that is opened again under its
-# id may need other files. Null in rows of earlier versions.
+# id may need other files.
 intent = Table(
     "icm_intent",
     metadata,
     Column("attempt_id", String(64), ForeignKey(attempt.c.attempt_id), primary_key=True),
     Column("files", Text, nullable=False),
     Column("proof", Text, nullable=False),
+    Column("batch_digest", String(64), nullable=False),
     Column("recorded_ms", BigInteger, nullable=False),
-    Column("batch_digest", String(64)),
 )
 
 attempt_try = Table(
@@ -166,7 +166,6 @@ cursor = Table(
     Column("advanced_ms", BigInteger, nullable=False),
 )
 
-# `environment_failures` is null in rows of earlier versions: none.
 partition_history = Table(
     "icm_partition_history",
     metadata,
@@ -175,22 +174,21 @@ partition_history = Table(
     Column("partition", Text, primary_key=True),
     Column("ineffective", Integer, nullable=False),
     Column("crashes", Integer, nullable=False),
+    Column("environment_failures", Integer, nullable=False),
     Column("not_before_ms", BigInteger),
     Column("quarantined", Boolean, nullable=False),
     Column("reason", Text, nullable=False),
-    Column("environment_failures", Integer),
 )
 
 # `table_uuid` identifies the table after a rename. It is null for the fleet and for unknown names.
-# `paused_by` is null in rows of earlier versions.
 pause = Table(
     "icm_pause",
     metadata,
     Column("table_name", Text, primary_key=True),
     Column("table_uuid", String(64)),
     Column("note", Text, nullable=False),
+    Column("paused_by", Text, nullable=False),
     Column("paused_ms", BigInteger, nullable=False),
-    Column("paused_by", Text),
 )
 
 # The last health of each table. `form` names the format of `head` and `partitions`.
@@ -228,7 +226,8 @@ health_day = Table(
     Column("body", Text, nullable=False),
 )
 
-# Partitions that wait for the budget of the fleet, or that are left alone (null in rows of earlier versions: no). The row of table `*` has the time of the last pass over the fleet.
+# Partitions that wait for the budget of the fleet, or that are left alone. The row of table `*` has the time of the last
+# pass over the fleet.
 fleet_wait = Table(
     "icm_fleet_wait",
     metadata,
@@ -237,7 +236,7 @@ fleet_wait = Table(
     Column("since_ms", BigInteger, nullable=False),
     Column("until_ms", BigInteger, nullable=False),
     Column("decided_ms", BigInteger, nullable=False),
-    Column("left_alone", Boolean),
+    Column("left_alone", Boolean, nullable=False),
 )
 
 # `run_id` is that of the body. Its order is that of its bytes, so that an index finds the beginning of an id.
@@ -248,9 +247,9 @@ record = Table(
     Column("record_id", String(64), nullable=False, unique=True),
     Column("table_uuid", String(64), nullable=False),
     Column("table_name", Text, nullable=False),
+    Column("run_id", Text().with_variant(Text(collation="C"), "postgresql"), nullable=False),
     Column("body", Text, nullable=False),
     Column("appended_ms", BigInteger, nullable=False),
-    Column("run_id", Text().with_variant(Text(collation="C"), "postgresql")),
     Index("icm_record_table", "table_name", "ordinal"),
     Index("icm_record_uuid", "table_uuid", "ordinal"),
     Index("icm_record_run", "run_id"),

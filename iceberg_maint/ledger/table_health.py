@@ -53,7 +53,7 @@ _FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, Tab
 """The stored format. Health in another format was stored by another version and counts as not measured."""
 
 GOVERNED = "governed"
-"""The form of the mark of a table with read restrictions. Earlier versions count it as not measured."""
+"""The form of the mark of a table with read restrictions."""
 
 
 def put(conn: Connection, measured: Measured) -> bool:
@@ -229,8 +229,7 @@ def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
 
 
 def known(conn: Connection) -> tuple[KnownTable, ...]:
-    """Returns the tables with stored health, by name. Earlier versions stored every name, also one with an empty part:
-    it is omitted."""
+    """Returns the tables with stored health, by name. A stored name with an empty part names no table: it is omitted."""
     rows = conn.execute(
         select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
         .where(health.c.form == _FORM)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select
 from iceberg_maint.core.decisions.history import PartitionHistory, Pause
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import FLEET, PartitionKey
-from iceberg_maint.core.model.reasons import Reason, current_reason
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.memory import MemoryUse
@@ -94,7 +94,7 @@ def set_pause(conn: Connection, table: str, note: str, by: str) -> None:
             table_uuid=_uuid_of(conn, table),
             note=note,
             paused_ms=db_now_ms(),
-            paused_by=by or None,
+            paused_by=by,
         )
     )
 
@@ -131,7 +131,7 @@ def _pauses_of(conn: Connection, table_uuid: str, table: str) -> tuple[Pause, ..
 
 def pause_of(row: Row[*tuple[Any, ...]]) -> Pause:
     """Returns the pause of one row."""
-    return Pause(row.note, row.paused_by or "", row.paused_ms, fleet=row.table_name == FLEET)
+    return Pause(row.note, row.paused_by, row.paused_ms, fleet=row.table_name == FLEET)
 
 
 def memory_uses(conn: Connection, table_uuid: str, limit: int) -> tuple[MemoryUse, ...]:
@@ -187,6 +187,6 @@ def partition_history_of(row: Row[*tuple[Any, ...]]) -> PartitionHistory:
         crashes=row.crashes,
         not_before_ms=row.not_before_ms,
         quarantined=row.quarantined,
-        reason=current_reason(row.reason),
-        environment_failures=row.environment_failures or 0,
+        reason=row.reason,
+        environment_failures=row.environment_failures,
     )

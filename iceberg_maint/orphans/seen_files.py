@@ -40,8 +40,6 @@ class SeenFiles:
         if memo.exists() and not _is_sound(memo):
             memo.unlink()
         self._db = sqlite3.connect(private_database(memo))
-        # Earlier versions kept only the files of the table itself.
-        self._db.execute("DROP TABLE IF EXISTS version")
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS owned"
             " (file BLOB PRIMARY KEY, look INT, owner TEXT, sequence_number INT, updated_ms INT) WITHOUT ROWID"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from iceberg_maint.core.decisions.publish_waits import PublishWait
 from iceberg_maint.core.decisions.retention import Retention
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.pending_publishes import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind, TableState
 from iceberg_maint.core.outcomes.environment import file_system_fix
@@ -42,7 +41,7 @@ class WrittenFile:
     kind: FileKind = FileKind.DATA
     content_offset: int | None = None
     referenced_data_file: str | None = None
-    replaces: tuple[str, ...] | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    replaces: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

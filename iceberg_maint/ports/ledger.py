@@ -137,8 +137,7 @@ class Ledger(Protocol):
 
     def snapshot_before_files(self, attempt: Attempt) -> int | None:
         """Returns a snapshot that is older than every file of the attempt: the pinned one of its batch. None
-        if it is not known: the batch has other contents now than when the files were written, or the files
-        were recorded by a version that did not compare the contents."""
+        if the batch has other contents now than when the files were written."""
         ...
 
     def start_attempt(

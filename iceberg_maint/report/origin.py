@@ -9,8 +9,7 @@ _DAGSTER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-\d+)?")
 
 
 def started_by(run_id: str, recorded: str | None) -> str:
-    """Who started the run. Records of earlier versions, and of runs that died, do not say it; then the form
-    of the id does."""
+    """Who started the run. A record of a run that died does not say it. Then the form of the id does."""
     if recorded:
         return recorded
     if found := _CLI.fullmatch(run_id):

@@ -1,4 +1,4 @@
--- version 15
+-- version 1
 
 CREATE TABLE icm_alert (
   incident_id VARCHAR(255) NOT NULL,
@@ -57,7 +57,7 @@ CREATE TABLE icm_fleet_wait (
   since_ms BIGINT NOT NULL,
   until_ms BIGINT NOT NULL,
   decided_ms BIGINT NOT NULL,
-  left_alone BOOLEAN,
+  left_alone BOOLEAN NOT NULL,
   PRIMARY KEY (table_uuid, partition)
 )
 
@@ -103,10 +103,10 @@ CREATE TABLE icm_partition_history (
   partition TEXT NOT NULL,
   ineffective INTEGER NOT NULL,
   crashes INTEGER NOT NULL,
+  environment_failures INTEGER NOT NULL,
   not_before_ms BIGINT,
   quarantined BOOLEAN NOT NULL,
   reason TEXT NOT NULL,
-  environment_failures INTEGER,
   PRIMARY KEY (table_uuid, operation, partition)
 )
 
@@ -122,8 +122,8 @@ CREATE TABLE icm_pause (
   table_name TEXT NOT NULL,
   table_uuid VARCHAR(64),
   note TEXT NOT NULL,
+  paused_by TEXT NOT NULL,
   paused_ms BIGINT NOT NULL,
-  paused_by TEXT,
   PRIMARY KEY (table_name)
 )
 
@@ -140,9 +140,9 @@ CREATE TABLE icm_record (
   record_id VARCHAR(64) NOT NULL,
   table_uuid VARCHAR(64) NOT NULL,
   table_name TEXT NOT NULL,
+  run_id TEXT COLLATE "C" NOT NULL,
   body TEXT NOT NULL,
   appended_ms BIGINT NOT NULL,
-  run_id TEXT COLLATE "C",
   PRIMARY KEY (ordinal),
   UNIQUE (record_id)
 )
@@ -200,8 +200,8 @@ CREATE TABLE icm_intent (
   attempt_id VARCHAR(64) NOT NULL,
   files TEXT NOT NULL,
   proof TEXT NOT NULL,
+  batch_digest VARCHAR(64) NOT NULL,
   recorded_ms BIGINT NOT NULL,
-  batch_digest VARCHAR(64),
   PRIMARY KEY (attempt_id),
   FOREIGN KEY(attempt_id) REFERENCES icm_attempt (attempt_id)
 )

@@ -444,8 +444,6 @@ def test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_conte
     second = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {})
     intend(ledger, lease, second)
     assert ledger.snapshot_before_files(second) == 7
-    place.sql("UPDATE icm_intent SET batch_digest = NULL")
-    assert ledger.snapshot_before_files(second) is None
 
 
 def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt, place):

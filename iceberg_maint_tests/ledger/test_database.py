@@ -171,7 +171,7 @@ def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
 
     def fail_after_a_row() -> None:
         with database.write("key") as conn:
-            conn.exec_driver_sql("INSERT INTO icm_pause VALUES ('a', NULL, '', 0, NULL)")
+            conn.exec_driver_sql("INSERT INTO icm_pause VALUES ('a', NULL, '', '', 0)")
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -1,4 +1,4 @@
-"""The newest schema as SQL. A schema that differs without a new version breaks the ledgers that exist.
+"""The schema as SQL. A schema that differs without a new version breaks the ledgers that exist.
 
 python -m iceberg_maint_tests.ledger.test_schema > iceberg_maint_tests/ledger/schema.sql, after a step of `migrations`.
 """

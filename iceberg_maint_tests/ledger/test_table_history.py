@@ -159,13 +159,6 @@ def test_pauses_name_operator_time_and_note_with_the_tables_own_first(ledger):
     ]
 
 
-def test_pause_that_an_earlier_version_stored_has_no_operator(ledger, place: Place):
-    ledger.pause(NAME, "migration")
-    assert place.sql("SELECT paused_by FROM icm_pause") == [(None,)]
-    [pause] = history(ledger).pauses
-    assert (pause.note, pause.by) == ("migration", "")
-
-
 def test_pause_again_replaces_the_note(ledger):
     ledger.pause(NAME, "one")
     ledger.pause(NAME, "two")
@@ -225,12 +218,6 @@ def test_last_report_is_the_newest_of_the_operation_that_was_reported(ledger, le
     assert ledger.last_report(UUID, REWRITE) == last
     assert ledger.last_report(OTHER_UUID, REWRITE) is None
     assert ledger.last_report(UUID, "expire_snapshots") is None
-
-
-def test_back_off_stored_with_a_former_reason_shows_the_renamed_one(ledger: SqlLedger) -> None:
-    history = PartitionHistory(ineffective=4, quarantined=True, reason="proof")
-    ledger.set_partition_history(UUID, REWRITE, {"day=1": history})
-    assert ledger.history(UUID, NAME, REWRITE).of("day=1").reason == "proof_mismatch"
 
 
 def test_histories_of_many_tables_are_those_of_each(ledger: SqlLedger, lease: Lease) -> None:

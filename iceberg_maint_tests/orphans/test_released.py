@@ -381,14 +381,3 @@ def test_expiry_deletes_no_trash_that_is_not_released(table: ExpiredTable) -> No
     run_pass(table)
     done = table.later(HOLD_DAYS).remove()
     assert (done.deleted_files, table.in_trash()) == (len(WITHOUT_SIDE), {"nobody"})
-
-
-def test_trash_of_earlier_versions_is_not_released(table: ExpiredTable) -> None:
-    """Their manifests do not say whether an expiry released the files."""
-    expired(table, 1, 2, 3).remove()
-    [mark] = (table.at / TRASH / "marks").iterdir()
-    text = mark.read_text()
-    mark.write_text(text.replace(',"released":true', "").replace(', "released": true', ""))
-    assert mark.read_text() != text
-    assert table.later(HOLD_DAYS).remove().deleted_files == 0
-    assert run_pass(table).swept_files == len(WITHOUT_SIDE)

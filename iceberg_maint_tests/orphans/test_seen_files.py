@@ -80,15 +80,6 @@ def test_damaged_memo_is_begun_again(tmp_path: Path) -> None:
         assert seen.versions(FILES) == [None, None, None]
 
 
-def test_memo_of_an_earlier_version_is_replaced(tmp_path: Path) -> None:
-    memo = tmp_path / "memo.db"
-    with closing(sqlite3.connect(memo)) as db:
-        db.execute("CREATE TABLE version (file BLOB PRIMARY KEY, look INT) WITHOUT ROWID")
-    with look(memo) as seen:
-        seen.add(noted(FILES))
-        assert seen.versions(FILES) == VERSIONS
-
-
 def test_caches_that_no_pass_has_used_for_90_days_are_deleted(tmp_path: Path) -> None:
     now_ms = 1_800_000_000_000
     for name, days in (

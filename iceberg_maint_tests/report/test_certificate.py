@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -236,10 +235,3 @@ def test_markdown_of_a_hostile_table_has_no_markup_of_its_name() -> None:
     text = certificate_markdown(certificate([record(REWRITTEN, failed(Reason.ERROR, "<b>|"), table=name)]))
     assert "on lake.db.\\`\\<b\\>x\\</b\\>\\`; $(touch pwned), started by" in text
     assert f"\niceberg-maint verify '{name}' --snapshot 2\n" in text
-
-
-def test_record_without_origin_is_stored_as_before_and_read_back() -> None:
-    known = record(REWRITTEN, started_by="command line, anna@host-a")
-    assert "started_by" not in dumps(record(REWRITTEN))
-    assert loads(Record, dumps(record(REWRITTEN))) == record(REWRITTEN)
-    assert loads(Record, dumps(known)) == known

@@ -14,7 +14,6 @@ PROGRAMS = (
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_damaged_lake.py",
     "iceberg_maint_tests/e2e/test_resume.py",
-    "iceberg_maint_tests/stored/test_stored.py",
 )
 TOGETHER = (DAEMONS, PROGRAMS)
 """Modules whose tests start programs with a JVM of their own, and wait for them. Each group is one scope: one program
@@ -56,7 +55,6 @@ SLOW = (
     "iceberg_maint_tests/runner/test_reuse_files.py",
     "iceberg_maint_tests/runner/test_schedules.py",
     "iceberg_maint_tests/simulation/",
-    "iceberg_maint_tests/stored/",
     "iceberg_maint_tests/test_hangs.py",
     "iceberg_maint_tests/wheel/",
 )

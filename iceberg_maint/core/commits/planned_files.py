@@ -158,14 +158,13 @@ def _concerns(file: LiveFile, batch: Batch, specs: Mapping[int, PartitionSpec]) 
 
 def unknown_deletes(batch: Batch) -> frozenset[str]:
     """Returns the paths of delete files that apply to a data file of the batch and whose facts the batch
-    lacks, because it was stored before batches carried them."""
+    lacks."""
     applied = {path for g in batch.groups for f in g.files for path in f.delete_files}
     return frozenset(applied - {d.path for d in (*batch.position_deletes, *batch.applied_deletes)})
 
 
 def unknown_row_ids(batch: Batch) -> frozenset[str]:
-    """Returns the paths of data files whose first row ids the batch lacks, because it was stored before
-    batches carried them. A path registered again with its old sequence number can have other row ids."""
+    """Returns the paths of data files whose first row ids the batch lacks. A path registered again with its old sequence number can have other row ids."""
     if batch.format_version < _ROW_IDS_SINCE:
         return frozenset()
     return frozenset(f.path for g in batch.groups for f in g.files if f.first_row_id is None)

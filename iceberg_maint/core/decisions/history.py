@@ -50,8 +50,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause by an operator, of one table or of the whole fleet. `by` is empty for a pause that an earlier
-    version stored. `since_ms` is the ledger's time of the pause."""
+    """A pause by an operator, of one table or of the whole fleet. `by` names the operator.
+    `since_ms` is the ledger's time of the pause."""
 
     note: str
     by: str

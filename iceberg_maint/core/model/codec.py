@@ -13,10 +13,13 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, Union
 
+
+class MalformedTextError(ValueError):
+    """A stored text is not one that `dumps` wrote of this type."""
+
+
 T = TypeVar("T")
 Build = Callable[[Any], Any]
-OMITTED_IF_NONE = "omitted_if_none"
-"""Key in the metadata of a dataclass field that JSON does not have while it is None: a field added later."""
 _PLAIN = frozenset((int, str, bool, type(None)))
 _EXACT = 2.0**53
 """Above this value a float cannot represent every integer."""
@@ -38,12 +41,8 @@ def to_data(value: object) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        stored = ((name, getattr(value, name), omitted) for name, omitted in _fields(type(value)))
-        return {
-            name: v if type(v) in _PLAIN else to_data(v)
-            for name, v, omitted in stored
-            if v is not None or not omitted
-        }
+        stored = ((name, getattr(value, name)) for name in _fields(type(value)))
+        return {name: v if type(v) in _PLAIN else to_data(v) for name, v in stored}
     if isinstance(value, (tuple, list)):
         return [v if type(v) in _PLAIN else to_data(v) for v in value]
     if isinstance(value, Mapping):
@@ -56,9 +55,8 @@ def to_data(value: object) -> Any:
 
 
 @cache
-def _fields(kind: type) -> tuple[tuple[str, bool], ...]:
-    """The names of the fields, and whether JSON omits the field while it is None."""
-    return tuple((f.name, OMITTED_IF_NONE in f.metadata) for f in dataclasses.fields(kind))
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
 
 
 def from_data(kind: type[T], data: Any) -> T:
@@ -73,8 +71,11 @@ def dumps(value: object) -> str:
 
 
 def loads(kind: type[T], text: str) -> T:
-    """Reads a text that `dumps` wrote."""
-    return from_data(kind, json.loads(text))
+    """Reads a text that `dumps` wrote. Raises MalformedTextError for another text."""
+    try:
+        return from_data(kind, json.loads(text))
+    except ValueError as why:
+        raise MalformedTextError(str(why)) from why
 
 
 def digest(value: object) -> str:
@@ -154,12 +155,9 @@ def _dataclass_builder(kind: type) -> Build:
     def build(data: Any) -> Any:
         _check(isinstance(data, dict), kind, data)
         of_fields = builders()
-        if unknown := data.keys() - of_fields.keys():
-            raise ValueError(f"{kind.__name__} has no field {sorted(unknown)}")
-        try:
-            return kind(**{name: of_fields[name](v) for name, v in data.items()})
-        except TypeError as why:
-            raise ValueError(f"{kind.__name__}: {why}") from why
+        if different := data.keys() ^ of_fields.keys():
+            raise ValueError(f"{kind.__name__} has other fields: {sorted(different)}")
+        return kind(**{name: of_fields[name](v) for name, v in data.items()})
 
     return build
 

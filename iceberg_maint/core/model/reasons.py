@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.pay_back import PayBack
 
@@ -77,29 +76,9 @@ class Reason(StrEnum):
     WRITER_PROPERTY = "writer_property"
     ENVIRONMENT = "environment"
 
-    @classmethod
-    def _missing_(cls, value: object) -> Reason | None:
-        """The reason that had this value in an earlier version: ledgers still hold it."""
-        current = _RENAMED.get(value) if isinstance(value, str) else None
-        return None if current is None else cls(current)
-
 
 LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
 """Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
-_RENAMED = {
-    "hot": "recently_changed",
-    "lost": "refs_lost",
-    "gate": "gate_refused",
-    "proof": "proof_mismatch",
-    "approval": "approval_required",
-}
-
-
-def current_reason(text: str) -> str:
-    """The current value of a stored reason. Other text is returned as it is."""
-    return _RENAMED.get(text, text)
-
-
 SENTENCES: dict[Reason, str] = {
     Reason.SMALL_FILES: "enough small files to gain from a rewrite",
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
@@ -227,7 +206,7 @@ class PartitionDecision:
     candidate_bytes: int = 0
     until_ms: int | None = None
     operation: Operation = Operation.REWRITE_DATA_FILES
-    pay_back: PayBack | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    pay_back: PayBack | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ class Snapshot:
 
 
 def made_by(summary: Mapping[str, str], installation: str) -> bool:
-    """Returns whether this installation made the commit with this summary. Commits of versions that wrote no
-    installation id count as its own."""
+    """Returns whether this installation made the commit with this summary. A commit without an
+    installation id counts as its own."""
     return TOKEN_PROPERTY in summary and summary.get(INSTALLATION_PROPERTY, installation) == installation
 
 

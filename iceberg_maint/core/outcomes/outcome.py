@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.proof import Proof
@@ -101,7 +100,7 @@ class BatchOutcome:
     snapshot. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
-    files before it ran, `cost` what the batch worked on and took in CPU, and `generation` how old the data was; None in outcomes of earlier versions."""
+    files before it ran, `cost` what the batch worked on and took in CPU, and `generation` how old the data was; None where it did not run."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -124,9 +123,9 @@ class BatchOutcome:
     counts: Mapping[str, int] = field(default_factory=dict)
     held: tuple[HeldOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
-    predicted: BatchPrediction | None = field(default=None, metadata={OMITTED_IF_NONE: True})
-    cost: BatchCost | None = field(default=None, metadata={OMITTED_IF_NONE: True})
-    generation: Generation | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    predicted: BatchPrediction | None = None
+    cost: BatchCost | None = None
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

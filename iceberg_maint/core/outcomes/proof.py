@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
+from dataclasses import dataclass
 
 FINGERPRINT_ALGORITHM = "xxh64x2-1"
 """A row is xxhash64(XOR over columns j of xxhash64(j, value)), in two lanes. A table is the row count and
@@ -72,4 +70,4 @@ class Proof:
     removed_records: int
     fingerprint: str | None = None
     detail: str = ""
-    sample: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    sample: str | None = None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 
@@ -27,8 +26,8 @@ class Record:
     policy_digest: str
     versions: Mapping[str, str]
     outcome: OperationOutcome
-    started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})
-    catalog_calls: int | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    started_by: str | None = None
+    catalog_calls: int | None = None
 
 
 REDACTED = PartitionKey("redacted")

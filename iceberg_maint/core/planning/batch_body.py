@@ -1,15 +1,11 @@
-"""BatchBody: the flat form of a batch, as the ledger stores it and `plan --json` prints it.
-
-Ledgers keep what every earlier version stored. A field is never renamed or removed here, and a new one
-has a default.
-"""
+"""BatchBody: the flat form of a batch, as the ledger stores it and `plan --json` prints it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import assert_never
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE, dumps, loads
+from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
@@ -67,7 +63,7 @@ class BatchBody:
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
     applied_deletes: tuple[PositionDeleteFile, ...] = ()
-    writer: RowWriter | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    writer: RowWriter | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> BatchBody:
@@ -141,5 +137,5 @@ def batch_text(batch: Batch) -> str:
 
 
 def batch_of_text(text: str) -> Batch:
-    """Reads the JSON of `batch_text`, also that of an earlier version."""
+    """Reads the JSON of `batch_text`. Raises MalformedTextError for another text."""
     return loads(BatchBody, text).batch()

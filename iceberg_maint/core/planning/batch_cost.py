@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import Strategy
 
@@ -24,7 +23,7 @@ class BatchCost:
     delete_files: int
     deleted_rows: int
     earlier: int
-    cpu_seconds: float | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    cpu_seconds: float | None = None
 
     def kept_bytes(self, input_bytes: int) -> float:
         """Returns the share of the input bytes whose rows are not known to be deleted."""

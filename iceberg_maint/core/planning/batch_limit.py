@@ -34,7 +34,7 @@ class BatchSize:
 @dataclass(frozen=True, slots=True)
 class CommitTrial:
     """One batch whose commit was tried. If it did not land, other commits won every try. `seconds` is its time,
-    `cost` what it worked on, None in outcomes of earlier versions."""
+    `cost` what it worked on, None of a batch that did not run."""
 
     run_id: str
     size: BatchSize

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.model.ids import PartitionKey
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """One data file to rewrite. `delete_files` are the paths of the position deletes and deletion vectors
-    that apply to it at the pinned snapshot. `first_row_id` is as in `LiveFile`. It is also None if the plan was
-    stored by a program that did not state it."""
+    that apply to it at the pinned snapshot. `first_row_id` is as in `LiveFile`."""
 
     path: str
     size_bytes: int
     record_count: int
     data_sequence_number: int
     delete_files: tuple[str, ...] = ()
-    first_row_id: int | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    first_row_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

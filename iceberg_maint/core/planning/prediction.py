@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 
 from iceberg_maint.core.health.thresholds import expected_output_files, size_limits
-from iceberg_maint.core.model.codec import OMITTED_IF_NONE
 from iceberg_maint.core.planning.batch_cost import BatchCost, batch_cost
 from iceberg_maint.core.planning.batch_limit import CommitTrial
 from iceberg_maint.core.planning.cost_model import (
@@ -36,13 +35,13 @@ _ASSUMED: Mapping[str, Parts] = {
 @dataclass(frozen=True, slots=True)
 class BatchPrediction:
     """What a rewrite was predicted to leave and to take, before it ran. `learned_from` counts the earlier batches, of the
-    fleet or of the table alone, that the seconds were learned from. `cpu_seconds` and `output_bytes` are None in outcomes of earlier versions."""
+    fleet or of the table alone, that the seconds were learned from."""
 
     output_files: int
     seconds: float
     learned_from: int
-    cpu_seconds: float | None = field(default=None, metadata={OMITTED_IF_NONE: True})
-    output_bytes: int | None = field(default=None, metadata={OMITTED_IF_NONE: True})
+    cpu_seconds: float
+    output_bytes: int
 
 
 def predict_batch(

@@ -38,8 +38,7 @@ class RewriteDataFiles:
     `layout` is the order to write them in, None to keep their order. `equality_deletes` are all that may
     apply to a file of the groups at the pinned snapshot. `memory` is what applying them needs.
     `applied_deletes` are the position deletes and deletion vectors that apply to a file of the groups: the
-    facts of the paths in `InputFile.delete_files`. `writer` writes the rows; None, in batches of earlier
-    versions, is `native`.
+    facts of the paths in `InputFile.delete_files`. `writer` writes the rows; None is `native`.
     """
 
     operation: ClassVar[Operation] = Operation.REWRITE_DATA_FILES

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, SizeLimits, TableHealth
-from iceberg_maint.core.model.codec import digest, dumps, from_data, loads, to_data
+from iceberg_maint.core.model.codec import MalformedTextError, digest, dumps, from_data, loads, to_data
 from iceberg_maint.core.model.ids import WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import Snapshot, TableState
@@ -88,11 +88,26 @@ class Sample:
     note: str | None = None
 
 
-SAMPLE = {"name": "a", "count": 1, "share": 1, "verdict": "RUN"}
+SAMPLE = {
+    "name": "a",
+    "count": 1,
+    "share": 1,
+    "verdict": "RUN",
+    "pairs": [],
+    "by_spec": None,
+    "note": None,
+}
 
 
-def test_defaults_fill_what_older_text_lacks() -> None:
+def test_data_with_every_field_become_the_value() -> None:
     assert from_data(Sample, SAMPLE) == Sample("a", 1, 1.0, Verdict.RUN)
+
+
+@pytest.mark.parametrize("field", sorted(SAMPLE))
+def test_text_without_a_field_is_refused_and_names_it(field: str) -> None:
+    text = json.dumps({name: value for name, value in SAMPLE.items() if name != field})
+    with pytest.raises(MalformedTextError, match=rf"^Sample has other fields: \['{field}'\]$"):
+        loads(Sample, text)
 
 
 def test_int_keys_and_enums_come_back_typed() -> None:

@@ -8,21 +8,11 @@ from pathlib import Path
 import pytest
 
 import iceberg_maint
-from iceberg_maint.core.model.codec import dumps, loads
-from iceberg_maint.core.model.reasons import SENTENCES, Decision, Reason, Verdict, current_reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.core.model.reasons import SENTENCES, Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint_tests.support.core.values import due
 
 PACKAGE = Path(iceberg_maint.__file__).parent
-RENAMED = {
-    "hot": Reason.RECENTLY_CHANGED,
-    "lost": Reason.REFS_LOST,
-    "gate": Reason.GATE_REFUSED,
-    "proof": Reason.PROOF_MISMATCH,
-    "approval": Reason.APPROVAL_REQUIRED,
-}
-"""The former value of each renamed reason, as ledgers hold it."""
 
 
 @pytest.mark.parametrize("reason", list(Reason), ids=lambda r: r.value)
@@ -33,27 +23,6 @@ def test_reason_has_a_sentence(reason: Reason) -> None:
 
 def test_sentences_are_for_reasons_only() -> None:
     assert set(SENTENCES) == set(Reason)
-
-
-@pytest.mark.parametrize(("former", "reason"), RENAMED.items())
-def test_stored_outcome_with_a_former_reason_has_the_renamed_one(former: str, reason: Reason) -> None:
-    batch = BatchOutcome("b1", ("day=1",), OutcomeStatus.FAILED, reason, 2, 1, 20, 10, 0, 1.0, 1)
-    outcome = OperationOutcome(
-        "lake.db.events", "rewrite_data_files", OutcomeStatus.FAILED, reason, 1, 1, (batch,), ()
-    )
-    stored = dumps(outcome).replace(f':"{reason.value}"', f':"{former}"')
-    assert stored.count(f':"{former}"') == 2
-    assert loads(OperationOutcome, stored) == outcome
-
-
-@pytest.mark.parametrize(("former", "reason"), RENAMED.items())
-def test_former_reason_as_text_becomes_the_current_one(former: str, reason: Reason) -> None:
-    assert current_reason(former) == reason.value
-
-
-@pytest.mark.parametrize("text", ["conflict", "", "the gate refused: 2 rows lost"])
-def test_text_that_is_no_former_reason_stays(text: str) -> None:
-    assert current_reason(text) == text
 
 
 def test_unknown_reason_is_refused() -> None:

@@ -16,7 +16,6 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.batch_limit import BatchSize, limited
-from iceberg_maint.core.planning.inputs import RowWriter
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy, WindowsPolicy
@@ -209,11 +208,8 @@ def test_decision_refuses_columns_that_no_strategy_reads(
     assert decide(table, policy_of(rewrite_policy(strategy=strategy))).verdict is verdict
 
 
-def test_stored_batch_keeps_its_writer_and_one_without_is_native() -> None:
+def test_stored_batch_keeps_its_writer() -> None:
     [batch] = planned().batches
     text = batch_text(batch)
     assert (batch_of_text(text), json.loads(text)["strategy"]) == (batch, "columnar")
-    old = {k: v for k, v in json.loads(text).items() if k != "writer"}
-    work = batch_of_text(json.dumps(old)).work
-    assert (work.strategy, batch.work) == ("native", replace(work, writer=RowWriter(True)))  # type: ignore[type-var]
-    assert "writer" not in batch_text(planned(strategy=NATIVE).batches[0])
+    assert json.loads(batch_text(planned(strategy=NATIVE).batches[0]))["writer"] is None

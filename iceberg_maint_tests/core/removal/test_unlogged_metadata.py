@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from iceberg_maint.core.model.codec import from_data, to_data
-from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.removal.unlogged_metadata import (
     MetadataLog,
     MetadataVersion,
@@ -78,12 +73,3 @@ def test_sign_names_the_newest_of_the_files() -> None:
         "3 metadata files in the table's folder are not in its metadata log, the newest is v3: "
     )
     assert (sign(None), sign(UnloggedMetadata(0, ()))) == ("", "")
-
-
-def test_outcome_that_an_earlier_version_stored_has_no_sign() -> None:
-    outcome = BatchOutcome("b", ("*",), OutcomeStatus.NO_OP, Reason.ORPHAN_FILES, 0, 0, 0, 0, 0, 0.0, None)
-    stored = to_data(outcome)
-    del stored["unlogged"]
-    assert from_data(BatchOutcome, stored).unlogged is None
-    told = replace(outcome, unlogged=UnloggedMetadata(3, ("v3", "v2")))
-    assert from_data(BatchOutcome, to_data(told)) == told

@@ -90,13 +90,6 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Ranks are only compared. The order of the reasons stays: the others before the three.",
     ),
     Equivalent(
-        "core/outcomes/record.py",
-        "",
-        "started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: True})",
-        "started_by: str | None = field(default=None, metadata={OMITTED_IF_NONE: False})",
-        "`to_data` reads whether the metadata has the key, and not its value.",
-    ),
-    Equivalent(
         "core/health/overlap.py",
         "",
         "_FAR = 1e300",
