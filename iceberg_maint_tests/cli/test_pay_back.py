@@ -42,7 +42,7 @@ def test_plan_before_a_pass_leaves_work_alone_that_does_not_pay_and_gives_the_nu
         "day=2": "no_pay_back",
         "day=3": "healthy",
     }
-    assert "pay_back" not in partitions["day=3"]
+    assert partitions["day=3"]["pay_back"] is None
     numbers = {k: round(v, 4) for k, v in partitions["day=1"]["pay_back"].items()}
     assert numbers == {
         "reads_per_day": 0.1,
