@@ -447,8 +447,9 @@ reference: setup  ## write the pages that follow from the code: commands, metric
 	$(PY) docs/reference.py
 	$(PY) docs/rooms.py
 
-.PHONY: plots
-plots: setup  ## draw the plots of docs/images from the measured figures in docs/project/plots
+.PHONY: figures
+figures: setup  ## write docs/project/figures.md from the records of the benches, and draw the plots (RECORD=1 make bench-… records)
+	$(PY) docs/figures.py
 	$(PY) docs/plots.py
 
 .PHONY: licences

@@ -34,6 +34,7 @@ from typing import Any
 from bench.class_archive import class_archive
 from bench.columnar_proof import proof_misses
 from bench.columnar_tables import PARTS, Part, table_of
+from bench.record import publish
 
 PROJECT = Path(__file__).resolve().parent.parent
 VARIANTS = ("stock", "tuned", "native", "columnar")
@@ -120,7 +121,11 @@ def _report(name: str, results: Runs, *, checks: bool) -> list[str]:
         console.print(f"MISSED {line}")
     rounded = {v: [round(s, 2) for s in seconds] for v, seconds in cpu.items()}
     rounds = len(next(iter(results.values())))
-    print(json.dumps({"part": name, "cpu_seconds": rounded, "rounds": rounds, "missed": missed}), flush=True)
+    document = {"part": name, "cpu_seconds": rounded, "rounds": rounds, "missed": missed}
+    if {"stock", "columnar"} <= set(cpu):
+        for at, state in enumerate(("cold", "warm")):
+            document[f"{name}_{state}"] = round(cpu["stock"][at] / cpu["columnar"][at], 2)
+    publish("columnar", document)
     return missed
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from bench.fleet_tables import change, make_fleet_catalog, write_config
+from bench.record import publish
 from bench.used import cpu_seconds, peak_mb
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -87,7 +88,7 @@ def _compare(tables: int, shards: int, rounds: int, parts: list[str]) -> int:
         limit = f"{targets[name]:g}" if name in targets else ""
         table.add_row(name.replace("_", " "), f"{value:g}{' MISSED' if name in missed else ''}", limit)
     Console(width=120).print(table)
-    print(json.dumps({**figures, "limits": targets, "missed": missed, "load": load}))
+    publish("dagster_fleet", {**figures, "limits": targets, "missed": missed, "load": load})
     return int(bool(missed))
 
 

@@ -11,7 +11,6 @@ the start only. Exits 1 when a target is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ from bench.fleet_tables import (
     make_fleet_catalog,
     write_config,
 )
+from bench.record import publish
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHANGED = 100
@@ -153,7 +153,7 @@ def _report(figures: dict[str, float], tables: int, files: int, rounds: int) -> 
         mark = " MISSED" if name in missed else ""
         table.add_row(name, f"{value:.3g}{mark}", f"{targets.get(name, ''):g}" if name in targets else "")
     Console().print(table)
-    print(json.dumps({**figures, "limits": targets, "missed": missed}))
+    publish("fleet", {**figures, "limits": targets, "missed": missed})
     return int(bool(missed))
 
 

@@ -11,7 +11,6 @@ Exits 1 when a plan reads a growing table whole, or a query or the bytes are ove
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
 
+from bench.record import publish
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import BatchStatus
@@ -53,7 +53,7 @@ def main() -> int:
         with _database(name) as url:
             figures[name] = _measure(url, given.tables, given.days)
         missed |= _report(name, figures[name], given.tables, given.days)
-    print(json.dumps(figures))
+    publish("footprint", figures)
     return int(missed)
 
 

@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.record import publish
+
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
 TABLE = "lake.db.large"
@@ -164,7 +166,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int, 
         document["spark_over_ours"] = round(ratio, 2)
     table.add_row("results are equal", "yes" if equal else "NO", "yes")
     Console().print(table)
-    print(json.dumps(document))
+    publish("health", document)
     over = any(figures[f"{name}_grown_mb"] > figures[f"{name}_estimated_mb"] for name in ("ours", "layout"))
     return int(over or not equal or any(figures[key] > limit for key, limit in limits.items()))
 

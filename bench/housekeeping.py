@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from bench.record import publish
 from bench.used import cpu_seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -105,7 +106,7 @@ def _report(
         table, figures, {tool: runs[RELEASED, tool] for tool in (*HOLDS, "stock")}
     )
     Console().print(table)
-    print(json.dumps(figures))
+    publish("housekeeping", figures)
     return int(not same or any(value < MIN_RATIO for key, value in figures.items() if key.endswith("_ratio")))
 
 

@@ -12,7 +12,6 @@ it has fewer tasks than before and than there are cores, or when the depth is no
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from bench.native import _session
+from bench.record import publish
 from bench.used import cpu_seconds
 
 TABLE = "lake.bench.drifted"
@@ -236,7 +236,7 @@ def _report(found: dict[str, Any]) -> int:
             f"{scan['wall_seconds']:g}", limit,
         )  # fmt: skip
     console.print(table)
-    print(json.dumps({**found, "ratios": {k: round(v, 3) for k, v in ratios.items()}, "missed": missed}))
+    publish("layout", {**found, "ratios": {k: round(v, 3) for k, v in ratios.items()}, "missed": missed})
     return int(bool(missed))
 
 

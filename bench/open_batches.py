@@ -10,7 +10,6 @@ added or judges another batch than `all`.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any, cast
 from unittest.mock import patch
 
 from bench.fleet_tables import LARGE, large_copy, large_head_of_ten_files
+from bench.record import publish
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests import live_files as reading
 from iceberg_maint.core.model.ids import TableId
@@ -61,7 +61,7 @@ def main() -> int:
         }
     whole = figures["all"]
     whole["entries"] = whole["entries"] * given.batches // COLD
-    print(json.dumps({"files": given.files, "batches": given.batches, **figures}))
+    publish("health", {"files": given.files, "batches": given.batches, **figures})
     wrong = {tuple(f["valid"]) for f in figures.values()} != {(True,)}
     return int(wrong or figures["changes"]["entries"] > ADDED)
 

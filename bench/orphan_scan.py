@@ -22,6 +22,7 @@ from typing import Any
 
 from bench.made_up_s3 import PAGE, name
 from bench.orphan_looks import MADE_UP, Reached, looked, made_up_store, table_state
+from bench.record import publish
 from bench.worker import PROJECT
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -81,7 +82,10 @@ def report(figures: dict[int, dict[str, float]]) -> int:
         table.add_row(f"{size:,}", *numbers, *used, ", ".join(wrong) or "nothing")
     growth_mb = figures[largest]["peak_mb"] - figures[smallest]["peak_mb"]
     Console().print(table, f"memory grows by {growth_mb:.0f} MB, at most {MOST_GROWTH_MB:g} MB are allowed")
-    print(json.dumps({"figures": figures, "growth_mb": round(growth_mb, 1), "limit_mb": MOST_GROWTH_MB}))
+    publish(
+        "orphan_scan",
+        {"figures": figures, "growth_mb": round(growth_mb, 1), "limit_mb": MOST_GROWTH_MB},
+    )
     return int(bool(missed))
 
 

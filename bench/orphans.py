@@ -35,6 +35,7 @@ from bench.orphan_looks import (
     table_state,
 )
 from bench.orphan_table import DATA, FILES, make
+from bench.record import publish
 from bench.worker import PROJECT
 
 CACHE = PROJECT / ".cache"
@@ -141,7 +142,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
         table.add_row(title, f"{figures[key]:g}{' MISSED' if bad else ''}", target)
     table.add_row("the same orphans are found", "yes" if equal else "NO", "yes")
     Console().print(table)
-    print(json.dumps({**figures, "equal": equal, "limits": LIMITS, "least": LEAST}))
+    publish("orphans", {**figures, "equal": equal, "limits": LIMITS, "least": LEAST})
     return int(missed)
 
 

@@ -16,7 +16,6 @@ the time since the last maintenance ("balanced"), and partitions of a table by t
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -24,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from math import ceil
 
+from bench.record import publish
 from bench.synthetic_fleet import MIB, NOW_MS, POLICY, SyntheticPartition, is_lost, make_fleet
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, in_priority
 from iceberg_maint.core.decisions.priority import Speed, in_run, predict
@@ -64,7 +64,7 @@ def main() -> int:
             figures[f"{tables}_{name}"] = round(median, 3)
             print(f"{tables:6d} {name:32} {median:7.3f} ({min(values):.3f} to {max(values):.3f}) x AutoComp")
     missed = [k for k, v in figures.items() if k.endswith("_ours") and v < TARGET]
-    print(json.dumps({"share": given.share, "target": TARGET, "missed": missed, **figures}))
+    publish("priorities", {"share": given.share, "target": TARGET, "missed": missed, **figures})
     return 1 if missed else 0
 
 

@@ -247,15 +247,6 @@ def test_every_reason_is_on_the_page_about_incidents_once() -> None:
     assert sorted(rows_of_codes + in_prose) == sorted(r.value for r in Reason)
 
 
-def test_every_claim_names_tests_that_exist() -> None:
-    text = (DOCS / "project" / "claims.md").read_text(encoding="utf-8")
-    claims = re.findall(r"^\| .+ \| (`.+`) \|$", text, re.MULTILINE)
-    assert len(claims) == text.count("\n| ") - 1
-    for place, name in (test.strip("`").split("::") for tests in claims for test in tests.split("<br>")):
-        source = (PROJECT / "iceberg_maint_tests" / place).read_text(encoding="utf-8")
-        assert f"\ndef {name}(" in source, f"{place}::{name}"
-
-
 def test_every_module_that_the_architecture_names_exists() -> None:
     text = (DOCS / "design" / "architecture.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|/))`", text))
