@@ -80,10 +80,9 @@ hexadecimal digits for each byte of UTF-8.
 DECISIONS_HEAD = """\
 # Decisions
 
-Each page records one design decision: the problem, the decision, the alternatives and what it costs. The pages are
-numbered in the order they were written. `make reference` writes this list.
+Each page says what holds today, why, what was rejected, and what follows. `make reference` writes this list.
 
-| Number | Decision |
+| Theme | Decision |
 |---|---|
 """
 
@@ -213,12 +212,11 @@ def _series_row(series: Series, common: set[str]) -> str:
 
 
 def decisions_page() -> str:
-    """The list of all decisions."""
+    """The list of all decisions. The first word of a file name is its theme."""
     parts = [DECISIONS_HEAD]
-    for path in sorted(DECISIONS.glob("[0-9]*.md")):
-        heading = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        number, _, title = heading.partition(" ")
-        parts.append(f"| {number.rstrip('.:')} | [{title}]({path.name}) |\n")
+    for path in sorted(DECISIONS.glob("*-*.md")):
+        title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        parts.append(f"| {path.stem.partition('-')[0]} | [{title}]({path.name}) |\n")
     return "".join(parts)
 
 
