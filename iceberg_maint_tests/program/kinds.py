@@ -43,7 +43,7 @@ KINDS: Mapping[str, Kind] = {
     "timestamptz": Kind(
         "timestamptz", "timestamp", ("1969-12-31T23:59:59.000001+00:00", "2024-02-29T12:00:00.123456+00:00")
     ),
-    # Both of one sign: of others Iceberg's reader, which checks here, leaves deletes out (decision 0019).
+    # Both of one sign: of others Iceberg's reader, which checks here, leaves deletes out (docs, deletes-scope.md).
     "uuid": Kind(
         "uuid", "string", ("379c3e09-677c-4bbd-a479-3f349cb785e7", "00000000-0000-0000-0000-000000000001")
     ),

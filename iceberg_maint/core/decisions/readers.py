@@ -1,6 +1,6 @@
 """Readers of a table: which of them lose it by what a conversion or a merge of deletes would bring into it.
 
-The reasons: docs/design/decisions/0008-convert-or-rewrite.md.
+The reasons: docs/design/decisions/deletes-route.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A conversion writes a position delete file for each data file, and the rewrite of small files right after drops it again.
 So small files that are due are rewritten first, with the equality deletes applied, and the conversion finds the other files
-only: docs/design/decisions/0079-small-files-before-conversions.md.
+only: docs/design/decisions/deletes-route.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from iceberg_maint.core.policy.data import RewriteStrategy
 RowTypes = tuple[frozenset[str], ...]
 """The uncommon types that each way to read rows reads (see `core.model.column_types`)."""
 SPARK_4: RowTypes = (frozenset({"variant", "unknown"}),)
-"""Rows read by Spark 4 with Iceberg 1.12 (decision 37)."""
+"""Rows read by Spark 4 with Iceberg 1.12 (docs/design/decisions/rewrite-types.md)."""
 SPARK_3: RowTypes = (frozenset(),)
 """Rows read by Spark 3.5 with Iceberg 1.12."""
 COLUMNAR_TYPES = frozenset({"time", "timestamp_ns", "timestamptz_ns"})

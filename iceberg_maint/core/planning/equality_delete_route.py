@@ -1,7 +1,7 @@
 """Route: whether the equality deletes of a partition are converted, or its files are rewritten.
 
 Both planners call this module with the same inputs, so that only one of them takes a partition. The cost
-model and its reasons: docs/design/decisions/0008-convert-or-rewrite.md.
+model and its reasons: docs/design/decisions/deletes-route.md.
 """
 
 from __future__ import annotations

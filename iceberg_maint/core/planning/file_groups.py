@@ -3,7 +3,7 @@
 The rules follow Iceberg's `BinPackRewriteFilePlanner` and `SizeBasedFileRewritePlanner` (1.12). They select
 files outside the desired size range or with too high a delete ratio, and pack them into groups. They keep a
 group that has enough input files, enough content, too much content or too many deletes. A differential test
-compares both implementations. docs/design/decisions/0004-where-our-planner-is-stricter.md says where ours is
+compares both implementations. docs/design/decisions/rewrite-planner.md says where ours is
 stricter and why.
 """
 

@@ -45,7 +45,7 @@ from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.scan.pruning import metadata_specs, spec_values
 
 _WRITTEN_WITH = {"write.manifest.compression-level": "6"}
-"""Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (decision 0018)."""
+"""Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (docs: manifests-decoder)."""
 
 RegroupCheck = Callable[[Batch, RewriteManifests, Regrouping], tuple[Violation, ...]]
 

@@ -1,7 +1,7 @@
 """Adds the equality deletes to scan tasks that Iceberg's scan omits.
 
 Iceberg omits an equality delete from a task if its column statistics and those of the data file share no key
-(`DeleteFileIndex.canContainEqDeletesForFile`). Several of its rules are wrong (decision 0031): UUIDs compare as
+(`DeleteFileIndex.canContainEqDeletesForFile`). Several of its rules are wrong (docs/design/decisions/deletes-scope.md): UUIDs compare as
 two signed numbers, a required field of an optional struct counts as a field without NULL, and column bounds
 can contradict a partition value. This module asks the same index without the statistics of equality deletes.
 Then only scope and sequence number decide.
