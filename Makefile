@@ -443,9 +443,10 @@ upstream: setup  ## run the reproductions of faults of Iceberg and others on sto
 	@ICEBERG_JARS="$$($(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE) | grep iceberg-spark-runtime)" $(PY) docs/upstream/run.py
 
 .PHONY: reference
-reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, the picture of rooms
+reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, regressions, the picture of rooms
 	$(PY) docs/reference.py
 	$(PY) docs/rooms.py
+	$(PY) -m iceberg_maint_tests.regressions --page > docs/project/regressions.md
 
 .PHONY: figures
 figures: setup  ## write docs/project/figures.md from the records of the benches, and draw the plots (RECORD=1 make bench-… records)

@@ -1,4 +1,4 @@
-"""Writes docs/project/regressions.md."""
+"""Writes docs/project/regressions.md: `make reference`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from iceberg_maint_tests.regressions.inventory import INVENTORY
 
 _INTRODUCTION = """# Regressions
 
-Failures of other systems, of released versions of Iceberg and Spark, and of earlier versions of this project. Each row
-names the failure, the guard that prevents it here, and tests. `make test-regressions` switches off one guard at a time and
-requires that each of its tests fails, and that it passes with the guard.
+Failures of other systems, of released versions of Iceberg and Spark, and of earlier states of this project. The name says what
+happened. `iceberg_maint_tests/regressions/` says what prevents it here, with all tests. `make test-regressions` switches off one
+guard at a time: each of its tests must fail, and pass with the guard.
 """
-_HEAD = "| Name | What happened | What prevents it here | Tests that fail without the guard |\n|---|---|---|---|\n"
+_HEAD = "| Name | Reported in | First test |\n|---|---|---|\n"
 
 
 def page() -> str:

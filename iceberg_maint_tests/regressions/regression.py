@@ -22,8 +22,9 @@ class Regression:
     @property
     def row(self) -> str:
         """Its row of docs/project/regressions.md."""
-        tests = "<br>".join(f"`{test.removeprefix('iceberg_maint_tests/')}`" for test in self.off.tests)
-        return f"| `{self.key}` | {self.happened} ({self.upstream}). | {self.guard}. | {tests} |"
+        place = self.off.tests[0].removeprefix("iceberg_maint_tests/").partition("::")[0]
+        source = "this project" if self.upstream.startswith("found") else self.upstream
+        return f"| `{self.key}` | {source} | `{place}` |"
 
 
 def known(of: str, name: str, *tests: str) -> Mutant:
