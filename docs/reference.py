@@ -12,7 +12,7 @@ import click
 
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.policy_keys import rule
-from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth
+from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth, metric_docs
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.frames.columns import COLUMNS, Column
@@ -30,8 +30,8 @@ ENGINES = ("PyIceberg", "Polars", "Daft", "DuckDB", "ClickHouse")
 CLI_HEAD = """\
 # Command line
 
-The text that `--help` prints, for every command. `make reference` writes this page and a test compares it with the
-program. What scripts may rely on (exit codes, JSON documents) is in the [contract](contract.md).
+The text that `--help` prints, for every command. Each also takes `--config PATH`, `--json` and `--help`, before or after its name.
+What scripts may rely on (exit codes, JSON documents) is in the [contract](contract.md).
 
 """
 
@@ -67,7 +67,8 @@ TELEMETRY_HEAD = """\
 Every series that the program reports. `make reference` writes this page and a test compares it with the code. How to send
 them: [send metrics](../how-to/telemetry.md). What the health numbers measure: [health metrics](metrics.md).
 
-OTLP, DogStatsD and CloudWatch use the name; Prometheus uses the second one. A counter is an increment in DogStatsD and
+Prometheus has `_` for dots and adds the unit (`_seconds`, `_bytes`, `_timestamp_seconds`) and, to counters, `_total`;
+`iceberg-maint telemetry list` prints its names. A counter is an increment in DogStatsD and
 CloudWatch, and a sum since the start of the process in OTLP and Prometheus. Times are seconds since epoch, UTC.
 
 Labels: `catalog`, `namespace` and `table` name the table. `operation`, `outcome` and `reason` have the words of
@@ -127,6 +128,9 @@ def commands(group: click.Group, names: list[str]) -> Iterator[tuple[str, click.
                 yield f"{name} {inner}", leaf
 
 
+COMMON_OPTIONS = re.compile(r"\n  (--config PATH|--json|-h, --help) [^\n]*(\n {10,}[^\n]*)*")
+
+
 def cli_page() -> str:
     """The whole page of the command line."""
     parts = [CLI_HEAD]
@@ -140,6 +144,8 @@ def cli_page() -> str:
             help_option_names=["-h", "--help"],
         )
         text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+        if name:
+            text = COMMON_OPTIONS.sub("", text).removesuffix("\n\nOptions:")
         heading = f"### `{name}`" if " " in name else f"## `{name or full}`"
         parts.append(f"{heading}\n\n```text\n{text}\n```\n\n")
     return "".join(parts).rstrip() + "\n"
@@ -162,11 +168,17 @@ def _metric_table(docs: Mapping[str, str]) -> str:
 
 
 def frames_page() -> str:
-    """The whole page of frames."""
-    return FRAMES_HEAD + "\n".join(
-        f"## `{name}`\n\n| Column | Type | Unit | What it holds |\n|---|---|---|---|\n{''.join(map(_column_row, columns))}"
-        for name, columns in COLUMNS.items()
-    )
+    """The whole page of frames. Columns that are health metrics are named only."""
+    docs = metric_docs()
+    parts = [FRAMES_HEAD]
+    for name, columns in COLUMNS.items():
+        metrics = [c for c in columns if docs.get(c.key) == c.doc]
+        rows = "".join(_column_row(c) for c in columns if c not in metrics)
+        parts.append(f"\n## `{name}`\n\n| Column | Type | Unit | What it holds |\n|---|---|---|---|\n{rows}")
+        if metrics:
+            names = ", ".join(f"`{c.name}`" for c in metrics)
+            parts.append(f"\nAnd as [health metrics](metrics.md): {names}.\n")
+    return "".join(parts).replace("\n\n\n", "\n\n")
 
 
 def _column_row(column: Column) -> str:
@@ -191,24 +203,17 @@ def telemetry_page() -> str:
         common = set.intersection(*(set(s.labels) for s in series))
         labels = ", ".join(f"`{label}`" for label in series[0].labels if label in common)
         parts.append(f"## {heading}\n\nAll have the labels {labels}.\n\n")
-        parts.append(
-            "| Series | In Prometheus | Kind | Unit | More labels | What it measures |\n|---|---|---|---|---|---|\n"
-        )
+        parts.append("| Series | Kind | Unit | More labels | What it measures |\n|---|---|---|---|---|\n")
         parts += [_series_row(s, common) for s in series]
         parts.append("\n")
     bounds = ", ".join(f"{b:g}" for b in DURATION_BUCKETS_SECONDS)
-    parts.append(f"Buckets of durations: {bounds} seconds and more.\n\n## Names in other projects\n\n")
-    parts.append("| Series | Name of the same or a near number |\n|---|---|\n")
-    parts += [f"| `{s.name}` | {s.alias} |\n" for s in CATALOGUE if s.alias]
+    parts.append(f"Buckets of durations: {bounds} seconds and more.\n")
     return "".join(parts)
 
 
 def _series_row(series: Series, common: set[str]) -> str:
     labels = ", ".join(f"`{label}`" for label in series.labels if label not in common)
-    return (
-        f"| `{series.name}` | `{series.prometheus_name}` | {series.kind.value} | {series.unit.value} | {labels} | "
-        f"{series.meaning} |\n"
-    )
+    return f"| `{series.name}` | {series.kind.value} | {series.unit.value} | {labels} | {series.meaning} |\n"
 
 
 def decisions_page() -> str:
@@ -223,7 +228,28 @@ def decisions_page() -> str:
 def policy_row(key: PolicyKey) -> str:
     """The row of one policy key."""
     default = list(key.default) if isinstance(key.default, tuple) else key.default
-    return f"| `{key.path}` | {rule(key.path)} | `{json.dumps(default)}` | {key.doc} |\n"
+    return f"| `{key.path}` | {short_rule(rule(key.path))} | `{json.dumps(default)}` | {key.doc} |\n"
+
+
+SHORT = (
+    ("a whole number of at least ", "≥ "),
+    ("a number of at least ", "≥ "),
+    ("a whole number from ", ""),
+    ("a number from ", ""),
+    (" to ", ".."),
+    (", or null for off", ", null"),
+    (", or null", ", null"),
+    ("true or false", "boolean"),
+    ("a list of names", "names"),
+)
+"""Words of a rule -> what the table has in their place."""
+
+
+def short_rule(text: str) -> str:
+    """A rule as the table shows it."""
+    for words, sign in SHORT:
+        text = text.replace(words, sign)
+    return text
 
 
 def with_table(page: str, head: str, rows: str) -> str:

@@ -8,7 +8,6 @@ from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 
-import click
 import pytest
 import yaml
 
@@ -137,43 +136,6 @@ def test_every_exit_code_is_documented() -> None:
 @pytest.mark.parametrize(("name", "most"), [("README.md", 750), ("CHANGELOG.md", 500)])
 def test_page_at_the_top_is_short(name: str, most: int) -> None:
     assert len((PROJECT / name).read_text("utf-8").split()) <= most
-
-
-def command_lines() -> dict[str, str]:
-    """First cells of the command table by command; those of a group's commands in one."""
-    table = page("contract").split("| Command | Does |\n")[1].split("\n\n")[0]
-    lines: dict[str, str] = {}
-    for cell in re.findall(r"^\| `([^`]*)` \|", table, re.MULTILINE):
-        name = cell.split()[0]
-        lines[name] = f"{lines.get(name, '')} {cell}".strip()
-    return lines
-
-
-def params_of(command: click.Command) -> list[click.Parameter]:
-    """A command's own, or those of a group's commands."""
-    commands = command.commands.values() if isinstance(command, click.Group) else [command]
-    return [p for one in commands for p in one.params]
-
-
-def test_every_command_is_documented() -> None:
-    assert set(command_lines()) == set(COMMANDS)
-
-
-def test_every_command_of_a_group_is_documented() -> None:
-    for name in COMMANDS:
-        command = iceberg_maint.get_command(click.Context(iceberg_maint), name)
-        if isinstance(command, click.Group):
-            assert set(re.findall(rf"{name} (\w+)", command_lines()[name])) == set(command.commands)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_of_a_command_is_documented(name: str) -> None:
-    command = iceberg_maint.get_command(click.Context(iceberg_maint), name)
-    assert command is not None
-    options = {o for p in params_of(command) if isinstance(p, click.Option) for o in p.opts}
-    common = {"--config", "--json", "--set"}
-    told = set(re.findall(r"--[a-z-]+", command_lines()[name]))
-    assert options - common == told
 
 
 PAGES = sorted(
