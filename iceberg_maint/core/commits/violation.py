@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Rule(StrEnum):
-    """The gate's rules by the invariant they protect. docs/design/architecture.md explains each."""
+    """The gate's rules by the invariant they protect. docs/design/decisions/gate-checks.md explains each."""
 
     TABLE_UUID = "table_uuid"
     FORMAT_VERSION = "format_version"
