@@ -37,9 +37,11 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     """Prove again that a maintenance commit of TABLE changed no row, from the files that it removed
     and added.
     """
+    from iceberg_maint.runner.assess import assess
+
     runtime = session.runtime()
     table = runtime.find(name)
-    commit = find_commit(runtime.catalogs[table.catalog].pin(table), snapshot_id)
+    commit = find_commit(assess(table, runtime).state, snapshot_id)
     if isinstance(commit, Verification):
         verdict = commit
     else:

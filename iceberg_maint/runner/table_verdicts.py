@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from iceberg_maint.core.decisions.backoff import environment_failed, unreadable
-from iceberg_maint.core.decisions.decide import backs_off
+from iceberg_maint.core.decisions.decide import automation_waits
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.decisions.table_verdict import TableVerdict, verdict_on
 from iceberg_maint.core.health.metrics import Measured
@@ -58,7 +58,7 @@ def note_unreadable(table: TableId, error: IcebergMaintError, runtime: Runtime) 
         return
     before, now_ms = reading_of(table, stored[0].table_uuid, runtime), runtime.clock.now_ms()
     text = runtime.masked(str(error))
-    if before.reason == text and backs_off(before, now_ms):
+    if before.reason == text and automation_waits(before, now_ms):
         return
     try:
         retry = runtime.policy_for(table, stored[0].maintenance_properties).retry

@@ -30,9 +30,9 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
-from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.ports.engine import EnvironmentFailedError, WrittenFile
 from iceberg_maint.spark.deletes import visible_rows
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, first_cause
+from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, failed_by_environment, first_cause
 from iceberg_maint.spark.jvm.functions import JavaFunctions
 from iceberg_maint.spark.rewrite.columnar.file_io import NotColumnarError
 from iceberg_maint.spark.rewrite.columnar.strategy import fingerprint_bytes
@@ -54,8 +54,9 @@ class SparkVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Reads both sides and compares them.
 
-        UNPROVABLE if Spark cannot read a column. Raises RefusedError ICM-102 if the table was replaced by another, ICM-124 if its equality deletes do not fit
-        the memory, ICM-101 for a damaged file. Raises what Spark raises for any other failure except a missing file.
+        UNPROVABLE if Spark cannot read a column, or if a snapshot expires meanwhile. Raises RefusedError ICM-102 if the
+        table was replaced by another, ICM-124 if its equality deletes do not fit the memory, ICM-101 for a missing or
+        damaged file, EnvironmentFailedError as `Engine.write` does. Raises what Spark raises for any other failure.
         """
         bridge = Bridge(self._session())
         table = bridge.load_table(commit.table)
@@ -65,9 +66,8 @@ class SparkVerifier:
                 f"{commit.table} was dropped and created again while it was verified.",
                 "verify again.",
             )
-        for snapshot_id in (commit.parent_id, commit.snapshot_id):
-            if table.snapshot(snapshot_id) is None:
-                return unprovable(commit, f"snapshot {snapshot_id} has been expired just now")
+        if expired := _expired(table, commit):
+            return expired
         task_lists: list[Any] = []
         try:
             return judge_commit(commit, _evidence(bridge, table, commit, task_lists))
@@ -76,15 +76,25 @@ class SparkVerifier:
                 raise
             return unprovable(commit, why.message)
         except JVM_ERRORS as why:
+            if expired := _expired(bridge.load_table(commit.table), commit):
+                return expired
+            if failed_by_environment(why):
+                raise EnvironmentFailedError(f"{commit.table}: {first_cause(why)}.") from why
             missing = _missing_file(bridge, table, commit, task_lists)
-            if missing is not None:
-                return unprovable(commit, f"file {missing} is gone")
-            text = _cut_file(bridge, table, task_lists)
+            text = f"{missing} does not exist" if missing else _cut_file(bridge, table, task_lists)
             if text is None and not is_damaged_file(causes(why)):
                 raise
             raise RefusedError(
                 "ICM-101", f"{commit.table}: {text or first_cause(why)}.", LOST_FILE_FIX
             ) from why
+
+
+def _expired(table: Any, commit: MaintenanceCommit) -> Verification | None:
+    """UNPROVABLE if one of the two snapshots is no longer in the table."""
+    for snapshot_id in (commit.parent_id, commit.snapshot_id):
+        if table.snapshot(snapshot_id) is None:
+            return unprovable(commit, f"snapshot {snapshot_id} has been expired just now")
+    return None
 
 
 def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists: list[Any]) -> Evidence:

@@ -32,7 +32,7 @@ class SetVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         self.asked.append(commit)
         if self.evidence is None:
-            return unprovable(commit, "file file:///mem/a is gone")
+            return unprovable(commit, "snapshot 7 has been expired just now")
         return judge_commit(commit, self.evidence)
 
 
@@ -76,7 +76,7 @@ def test_verify_of_different_rows_exits_1_and_shows_both(lake: Lake) -> None:
     assert OTHERS.text() in result.stdout
 
 
-def test_verify_of_what_is_gone_exits_3(lake: Lake) -> None:
+def test_verify_of_an_expired_snapshot_exits_3(lake: Lake) -> None:
     lake("run", "db.sick")
     verifier(lake, None)
     assert lake.json("verify", "db.sick", exit_code=3)["status"] == "UNPROVABLE"

@@ -151,7 +151,7 @@ def test_verify_after_the_schema_changed_is_proved_without_the_stored_fingerprin
 
 
 @pytest.mark.parametrize("gone", ["source", "output", "delete", "manifest list"])
-def test_verify_without_a_file_is_unprovable_and_names_it(lake: Lake, gone: str) -> None:
+def test_verify_without_a_file_is_refused_and_names_it(lake: Lake, gone: str) -> None:
     name = lake.table([A, B], [C])
     delete = lake.writers.delete_at(
         lake.writers.load(name), {lake.writers.files(lake.writers.load(name))[0].location(): [1]}
@@ -162,9 +162,12 @@ def test_verify_without_a_file_is_unprovable_and_names_it(lake: Lake, gone: str)
     output = lake.writers.files(lake.writers.load(name))[0].location()
     places = {"source": source, "output": output, "delete": delete.location(), "manifest list": parent}
     lake.writers.load(name).io().deleteFile(places[gone])
-    found = lake.verify(name)
-    assert found.status is VerificationStatus.UNPROVABLE
-    assert found.detail == f"file {places[gone]} is gone"
+    with pytest.raises(RefusedError) as refused:
+        lake.verify(name)
+    assert (refused.value.code, refused.value.message) == (
+        "ICM-101",
+        f"{name}: {places[gone]} does not exist.",
+    )
 
 
 def test_verify_after_the_parent_expired_is_unprovable(lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.verification import Compared, StoredProof, Verification, VerificationStatus
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
 from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
@@ -159,17 +161,15 @@ def test_verify_of_a_conversion_after_the_schema_changed_is_proved(lake: Lake) -
 
 
 @pytest.mark.parametrize(("gone", "version"), [("equality delete", 2), ("position delete", 3)])
-def test_verify_of_a_conversion_without_a_delete_file_is_unprovable(
-    lake: Lake, gone: str, version: int
-) -> None:
+def test_verify_of_a_conversion_without_a_delete_file_is_refused(lake: Lake, gone: str, version: int) -> None:
     sick = Sick(lake, version)
     sick.lake.convert(sick.name, sick.right, (sick.delete,))
     (task, *_) = sick.lake.writers.tasks(sick.load())
     (written,) = task.deletes()
     place = str((sick.delete if gone == "equality delete" else written).location())
     sick.load().io().deleteFile(place)
-    found = sick.lake.verify(sick.name)
-    assert (found.status, found.detail) == (VerificationStatus.UNPROVABLE, f"file {place} is gone")
+    with pytest.raises(RefusedError, match=re.escape(f"ICM-101 {sick.name}: {place} does not exist.")):
+        sick.lake.verify(sick.name)
 
 
 @pytest.mark.parametrize("version", [2, 3])

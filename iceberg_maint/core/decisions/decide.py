@@ -258,7 +258,7 @@ def table_stop(
 def unreadable_until(history: TableHistory, now_ms: int) -> PartitionHistory | None:
     """Returns how the table's metadata failed to be read, while that waits to be tried again. A new measurement ends it."""
     reading = next((f.history for f in history.faults if f.operation == READING), None)
-    return reading if reading is not None and backs_off(reading, now_ms) else None
+    return reading if reading is not None and automation_waits(reading, now_ms) else None
 
 
 def reason_to_rest(

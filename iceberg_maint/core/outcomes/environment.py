@@ -112,6 +112,8 @@ _TEXTS = (
     "(HTTP status 502) during",
     "(HTTP status 503) during",
     "(HTTP status 504) during",
+    # Java's error of a file that may not be read has the class of a missing one.
+    "(Permission denied)",
     # SQLite, of the file of a catalog that another process locks.
     "database is locked",
     # Arrow returns the answer of a store as text.

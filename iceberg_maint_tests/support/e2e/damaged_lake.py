@@ -1,8 +1,8 @@
 """Damages tables of a lake, runs the program and Dagster over them, and stores what each screen says of each table.
 
-    python -m iceberg_maint_tests.support.e2e.damaged_lake FOLDER
+    python -m iceberg_maint_tests.support.e2e.damaged_lake FOLDER TABLE...
 
-It writes FOLDER/screens.json. One process and one session of Spark do everything.
+The name of a table is the kind of its damaged file and the damage, `manifest_cut`. It writes FOLDER/screens.json. One process and one session of Spark do everything.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +33,20 @@ def gone(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 8])
 
 
 def garbage(path: Path) -> None:
     path.write_bytes(b"garbage" * 200)
 
 
-DAMAGES: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "manifest_garbage": ("manifest", garbage),
-    "list_gone": ("list", gone),
-    "metadata_cut": ("metadata", cut),
-    "data_cut": ("data", cut),
-    "data_gone": ("data", gone),
-    "deletes_cut": ("deletes", cut),
-    "vector_garbage": ("deletes", garbage),
-    "output_cut": ("output", cut),
-}
-"""Table → the kind of its damaged file, and the damage."""
+def denied(path: Path) -> None:
+    path.chmod(0)
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {"cut": cut, "garbage": garbage, "gone": gone, "denied": denied}
+FORMAT_VERSIONS = {"deletes": 2, "vectors": 3}
+"""The kinds of delete files → the format version of their tables."""
 SOUND = "sound"
 
 
@@ -70,25 +66,31 @@ class Screens:
         return {"exit": result.exit_code, "document": document, "stderr": result.stderr}
 
 
-def make_tables(screens: Screens) -> None:
-    """Tables of small files, two of them with deletes."""
-    for name in (SOUND, *DAMAGES):
+def make_tables(screens: Screens, names: Sequence[str]) -> None:
+    """Tables of small files, some with deletes, some rewritten."""
+    for name in (SOUND, *names):
         make_table(screens.folder, f"db.{name}", COMMITS)
-    screens("run", f"db.{SOUND}", "db.output_cut")
+    screens("run", f"db.{SOUND}", *(f"db.{name}" for name in names if name.startswith("output")))
     from pyspark.sql import SparkSession
 
     spark = SparkSession.getActiveSession()
     assert spark is not None
-    for name, version in (("deletes_cut", 2), ("vector_garbage", 3)):
-        spark.sql(
-            f"alter table lake.db.{name} set tblproperties ('format-version'='{version}', "
-            "'write.delete.mode'='merge-on-read')"
-        )
-        spark.sql(f"insert into lake.db.{name} values (0, 'a'), (0, 'b'), (0, 'c')")
-        spark.sql(f"delete from lake.db.{name} where v = 'a'")
+    for name in names:
+        if version := FORMAT_VERSIONS.get(kind_of(name)):
+            spark.sql(
+                f"alter table lake.db.{name} set tblproperties ('format-version'='{version}', "
+                "'write.delete.mode'='merge-on-read')"
+            )
+            spark.sql(f"insert into lake.db.{name} values (0, 'a'), (0, 'b'), (0, 'c')")
+            spark.sql(f"delete from lake.db.{name} where v = 'a'")
 
 
-def damaged_file(folder: Path, name: str, kind: str) -> Path:
+def kind_of(name: str) -> str:
+    """The kind of the damaged file of a table."""
+    return name.rpartition("_")[0]
+
+
+def damaged_file(folder: Path, name: str) -> Path:
     """The file of the table that is damaged."""
     table = catalog_of(folder).load_table(f"db.{name}")
     snapshot = table.current_snapshot()
@@ -101,8 +103,7 @@ def damaged_file(folder: Path, name: str, kind: str) -> Path:
         "manifest": lambda: manifests[0].manifest_path,
         "data": lambda: tasks[0].file.file_path,
         "output": lambda: tasks[-1].file.file_path,
-        "deletes": lambda: next(iter(d.file_path for t in tasks for d in t.delete_files)),
-    }[kind]()
+    }.get(kind_of(name), lambda: next(iter(d.file_path for t in tasks for d in t.delete_files)))()
     return Path(location.removeprefix("file:").replace("///", "/", 1))
 
 
@@ -119,19 +120,20 @@ def check_of(instance: dg.DagsterInstance, name: str) -> dict[str, Any]:
 def main() -> None:
     """Everything, in order."""
     folder = Path(sys.argv[1])
+    damaged = sys.argv[2:]
     screens = Screens(folder)
-    make_tables(screens)
+    make_tables(screens, damaged)
     screens("observe")
     dagster_home = folder / "dagster"
     dagster_home.mkdir()
     os.environ |= {"DAGSTER_HOME": str(dagster_home), "ICEBERG_MAINT_CONFIG": str(screens.config)}
-    names = [SOUND, *DAMAGES]
+    names = [SOUND, *damaged]
     tables = [TableId.parse(f"lake.db.{name}") for name in names]
     dagster = InProcessDagster(definitions_from(os.environ), dagster_home, tables, housekeeping=True)
     dagster.observe()
-    files = {name: damaged_file(folder, name, kind) for name, (kind, _) in DAMAGES.items()}
-    for name, (_, damage) in DAMAGES.items():
-        damage(files[name])
+    files = {name: damaged_file(folder, name) for name in damaged}
+    for name in damaged:
+        DAMAGES[name.rpartition("_")[2]](files[name])
     shown: dict[str, Any] = {"files": {name: file.name for name, file in files.items()}}
     shown["run"] = screens("run")
     for command in ("tables", "observe", "report", "history", "run"):
