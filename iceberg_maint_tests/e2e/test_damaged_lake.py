@@ -118,7 +118,7 @@ def test_damage_has_the_same_code_and_file_on_every_screen(screens: dict[str, An
     assert (check["passed"], code_of(name) in check["text"], file in check["text"]) == (False, True, True)
     records = [r for r in screens["history after"]["document"]["records"] if r["table"] == f"lake.db.{name}"]
     assert ([r["outcome"] for r in records], code_of(name) in json.dumps(records)) == (["FAILED"], True)
-    if kind_of(name) not in UNREADABLE:
+    if kind_of(name) not in UNREADABLE and not name.endswith("denied"):  # a person's run tries those again
         tried = {problem(entry)["until_ms"] for entry in entries(screens, name).values()}
         states = {entries(screens, name)[command]["status"] for command in ("tables", "report")}
         assert (len(tried), states) == (1, {"failed"})
