@@ -54,7 +54,7 @@ class SparkVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Reads both sides and compares them.
 
-        UNPROVABLE if Spark cannot read a column, or if a snapshot expires meanwhile. Raises RefusedError ICM-102 if the
+        UNPROVABLE if Spark cannot read a column, or if a snapshot expires during the proof. Raises RefusedError ICM-102 if the
         table was replaced by another, ICM-124 if its equality deletes do not fit the memory, ICM-101 for a missing or
         damaged file, EnvironmentFailedError as `Engine.write` does. Raises what Spark raises for any other failure.
         """
