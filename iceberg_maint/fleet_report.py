@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from iceberg_maint.private_files import private_folder, replace_file
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.html_page import render_html
+from iceberg_maint.report.json_documents import render
 from iceberg_maint.report.markdown_page import render_markdown
 from iceberg_maint.report.page import Page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
@@ -118,7 +118,7 @@ def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
     texts = {
         "html": runtime.masked(render_html(page)),
         "md": markdown,
-        "json": runtime.masked(json.dumps(report_document(report), ensure_ascii=False, indent=2)),
+        "json": runtime.masked(render(report_document(report))),
     }
     if config.folder is None:
         return WrittenReport(report, markdown, ())

@@ -19,6 +19,7 @@ from iceberg_maint.core.model.ids import (
     Operation,
     PartitionKey,
     TableId,
+    command_line,
 )
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
@@ -253,7 +254,7 @@ def why(
         raise UnknownTableError(
             "ICM-126",
             f"{table} has no live files in partition '{partition}'.",
-            f"list the keys with 'iceberg-maint observe {table}'.",
+            f"list the keys with `{command_line('observe', str(table))}`.",
         )
     effective = session.config().policy_for(table, data.state.properties, overrides)
     records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)

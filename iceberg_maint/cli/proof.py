@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from iceberg_maint.cli.context import Session, command
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError, UnknownTableError
 from iceberg_maint.ports.ledger import Ledger
@@ -71,7 +72,7 @@ def _records(runtime: Runtime, name: str) -> tuple[Record, ...]:
         raise UnknownTableError(
             "ICM-126",
             f"{table} has no recorded commit with a proof.",
-            f"see 'iceberg-maint history {table}'.",
+            f"see `{command_line('history', table)}`.",
         )
     newest = _newest_runs(ledger)
     fix = f"name a table, or a run of 'iceberg-maint history'; the newest are {newest}."

@@ -17,7 +17,7 @@ import click
 from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.decisions.table_verdict import TableVerdict, verdict_on
-from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId
+from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId, command_line
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.errors import (
@@ -269,7 +269,7 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
     if unknown or any(o.outcome is OutcomeStatus.UNKNOWN for o in result.outcomes):
         session.say(
             f"{result.table}: ICM-121 {CODES['ICM-121']}; none of its files is deleted. "
-            f"Fix: run iceberg-maint reconcile {result.table}."
+            f"Fix: run `{command_line('reconcile', str(result.table))}`."
         )
         result.codes.add(EXIT_UNKNOWN)
     reported: set[Reason] = set()
@@ -280,8 +280,8 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
         if is_quarantined and outcome.reason not in reported:
             reported.add(outcome.reason)
             session.say(
-                f"{result.table}: {SENTENCES[outcome.reason]}. Fix: remove the cause that 'iceberg-maint why "
-                f"{result.table}' names, then run 'iceberg-maint release {result.table}'."
+                f"{result.table}: {SENTENCES[outcome.reason]}. Fix: remove the cause that "
+                f"`{command_line('why', str(result.table))}` names, then run `{command_line('release', str(result.table))}`."
             )
         refused = refusal(str(result.table), outcome.reason, measured)
         # Work that the policy leaves to another maintainer is no refusal. A held lease is one.

@@ -14,6 +14,7 @@ from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.defs.stored_health import stored_policy
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import certificates
+from iceberg_maint.report.markdown_page import markdown_text
 from iceberg_maint.report.table_card import TableView, proof_line
 from iceberg_maint.runner.assess import Assessment
 from iceberg_maint.runner.runtime import Runtime
@@ -38,7 +39,7 @@ def described(
         why = runtime.redacted_error(error)
         text = f"{table}: not described: {type(why).__name__}: {why}"
         log.warning(text)
-        return dg.MetadataValue.md(text)
+        return dg.MetadataValue.md(markdown_text(text))
 
 
 def assessed_view(runtime: Runtime, assessment: Assessment) -> TableView:

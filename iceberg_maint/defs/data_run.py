@@ -8,7 +8,7 @@ from functools import cache, partial
 import dagster as dg
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, PartitionKey, TableId, command_line
 from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
@@ -112,7 +112,7 @@ class MaintenanceRun(TableRun):
         listed = ", ".join(repr(key) for key in sorted(unknown))
         raise dg.Failure(
             f"ICM-126 {self._table} has and had no partition {listed}. The key was deleted from the asset's "
-            f"partitions. Fix: list the keys with 'iceberg-maint observe {self._table}'.",
+            f"partitions. Fix: list the keys with `{command_line('observe', str(self._table))}`.",
             allow_retries=False,
         )
 

@@ -31,6 +31,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.formatting import outcome_sentence, size
+from iceberg_maint.report.markdown_page import markdown_code
 from iceberg_maint.report.table_verdict import verdict_sentence
 from iceberg_maint.runner.assess import Assessment
 
@@ -347,7 +348,7 @@ def rank(decision: Decision) -> list[PartitionDecision]:
 def decision_text(decision: Decision) -> str:
     """The decision in Markdown: verdict, reason, evidence, partitions by reason."""
     lines = [f"**{decision.verdict.value}**: {SENTENCES[decision.reason]}"]
-    lines += [f"- {name}: `{value}`" for name, value in sorted(decision.evidence.items())]
+    lines += [f"- {name}: {markdown_code(value)}" for name, value in sorted(decision.evidence.items())]
     counts: dict[tuple[str, Reason], int] = {}
     for p in decision.partitions:
         key = (p.verdict.value, p.reason)

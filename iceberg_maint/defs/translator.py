@@ -10,6 +10,7 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import FORCE_TAG
+from iceberg_maint.report.markdown_page import markdown_code
 
 _HOUSEKEEPING = "__housekeeping"
 """End of the last part of the key of a housekeeping asset, and of its group."""
@@ -92,7 +93,7 @@ class IcebergTranslator:
     def get_description(self, table: TableId) -> str:
         """Description of the table's asset."""
         return (
-            f"Iceberg table `{table}`. Materializing a partition maintains it; a healthy one is not "
+            f"Iceberg table {markdown_code(str(table))}. Materializing a partition maintains it; a healthy one is not "
             f"changed unless the run has the tag `{FORCE_TAG}: true`. Ranges of partitions follow the "
             "order in which the partitions were first observed.\n\n"
             "**Materialized** is a partition that was healthy when it was examined first, or that maintenance "
@@ -104,7 +105,7 @@ class IcebergTranslator:
     def get_housekeeping_description(self, table: TableId) -> str:
         """Description of the table's housekeeping asset."""
         return (
-            f"Housekeeping of `{table}`: manifests, snapshots and orphan files, maintained by the table's "
+            f"Housekeeping of {markdown_code(str(table))}: manifests, snapshots and orphan files, maintained by the table's "
             "policy. The metadata of the checks shows in advance what would be removed: `snapshots` shows the "
             "snapshots that would expire, `orphan_files` the trash and when it may be swept."
         )

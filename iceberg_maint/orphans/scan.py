@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from iceberg_maint.core.decisions.retention import gc_enabled
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.model.location import (
     Equivalences,
     Location,
@@ -351,7 +352,7 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
                     f"{target.state.table}: the metadata reference {path}, which is in the trash: it was "
                     "committed after it had been moved there.",
                     "run the next pass, which restores it, or restore it now with "
-                    f"iceberg-maint orphans restore {target.state.table} --mark {mark_id}.",
+                    f"`{command_line('orphans', 'restore', str(target.state.table), '--mark', mark_id)}`.",
                 )
             raise RefusedError(
                 "ICM-122",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.orphans import TRASH
@@ -202,11 +203,12 @@ def _foreign(
         owners.append(f"{paths}{more} ({whose})")
     if len(foreign) > _OWNERS_TOLD:
         owners.append(f"files of {len(foreign) - _OWNERS_TOLD} more tables")
+    adopt = command_line("orphans", "adopt", str(state.table), "UUID")
     return RefusedError(
         "ICM-111",
         f"{state.table} (uuid {state.uuid}) has metadata files of other tables below its location: {'; '.join(owners)}.",
-        f"if a table exists, move it. If it was dropped, run 'iceberg-maint orphans adopt {state.table} UUID'. Delete an "
-        "unreadable file if it belongs to no table.",
+        f"if a table exists, move it. If it was dropped, run `{adopt}`. Delete an unreadable "
+        "file if it belongs to no table.",
     )
 
 

@@ -5,14 +5,13 @@ A pure function of what the ledger stores. The command line and Dagster show the
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation, command_line
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import (
@@ -272,8 +271,8 @@ def certificate_markdown(proved: Certificate) -> str:
             "|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| `{b.outcome.batch_id}` | {b.operation.value} | {_cell(partitions_text(b.outcome.partitions))} "
-            f"| {proof_text(b)} | {markdown_text(gate_text(b))} | {b.outcome.snapshot_after or '-'} |"
+            f"| `{b.outcome.batch_id}` | {b.operation.value} | {markdown_text(partitions_text(b.outcome.partitions))} "
+            f"| {markdown_text(proof_text(b))} | {markdown_text(gate_text(b))} | {b.outcome.snapshot_after or '-'} |"
             for b in proved.batches
         ]
     commands = [b.verify for b in proved.batches if b.verify is not None]
@@ -338,9 +337,7 @@ def gate_text(batch: CertifiedBatch) -> str:
 def _certified(table: str, operation: Operation, outcome: BatchOutcome) -> CertifiedBatch:
     subject = _subject(operation)
     provable = subject in (Subject.ROWS, Subject.POSITIONS) and outcome.snapshot_after is not None
-    verify = (
-        f"iceberg-maint verify {shlex.quote(table)} --snapshot {outcome.snapshot_after}" if provable else None
-    )
+    verify = command_line("verify", table, "--snapshot", str(outcome.snapshot_after)) if provable else None
     return CertifiedBatch(operation, outcome, subject, _gate(outcome), verify)
 
 
@@ -385,8 +382,3 @@ def _sum(fingerprints: Sequence[str | None]) -> str | None:
     for part in parts[1:]:
         total += part
     return total.text()
-
-
-def _cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -10,7 +10,7 @@ from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict, v
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.ids import Operation, PartitionKey, command_line
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_limit import BatchSize
@@ -282,7 +282,7 @@ def _table_change(
     table = decision.table
     if history.unknown_commits:
         commits = counted(history.unknown_commits, "unconfirmed commit")
-        return f"settle {commits} first: iceberg-maint reconcile {table}"
+        return f"settle {commits} first: {command_line('reconcile', table)}"
     table_wide = {
         Reason.PAUSED: resumption(decision),
         Reason.BLACKOUT: f"the end of the blackout window {decision.evidence.get('window', '')}",
@@ -313,23 +313,24 @@ def _change(
     past: PartitionHistory,
     now_ms: int,
 ) -> str:
-    at = f"{table} --partition '{partition_decision.partition}'"
+    at = (table, "--partition", partition_decision.partition)
+    run, release = command_line("run", *at), command_line("release", *at)
     if partition_decision.verdict is Verdict.RUN:
-        return f"nothing: the next run maintains it (iceberg-maint run {at})"
+        return f"nothing: the next run maintains it ({run})"
     if partition_decision.reason is Reason.HEALTHY:
         return _thresholds_not_crossed(comparisons)
     if partition_decision.reason is Reason.BACK_OFF and partition_decision.until_ms is not None:
         wait = duration(max(0, partition_decision.until_ms - now_ms) / 1000)
-        return f"wait {wait}, or: iceberg-maint release {at}; last: {past.reason}"
+        return f"wait {wait}, or: {release}; last: {past.reason}"
     if partition_decision.reason is Reason.QUARANTINED:
-        return f"remove the cause ({past.reason}), then: iceberg-maint release {at}"
+        return f"remove the cause ({past.reason}), then: {release}"
     if partition_decision.reason is Reason.RECENTLY_CHANGED and partition_decision.until_ms is not None:
         return f"no write until {moment(partition_decision.until_ms)}, or a lower windows.cold_after_seconds"
     if partition_decision.reason is Reason.FLEET_BUDGET and partition_decision.until_ms is not None:
-        at_once = f"or at once: iceberg-maint run {at}"
+        at_once = f"or at once: {run}"
         return f"the budget, expected at {moment(partition_decision.until_ms)}; raise fleet_budget or windows.read_weight, {at_once}"
     if partition_decision.reason is Reason.NO_PAY_BACK:
-        at_once = f"or at once: iceberg-maint run {at}"
+        at_once = f"or at once: {run}"
         if partition_decision.pay_back is None:
             return f"more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, {at_once}"
         return f"{pay_back_change(partition_decision.pay_back)}, {at_once}"

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import Pause
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import TableId, command_line
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.ports.stored import StoredPause
 from iceberg_maint.report.formatting import moment
@@ -76,7 +76,7 @@ def resumption(decision: Decision) -> str:
     evidence = decision.evidence
     if evidence.get("by") == "policy":
         return "policy key paused: false"
-    of_table, of_fleet = f"iceberg-maint resume {decision.table}", "iceberg-maint resume"
+    of_table, of_fleet = command_line("resume", decision.table), command_line("resume")
     return {"fleet": of_fleet, "table and fleet": f"{of_table} and {of_fleet}"}.get(
         evidence.get("scope", ""), of_table
     )
@@ -119,7 +119,7 @@ def draw_pauses(console: Console, pauses: Sequence[StoredPause]) -> None:
 
 
 def _end(stored: StoredPause) -> str:
-    return "iceberg-maint resume" + ("" if stored.pause.fleet else f" {stored.table}")
+    return command_line("resume", *(() if stored.pause.fleet else (stored.table,)))
 
 
 def _phrase(pause: Pause) -> str:

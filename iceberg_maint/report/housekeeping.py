@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.housekeeping import EMPTY_MANIFESTS
 from iceberg_maint.core.decisions.retention import Retention, described_holders
 from iceberg_maint.core.model.codec import to_data
-from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, command_line
 from iceberg_maint.core.model.reasons import Decision, Finding, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.work import (
@@ -161,9 +161,11 @@ def pending_publish(evidence: Mapping[str, str]) -> str:
 
 def _change(decision: Decision, past: PartitionHistory) -> str:
     table, reason = decision.table, decision.reason
+    now = command_line("run", table, "--operation", decision.operation)
+    release = command_line("release", table)
     if decision.verdict is Verdict.RUN:
         last = f"; last: {past.reason}" if past.environment_failures else ""
-        return f"nothing: the next run does it (iceberg-maint run {table} --operation {decision.operation}){last}"
+        return f"nothing: the next run does it ({now}){last}"
     if reason is Reason.DISABLED:
         return f"policy key {decision.evidence.get('key', '')}: true"
     if reason is Reason.GC_DISABLED:
@@ -171,17 +173,15 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
     if reason is Reason.CLOCKS_DISAGREE:
         return f"{FIX} {decision.evidence.get('clocks', '')}"
     if reason is Reason.QUARANTINED:
-        return f"remove the cause ({past.reason}), then: iceberg-maint release {table}"
+        return f"remove the cause ({past.reason}), then: {release}"
     if reason is Reason.BACK_OFF and past.not_before_ms is not None:
-        return (
-            f"not before {moment(past.not_before_ms)}, or: iceberg-maint release {table}; last: {past.reason}"
-        )
+        return f"not before {moment(past.not_before_ms)}, or: {release}; last: {past.reason}"
     if reason is Reason.BLACKOUT:
         return f"the end of the blackout window {decision.evidence.get('window', '')}"
     if reason is Reason.HEALTHY and (empty := decision.evidence.get(EMPTY_MANIFESTS)):
         return (
             f"{empty} manifests list no live file: the table's next commit that removes files drops them, or now: "
-            f"iceberg-maint run {table} --operation {decision.operation} --force"
+            f"{now} --force"
         )
     return {
         Reason.PAUSED: resumption(decision),

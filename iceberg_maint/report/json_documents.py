@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from json.encoder import encode_basestring
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 from iceberg_maint.core.health.metrics import Measured, partition_metrics, table_metrics
@@ -23,7 +23,8 @@ Document = dict[str, Any]
 
 
 def render(document: Document) -> str:
-    """The document as text: two spaces, keys in the contract's order, no NaN."""
+    """The document as text: two spaces, keys in the contract's order, no NaN. Characters that steer a terminal or change
+    the text direction are escapes, so that all of it is printable but its line ends."""
     return _text(document, "\n")
 
 
@@ -32,19 +33,26 @@ def _text(value: object, line: str) -> str:
     depth of the value."""
     kind = type(value)
     if kind is str:
-        return encode_basestring(value)  # type: ignore[arg-type]
+        return _string(value)  # type: ignore[arg-type]
     if kind is int:
         return str(value)
     if value is None:
         return "null"
     if isinstance(value, dict):
         inner = f"{line}  "
-        members = [f"{encode_basestring(k)}: {_text(v, inner)}" for k, v in value.items()]
+        members = [f"{_string(k)}: {_text(v, inner)}" for k, v in value.items()]
         return f"{{{inner}{f',{inner}'.join(members)}{line}}}" if members else "{}"
     if isinstance(value, (list, tuple)):
         inner = f"{line}  "
         return f"[{inner}{f',{inner}'.join([_text(v, inner) for v in value])}{line}]" if value else "[]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, allow_nan=False)
+
+
+def _string(text: str) -> str:
+    encoded = encode_basestring(text)
+    if encoded.isprintable():
+        return encoded
+    return "".join(c if c.isprintable() else encode_basestring_ascii(c)[1:-1] for c in encoded)
 
 
 def error_document(error: IcebergMaintError) -> Document:

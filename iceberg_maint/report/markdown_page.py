@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from iceberg_maint.report.formatting import escape_control_chars
 from iceberg_maint.report.page import Page, Section
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!~])")
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>#|!~&])")
 
 
 def render_markdown(page: Page) -> str:
@@ -38,4 +38,17 @@ def _section(section: Section) -> Iterator[str]:
 
 def markdown_text(text: str) -> str:
     """The text on one line of Markdown, no character of it a mark."""
-    return _MARKUP.sub(r"\\\1", escape_control_chars(text).replace("\n", " "))
+    return _MARKUP.sub(r"\\\1", _line(text))
+
+
+def markdown_code(text: str) -> str:
+    """The text as a code span of Markdown, by CommonMark: its fence is longer than every run of backticks in it."""
+    line = _line(text)
+    if "`" not in line:
+        return f"`{line}`"
+    fence = "`" * (1 + max(map(len, re.findall("`+", line))))
+    return f"{fence} {line} {fence}"
+
+
+def _line(text: str) -> str:
+    return escape_control_chars(text).replace("\n", " ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.removal.orphans import (
     Orphan,
     OrphanSummary,
@@ -104,7 +105,7 @@ def draw_scan(console: Console, document: Mapping[str, object], summary: OrphanS
     if document["needs_approval"]:
         console.print(
             f"[yellow]more than {limit:.0%}: a person must approve the move[/]: "
-            f"iceberg-maint orphans trash {escape(str(document['table']))} --approve {document['digest']}"
+            f"{escape(command_line('orphans', 'trash', str(document['table']), '--approve', str(document['digest'])))}"
         )
 
 

@@ -12,6 +12,7 @@ from iceberg_maint.core.decisions.unsupported_types import (
     unsupported_columns,
 )
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.removal.clock_agreement import FIX
 from iceberg_maint.errors import RefusedError
@@ -41,10 +42,10 @@ _FIXES = {
     "reads the column, or change its type. Manifests, snapshots and orphan files are maintained.",
     Reason.WRITER_PROPERTY: "correct or unset the property of the table.",
     Reason.LEASE_HELD: "wait until that run ends.",
-    Reason.FOREIGN_MAINTAINER: "stop it, or set foreign_maintainers.mode to coexist or ignore; see iceberg-maint why "
-    "{table}.",
-    Reason.APPROVAL_REQUIRED: "read 'iceberg-maint orphans scan {table}'. If it is right, run 'iceberg-maint orphans "
-    "trash {table} --approve DIGEST'.",
+    Reason.FOREIGN_MAINTAINER: "stop it, or set foreign_maintainers.mode to coexist or ignore; see "
+    "`iceberg-maint why {table}`.",
+    Reason.APPROVAL_REQUIRED: "read `iceberg-maint orphans scan {table}`. If it is right, run `iceberg-maint orphans "
+    "trash {table} --approve DIGEST`.",
     Reason.GC_DISABLED: "none if other tables use these files; else let the table's owner remove gc.enabled=false.",
     Reason.CLOCKS_DISAGREE: FIX,
 }
@@ -59,7 +60,9 @@ def refusal(table: str, reason: Reason, measured: Measured | None) -> RefusedErr
     if code is None:
         return None
     return RefusedError(
-        code, _message(reason, measured) or f"{SENTENCES[reason]}.", _FIXES[reason].format(table=table)
+        code,
+        _message(reason, measured) or f"{SENTENCES[reason]}.",
+        _FIXES[reason].format(table=shell_argument(table)),
     )
 
 

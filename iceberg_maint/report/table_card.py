@@ -30,6 +30,7 @@ from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate
 from iceberg_maint.report.formatting import counted, metric_value, moment, number
 from iceberg_maint.report.holds import hold
+from iceberg_maint.report.markdown_page import markdown_code, markdown_text
 from iceberg_maint.report.table_verdict import verdict_sentence
 
 MAX_CHARACTERS = 999
@@ -45,8 +46,6 @@ _TEXT = 160
 _ERROR = 260
 """Characters of an error."""
 _FOLDERS = re.compile(r"(?:\w+:)?/(?:[^\s/]+/)+(?=[^\s/])")
-_MARKS = re.compile(r"[\\`*_\[\]<>]")
-"""The characters of Markdown's marks."""
 _NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
 
 
@@ -130,7 +129,7 @@ def _sentence(view: TableView) -> str:
         failure = f"**{verdict.standing.value.capitalize()}:** {_error(verdict_sentence(verdict))}"
         state = f"{failure} {state}" if due else failure
     state += f" Due besides: {', '.join(other)}." if other else ""
-    held = f" The work is held by {_clipped(delay)}." if (due or other) and delay else ""
+    held = f" The work is held by {markdown_text(_clipped(delay))}." if (due or other) and delay else ""
     advice = f" {view.advice}" if view.advice else ""
     return f"{event}{state}{held}{advice} State of {_minute(view.now_ms)} UTC; the checks show the present."
 
@@ -161,8 +160,7 @@ def _last(report: Report | None) -> str:
 
 def _error(message: str) -> str:
     """An error as Markdown, with the names of files for their paths: a path would fill the card."""
-    text = _clipped(_FOLDERS.sub("", message), _ERROR)
-    return _MARKS.sub(r"\\\g<0>", text)
+    return markdown_text(_clipped(_FOLDERS.sub("", message), _ERROR))
 
 
 def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
@@ -172,8 +170,12 @@ def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
         if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):
             return _predicted(view.policy, decision.operation, history)
         owner = history.lease_owner or "another run"
-        return "now, in this run" if view.run_id and owner.startswith(view.run_id) else f"after run {owner}"
-    delay = _clipped(hold(decision))
+        return (
+            "now, in this run"
+            if view.run_id and owner.startswith(view.run_id)
+            else f"after run {markdown_text(owner)}"
+        )
+    delay = markdown_text(_clipped(hold(decision)))
     if decision.reason in (Reason.ADVISE, Reason.PAUSED):
         return f"after the end of {'mode advise' if decision.reason is Reason.ADVISE else delay}"
     if decision.verdict is Verdict.RUN:
@@ -199,7 +201,7 @@ def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> s
 
 def _worst(view: TableView, limit: int) -> str:
     lines = [
-        f"- `{partition_label(d.partition)}`: {metric_value(f.metric, f.value)} {f.metric}, threshold "
+        f"- {markdown_code(partition_label(d.partition))}: {metric_value(f.metric, f.value)} {f.metric}, threshold "
         f"{metric_value(f.metric, f.threshold)}"
         for d in _ranked(view)[:limit]
         for f in _leading(d)

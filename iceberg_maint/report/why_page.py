@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import Operation, command_line
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.report.comparisons import Comparison
@@ -61,7 +61,7 @@ def draw_why(console: Console, why: TableExplanation, *, one_partition: bool) ->
     write(console, f"[bold]{escape(decision.table)}[/]: {escape(why.truth)}")
     write(console, f"status: {coloured(status)}; next run: {_next_run(why)}")
     if decision.verdict is Verdict.RUN:
-        _line(console, "run it now", f"iceberg-maint run {decision.table}")
+        _line(console, "run it now", command_line("run", decision.table))
     elif decision.reason is not Reason.HEALTHY:
         _line(console, "to change the decision", why.change)
     _line(console, "last run", _last(why))

@@ -24,6 +24,7 @@ from iceberg_maint.core.model.ids import (
     Operation,
     PartitionKey,
     TableId,
+    command_line,
 )
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
@@ -328,5 +329,5 @@ def check_partitions(state: TableState, requested: frozenset[PartitionKey] | Non
             raise UnknownTableError(
                 "ICM-126",
                 f"{state.table} has no partition {why}.",
-                f"list the keys with 'iceberg-maint observe {state.table}'.",
+                f"list the keys with `{command_line('observe', str(state.table))}`.",
             ) from why

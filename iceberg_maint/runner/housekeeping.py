@@ -8,6 +8,7 @@ from dataclasses import replace
 from iceberg_maint.core.commits.expire_snapshots import expired
 from iceberg_maint.core.decisions.manifests import manifest_findings
 from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.proof import Proof
@@ -82,7 +83,7 @@ def remove_orphans(
     if orphan_work.needs_approval:
         message = (
             f"ICM-122 {orphan_work.orphan_files} of {orphan_work.listed_files} files look orphaned; "
-            f"approve by iceberg-maint orphans trash {batch.table} --approve {orphan_work.digest}"
+            f"approve by {command_line('orphans', 'trash', batch.table, '--approve', orphan_work.digest)}"
         )
         return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=orphan_work)
     released_files = orphan_work.released.released_files if orphan_work.released else 0
@@ -179,7 +180,7 @@ def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
         "ICM-130",
         f"{table}: the expiry also removed {', '.join(lost)}; the catalog does not check the base of a commit.",
         "set each one again from the table's metadata log before its files are swept, then run "
-        f"iceberg-maint release {table}. Until then nothing expires and no trash is swept.",
+        f"`{command_line('release', table)}`. Until then nothing expires and no trash is swept.",
     )
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.decisions.unsupported_types import column_list, row_types, unsupported_columns
 from iceberg_maint.core.model.column_types import uncommon_types
+from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.damaged_file import is_damaged_file
 from iceberg_maint.core.outcomes.proof import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.outcomes.verification import (
@@ -132,7 +133,7 @@ def _check_columns(bridge: Bridge, table: Table, commit: MaintenanceCommit) -> N
         raise RefusedError(
             "ICM-134",
             f"Spark does not read {column_list(unread)}, so it cannot compare the rows again. The proof of the run: "
-            f"iceberg-maint proof {commit.table}",
+            + command_line("proof", str(commit.table)),
             "rely on the proof of the run.",
         )
 

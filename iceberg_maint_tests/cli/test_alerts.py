@@ -33,8 +33,8 @@ def test_open_alert_is_printed_with_its_owner_and_its_action_in_80_columns(
     assert re.fullmatch(r"lake.db.sick quarantine since \S+ \S+ UTC \(team-sales\)", title)
     assert rest == [
         "  1 partition in quarantine, such as p=a: disk [full].",
-        "  Remove the cause that 'iceberg-maint why lake.db.sick' names, then run",
-        "    'iceberg-maint release lake.db.sick'.",
+        "  Remove the cause that `iceberg-maint why lake.db.sick` names, then run",
+        "    `iceberg-maint release lake.db.sick`.",
         "Not long enough for an alert yet: 2 conditions.",
     ]
 

@@ -256,17 +256,17 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert (
         change["day=1"]
-        == "nothing: the next run maintains it (iceberg-maint run lake.db.sick --partition 'day=1')"
+        == "nothing: the next run maintains it (iceberg-maint run lake.db.sick --partition day=1)"
     )
     assert change["day=3"].startswith("due once small_files ≥ 5 (now 2), or delete_ratio ≥ 0.3 (now 0)")
     hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
     hold(lake, "day=2", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert change["day=1"] == (
-        "remove the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition 'day=1'"
+        "remove the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition day=1"
     )
     assert change["day=2"] == (
-        "wait 60 s, or: iceberg-maint release lake.db.sick --partition 'day=2'; last: conflict"
+        "wait 60 s, or: iceberg-maint release lake.db.sick --partition day=2; last: conflict"
     )
 
 

@@ -22,8 +22,8 @@ def test_fix_names_the_table() -> None:
     refused = refusal(T, Reason.APPROVAL_REQUIRED, None)
     assert refused is not None
     assert refused.fix == (
-        "read 'iceberg-maint orphans scan lake.db.t'. If it is right, run 'iceberg-maint orphans trash lake.db.t "
-        "--approve DIGEST'."
+        "read `iceberg-maint orphans scan lake.db.t`. If it is right, run `iceberg-maint orphans trash lake.db.t "
+        "--approve DIGEST`."
     )
 
 

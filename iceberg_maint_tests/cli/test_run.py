@@ -103,7 +103,7 @@ def test_run_that_only_quarantine_holds_exits_1_and_names_the_command_that_ends_
         1,
         (
             "lake.db.sick: on hold after repeated failures until a person releases it. Fix: remove the cause that "
-            "'iceberg-maint why lake.db.sick' names, then run 'iceberg-maint release lake.db.sick'.\n"
+            "`iceberg-maint why lake.db.sick` names, then run `iceberg-maint release lake.db.sick`.\n"
         ),
     )
     lake("release", "db.sick")

@@ -437,7 +437,7 @@ def test_partition_that_never_existed_is_dropped_and_turns_nothing_red(world: Wo
         .error.message.strip()
         .endswith(
             f"ICM-126 {T} has and had no partition '{typo}'. The key was deleted from the asset's partitions. "
-            f"Fix: list the keys with 'iceberg-maint observe {T}'."
+            f"Fix: list the keys with `iceberg-maint observe {T}`."
         )
     )
     assert typo not in world.instance.get_dynamic_partitions(name)

@@ -146,7 +146,7 @@ def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: La
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is in the trash") as refused:
         scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
-    assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}.")
+    assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}`.")
     manifest_of(lake).write_text("torn")
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is not in the listing"):
         scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)

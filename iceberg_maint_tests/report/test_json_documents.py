@@ -27,8 +27,29 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(TEXTS, VALUES))
-def test_render_of_any_document_is_the_text_of_the_standard_library(document: dict[str, object]) -> None:
-    assert render(document) == json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+def test_render_of_any_document_is_the_printable_text_of_the_standard_library(
+    document: dict[str, object],
+) -> None:
+    text = render(document)
+    assert json.loads(text) == json.loads(json.dumps(document))
+    assert text.replace("\n", "").isprintable()
+    standard = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    assert text == standard or not standard.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("é 日本 😀", '"é 日本 😀"'),
+        ("\u202egpj", '"\\u202egpj"'),
+        ("a\x9b2J\x7f", '"a\\u009b2J\\u007f"'),
+        ("\U000e0041", '"\\udb40\\udc41"'),
+        ("\ud800", '"\\ud800"'),
+    ],
+)
+def test_render_of_characters_that_steer_a_terminal_escapes_them(value: str, text: str) -> None:
+    assert render({"a": value, value: 1}) == f'{{\n  "a": {text},\n  {text}: 1\n}}'
+    assert json.loads(render({"a": value})) == {"a": value}
 
 
 def test_render_of_nested_values_indents_by_two_spaces() -> None:

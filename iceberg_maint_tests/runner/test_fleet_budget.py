@@ -118,7 +118,7 @@ def test_why_says_when_the_budget_is_expected() -> None:
     change = shown.partitions[0].change
     assert change == (
         f"the budget, expected at {moment(until_ms)}; raise fleet_budget or windows.read_weight, or at once: "
-        "iceberg-maint run lake.db.t --partition 'p=a'"
+        "iceberg-maint run lake.db.t --partition p=a"
     )
 
 
@@ -197,7 +197,7 @@ def test_why_says_what_ends_being_left_alone() -> None:
     )
     assert shown.partitions[0].change == (
         "windows.reads_per_day of 1.4 or more, a higher fleet_budget.pay_back_seconds, more files or deletes, or at once: "
-        "iceberg-maint run lake.db.t --partition 'p=a'"
+        "iceberg-maint run lake.db.t --partition p=a"
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import OK, WARNING, Check, check_or_failure, try_check
+from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
 from iceberg_maint.private_files import private_folder
 
@@ -37,7 +38,7 @@ def check_permissions(config: Config) -> Iterator[Check]:
             "permissions",
             WARNING,
             f"Every user of this machine can write {file} and thereby choose what this user runs. "
-            f"Fix: run chmod o-w {file}.",
+            f"Fix: run chmod o-w {shell_argument(str(file))}.",
         )
     ledger = sqlite_file(config.ledger_url)
     if ledger is not None and ledger.is_file() and ledger.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -45,7 +46,7 @@ def check_permissions(config: Config) -> Iterator[Check]:
             "permissions",
             WARNING,
             f"Other users than its owner can open {ledger}, which holds names and paths of all tables. "
-            f"Fix: run chmod go= {ledger}.",
+            f"Fix: run chmod go= {shell_argument(str(ledger))}.",
         )
 
 

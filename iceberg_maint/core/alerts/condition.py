@@ -30,24 +30,24 @@ class AlertKind(StrEnum):
 
 
 ACTIONS: Mapping[AlertKind, str] = {
-    AlertKind.REPEATED_FAILURE: "Remove the cause that 'iceberg-maint why {table}' names. The partitions are tried "
+    AlertKind.REPEATED_FAILURE: "Remove the cause that `iceberg-maint why {table}` names. The partitions are tried "
     "again after their back-off.",
-    AlertKind.QUARANTINE: "Remove the cause that 'iceberg-maint why {table}' names, then run "
-    "'iceberg-maint release {table}'.",
-    AlertKind.UNKNOWN_COMMIT: "Run 'iceberg-maint reconcile {table}'. If the commit stays unknown, the next run "
+    AlertKind.QUARANTINE: "Remove the cause that `iceberg-maint why {table}` names, then run "
+    "`iceberg-maint release {table}`.",
+    AlertKind.UNKNOWN_COMMIT: "Run `iceberg-maint reconcile {table}`. If the commit stays unknown, the next run "
     "settles it.",
-    AlertKind.APPROVAL_WAITING: "Look at 'iceberg-maint orphans scan {table}'. If it is right, approve it with "
-    "'iceberg-maint orphans trash {table} --approve DIGEST'.",
+    AlertKind.APPROVAL_WAITING: "Look at `iceberg-maint orphans scan {table}`. If it is right, approve it with "
+    "`iceberg-maint orphans trash {table} --approve DIGEST`.",
     AlertKind.NOT_OBSERVED: "Check that Dagster's daemon or the scheduler of 'iceberg-maint observe' runs, and "
     "that the catalog answers: 'iceberg-maint doctor'.",
-    AlertKind.DUE_TOO_LONG: "Look at 'iceberg-maint why {table}': a budget, a blackout or another run delays the "
+    AlertKind.DUE_TOO_LONG: "Look at `iceberg-maint why {table}`: a budget, a blackout or another run delays the "
     "work. Raise the budget or lower the thresholds.",
-    AlertKind.NO_PROGRESS: "Check that the automation runs, and look at 'iceberg-maint history {table}'.",
-    AlertKind.EXPIRY_BLOCKED: "Stop or unregister the holder that 'iceberg-maint why {table}' names, or drop the "
+    AlertKind.NO_PROGRESS: "Check that the automation runs, and look at `iceberg-maint history {table}`.",
+    AlertKind.EXPIRY_BLOCKED: "Stop or unregister the holder that `iceberg-maint why {table}` names, or drop the "
     "tag.",
-    AlertKind.ORPHANS_GROWING: "Find the writer that leaves files behind: 'iceberg-maint orphans scan {table}'.",
+    AlertKind.ORPHANS_GROWING: "Find the writer that leaves files behind: `iceberg-maint orphans scan {table}`.",
 }
-"""What a person does about each kind. `{table}` stands for the table's name."""
+"""What a person does about each kind. `{table}` stands for the table's name, as an argument of a shell's command."""
 
 
 @dataclass(frozen=True, slots=True)

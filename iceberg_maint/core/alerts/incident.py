@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.alerts.condition import ACTIONS, AlertKind, Condition
+from iceberg_maint.core.model.ids import shell_argument
 
 RUNBOOK = "docs/how-to/alerts.md"
 """The page with a section for each kind of alert."""
@@ -44,7 +45,7 @@ class Incident:
     @property
     def action(self) -> str:
         """What a person does about it."""
-        return ACTIONS[self.kind].format(table=self.table)
+        return ACTIONS[self.kind].format(table=shell_argument(self.table))
 
     @property
     def runbook(self) -> str:

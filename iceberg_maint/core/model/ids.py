@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
@@ -98,3 +99,21 @@ VERIFYING = "verifying"
 
 FLEET = "*"
 """Stands in place of a table name for a pause of all tables."""
+
+
+def command_line(*arguments: str) -> str:
+    """The command `iceberg-maint` with these arguments, as text that a shell splits into exactly them. All of its
+    characters are printable."""
+    return " ".join(("iceberg-maint", *map(shell_argument, arguments)))
+
+
+def shell_argument(text: str) -> str:
+    """One argument of a shell's command. Characters that a screen escapes are octal bytes in `$'…'`."""
+    if text.isprintable():
+        return shlex.quote(text)
+    plain = (c if c.isprintable() and c not in "\\'" else _octal(c) for c in text)
+    return f"$'{''.join(plain)}'"
+
+
+def _octal(character: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogatepass"))

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.errors import ConfigurationError, RefusedError
 
 SETTING = "spark.class_archive"
@@ -71,9 +72,11 @@ def check_writers(archive: Path, *, is_replaced: bool = False) -> None:
     target = archive.parent.resolve() / archive.name if is_replaced else archive.resolve()
     folders = [folder.stat() for folder in (archive.parent, target.parent)]
     for place in _places(archive.parent if is_replaced else archive):
-        found = place.lstat()
+        found, argument = place.lstat(), shell_argument(str(place))
         if found.st_uid not in (0, user):
-            raise _refused(archive, f"{place} belongs to user {found.st_uid}", f"run chown -h {user} {place}")
+            raise _refused(
+                archive, f"{place} belongs to user {found.st_uid}", f"run chown -h {user} {argument}"
+            )
         # In a folder with the sticky bit, as /tmp, only its owner may replace another folder.
         holds_folders = stat.S_ISDIR(found.st_mode) and not any(os.path.samestat(found, f) for f in folders)
         is_sticky = holds_folders and found.st_mode & stat.S_ISVTX
@@ -81,7 +84,7 @@ def check_writers(archive: Path, *, is_replaced: bool = False) -> None:
         if is_writable and not is_sticky:
             # Other users need such a folder as it is: /tmp.
             is_shared = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            fix = "name a file in a folder of its own" if is_shared else f"run chmod go-w {place}"
+            fix = "name a file in a folder of its own" if is_shared else f"run chmod go-w {argument}"
             raise _refused(archive, f"group or others can write {place}", fix)
 
 
