@@ -247,17 +247,25 @@ def read_staged(
     reads the whole table. There the relation is built over `SparkRewriteTable`. For v3 that table
     has the lineage columns as data columns, which hides every other metadata column. Therefore this function
     removes them from the relation's output, and the caller selects them by name.
+
+    Imported files may have timestamps in milliseconds. Iceberg's vectorized reader takes the values of a dictionary for
+    microseconds, so timestamps of a table with a name mapping are read without it.
     """
     from pyspark.sql import DataFrame
 
     spark = bridge.spark
+    options = dict(options or {})
+    if table.properties().get("schema.name-mapping.default") and "timestamp" in str(
+        table.schema().asStruct().toString()
+    ):
+        options["vectorization-enabled"] = "false"
     if bridge.is_spark_3:
         reader = spark.read.option("scan-task-set-id", group_id)
-        for key, value in (options or {}).items():
+        for key, value in options.items():
             reader = reader.option(key, value)
         return reader.table(sql_name(identifier))
     jvm = bridge.jvm
-    settings = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(bridge.map((options or {}).items()))
+    settings = jvm.org.apache.spark.sql.util.CaseInsensitiveStringMap(bridge.map(options.items()))
     nothing = jvm.scala.Option.empty()
     source = bridge.iceberg.spark.source.SparkRewriteTable(table, group_id)
     relations = jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
