@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -82,9 +83,6 @@ DECISIONS_HEAD = """\
 # Decisions
 
 Each page says what holds today, why, what was rejected, and what follows. `make reference` writes this list.
-
-| Theme | Decision |
-|---|---|
 """
 
 UNITS: tuple[tuple[str, str], ...] = (
@@ -219,9 +217,9 @@ def _series_row(series: Series, common: set[str]) -> str:
 def decisions_page() -> str:
     """The list of all decisions. The first word of a file name is its theme."""
     parts = [DECISIONS_HEAD]
-    for path in sorted(DECISIONS.glob("*-*.md")):
-        title = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
-        parts.append(f"| {path.stem.partition('-')[0]} | [{title}]({path.name}) |\n")
+    for theme, paths in groupby(sorted(DECISIONS.glob("*-*.md")), lambda path: path.stem.partition("-")[0]):
+        titles = ((path, path.read_text("utf-8").partition("\n")[0].removeprefix("# ")) for path in paths)
+        parts.append(f"\n## {theme.capitalize()}\n\n" + "".join(f"- [{t}]({p.name})\n" for p, t in titles))
     return "".join(parts)
 
 
