@@ -41,5 +41,5 @@ def test_every_key_of_every_document_is_in_the_contract(lake: Lake) -> None:
             ("shards", "2", str(lake.home / "new" / "dagster_home")),
         )
     ]
-    contract = set(re.findall(r'"([a-z_]+)"', CONTRACT.read_text(encoding="utf-8")))
+    contract = set(re.findall(r'["`]([a-z_]+)["`]', CONTRACT.read_text(encoding="utf-8")))
     assert keys_of(documents) - contract == set()

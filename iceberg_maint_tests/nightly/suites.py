@@ -18,8 +18,8 @@ HEAD = """\
 The newest run of every suite and bench, each within its time limit. `make nightly` runs them one after another, and adds a
 row when a suite ends. A timed bench is comparable only with one on an idle machine.
 
-| Suite | Size | Limit, minutes | Commit | Date | Minutes | Result |
-|---|---|---|---|---|---|---|
+| Suite | Size | Commit | Date | Minutes | Result |
+|---|---|---|---|---|---|
 """
 
 
@@ -96,7 +96,7 @@ def page(rows: Mapping[str, Row], suites: Sequence[Suite]) -> str:
         row = rows.get(suite.name, Row(suite.name, "", "", 0, "never run"))
         minutes = f"{row.minutes:g}" if row.commit else ""
         lines.append(
-            f"| `{suite.name}` | {suite.size} | {suite.minutes:g} | {row.commit} | {row.date} | {minutes} "
+            f"| `{suite.name}` | {suite.size} | {row.commit} | {row.date} | {minutes} "
             f"| {row.result} |\n"
         )
     return HEAD + "".join(lines)
