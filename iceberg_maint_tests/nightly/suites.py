@@ -96,8 +96,7 @@ def page(rows: Mapping[str, Row], suites: Sequence[Suite]) -> str:
         row = rows.get(suite.name, Row(suite.name, "", "", 0, "never run"))
         minutes = f"{row.minutes:g}" if row.commit else ""
         lines.append(
-            f"| `{suite.name}` | {suite.size} | {row.commit} | {row.date} | {minutes} "
-            f"| {row.result} |\n"
+            f"| `{suite.name}` | {suite.size} | {row.commit} | {row.date} | {minutes} | {row.result} |\n"
         )
     return HEAD + "".join(lines)
 
