@@ -166,16 +166,21 @@ def _metric_table(docs: Mapping[str, str]) -> str:
 
 
 def frames_page() -> str:
-    """The whole page of frames. Columns that are health metrics are named only."""
+    """The whole page of frames. Columns that are health metrics, or of an earlier frame, are named only."""
     docs = metric_docs()
     parts = [FRAMES_HEAD]
+    earlier: set[Column] = set()
     for name, columns in COLUMNS.items():
-        metrics = [c for c in columns if docs.get(c.key) == c.doc]
-        rows = "".join(_column_row(c) for c in columns if c not in metrics)
+        metrics = [c for c in columns if docs.get(c.key) == c.doc and c not in earlier]
+        repeated = [c for c in columns if c in earlier]
+        rows = "".join(_column_row(c) for c in columns if c not in metrics and c not in earlier)
+        earlier |= set(columns)
         parts.append(f"\n## `{name}`\n\n| Column | Type | Unit | What it holds |\n|---|---|---|---|\n{rows}")
         if metrics:
             names = ", ".join(f"`{c.name}`" for c in metrics)
             parts.append(f"\nAnd as [health metrics](metrics.md): {names}.\n")
+        if repeated:
+            parts.append(f"\nAnd as above: {', '.join(f'`{c.name}`' for c in repeated)}.\n")
     return "".join(parts).replace("\n\n\n", "\n\n")
 
 
@@ -185,6 +190,9 @@ def _column_row(column: Column) -> str:
     else:
         measure = unit(column.key) if column.dtype.lower() in ("int64", "float64") else ""
     return f"| `{column.name}` | `{column.dtype}` | {measure} | {column.doc} |\n"
+
+
+METRIC_SERIES = "iceberg_maint.table."
 
 
 def telemetry_page() -> str:
@@ -202,7 +210,13 @@ def telemetry_page() -> str:
         labels = ", ".join(f"`{label}`" for label in series[0].labels if label in common)
         parts.append(f"## {heading}\n\nAll have the labels {labels}.\n\n")
         parts.append("| Series | Kind | Unit | More labels | What it measures |\n|---|---|---|---|---|\n")
-        parts += [_series_row(s, common) for s in series]
+        metrics = [s for s in series if metric_docs().get(s.name.removeprefix(METRIC_SERIES)) == s.meaning]
+        parts += [_series_row(s, common) for s in series if s not in metrics]
+        if metrics:
+            names = ", ".join(f"`{s.name.removeprefix(METRIC_SERIES)}`" for s in metrics)
+            parts.append(
+                f"\nAnd, as gauges `{METRIC_SERIES}METRIC`, the [health metrics](metrics.md) {names}.\n"
+            )
         parts.append("\n")
     bounds = ", ".join(f"{b:g}" for b in DURATION_BUCKETS_SECONDS)
     parts.append(f"Buckets of durations: {bounds} seconds and more.\n")

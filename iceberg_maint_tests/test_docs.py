@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 import yaml
 
@@ -137,6 +139,41 @@ def test_every_exit_code_is_documented() -> None:
 @pytest.mark.parametrize(("name", "most"), [("README.md", 750), ("CHANGELOG.md", 500)])
 def test_page_at_the_top_is_short(name: str, most: int) -> None:
     assert len((PROJECT / name).read_text("utf-8").split()) <= most
+
+
+def command_lines(text: str) -> list[str]:
+    """The calls of `iceberg-maint` in the code of a page, without comments."""
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = "\n".join(blocks).splitlines()
+    calls = (re.match(r"(?:\$ )?(?:\.venv/bin/)?iceberg-maint (.*)", line) for line in lines)
+    return [call.group(1).partition("  #")[0] for call in calls if call]
+
+
+@pytest.mark.parametrize(
+    "page", [PROJECT / "README.md", *sorted((DOCS / "start").glob("*.md")), *sorted((DOCS / "how-to").glob("*.md"))],
+    ids=lambda page: page.name,
+)  # fmt: skip
+def test_command_of_a_page_exists_with_its_options(page: Path) -> None:
+    for line in command_lines(page.read_text("utf-8")):
+        words = shlex.split(line, comments=True)
+        command: click.Command | None = iceberg_maint
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command = command.get_command(click.Context(command), words.pop(0))
+        assert command is not None, line
+        known = {o for p in command.params for o in p.opts} | {"--config", "--json", "--version"}
+        assert {w.partition("=")[0] for w in words if w.startswith("--")} <= known, line
+
+
+def test_two_commands_of_the_readme_are_targets_and_one_is_what_ci_runs() -> None:
+    first = re.findall(
+        r"^```\n(.*?)^```", (PROJECT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )[0]
+    targets = [line.split()[1] for line in first.splitlines()]
+    assert targets == ["run", "test"]
+    assert {f".PHONY: {target}" for target in targets} <= set(
+        (PROJECT / "Makefile").read_text("utf-8").splitlines()
+    )
+    assert "exec make test" in (PROJECT / ".ci" / "run").read_text("utf-8")
 
 
 PAGES = sorted(

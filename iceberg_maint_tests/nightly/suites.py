@@ -90,15 +90,16 @@ def write(record: Path, rows: Mapping[str, Row], suites: Sequence[Suite]) -> Non
 
 
 def page(rows: Mapping[str, Row], suites: Sequence[Suite]) -> str:
-    """A line per suite of the list, also of those that have not run."""
+    """A line per suite that has run, and the names of the others."""
     lines = []
     for suite in suites:
-        row = rows.get(suite.name, Row(suite.name, "", "", 0, "never run"))
-        minutes = f"{row.minutes:g}" if row.commit else ""
-        lines.append(
-            f"| `{suite.name}` | {suite.size} | {row.commit} | {row.date} | {minutes} | {row.result} |\n"
-        )
-    return HEAD + "".join(lines)
+        if suite.name in rows:
+            row = rows[suite.name]
+            lines.append(
+                f"| `{suite.name}` | {suite.size} | {row.commit} | {row.date} | {row.minutes:g} | {row.result} |\n"
+            )
+    others = ", ".join(f"`{s.name}`" for s in suites if s.name not in rows)
+    return HEAD + "".join(lines) + (f"\nNot run by `make nightly` yet: {others}.\n" if others else "")
 
 
 def merge(records: Iterable[Path]) -> dict[str, Row]:

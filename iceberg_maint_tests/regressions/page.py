@@ -10,7 +10,7 @@ Failures of other systems, of released versions of Iceberg and Spark, and of ear
 happened. `iceberg_maint_tests/regressions/` says what prevents it here, with all tests. `make test-regressions` switches off one
 guard at a time: each of its tests must fail, and pass with the guard.
 """
-_HEAD = "| Name | Reported in | First test |\n|---|---|---|\n"
+_HEAD = "| Name | Reported in |\n|---|---|\n"
 
 
 def page() -> str:

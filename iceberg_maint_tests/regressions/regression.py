@@ -22,9 +22,8 @@ class Regression:
     @property
     def row(self) -> str:
         """Its row of docs/project/regressions.md."""
-        place = self.off.tests[0].removeprefix("iceberg_maint_tests/").partition("::")[0]
         source = "this project" if self.upstream.startswith("found") else self.upstream
-        return f"| `{self.key}` | {source} | `{place}` |"
+        return f"| `{self.key}` | {source} |"
 
 
 def known(of: str, name: str, *tests: str) -> Mutant:
