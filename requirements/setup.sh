@@ -35,7 +35,7 @@ if ! usable "$venv/bin/python"; then
   "$python" -m venv "$venv"
 fi
 
-say "Installing packages (about 1.5 GB unpacked; a few minutes when nothing is cached)"
+say "Installing packages (about 1.5 GB unpacked; minutes when nothing is cached)"
 install requirements/build.txt
 install requirements/dev.txt
 pip install --no-deps --no-build-isolation --no-index -e .

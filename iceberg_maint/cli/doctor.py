@@ -77,15 +77,20 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     for name in runtime.catalogs:
         yield from catalogs.check_catalog(config, runtime, name, listed, unread)
     yield from catalogs.check_patterns(config, listed)
-    yield try_check("ledger", lambda: of_tables.check_ledger(config, runtime.ledger))
+    ledger = try_check("ledger", lambda: of_tables.check_ledger(config, runtime.ledger))
+    yield ledger
+    # Checks that read a ledger that cannot be used would fail with its text.
+    is_ledger_read = ledger.status != FAILED
     # One wrong credential would fail each further check of each table, with the same text.
     read = {name: tables for name, tables in listed.items() if name not in unread}
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables and home.status != FAILED:
         yield try_check("policies", lambda: of_tables.check_policies(config, runtime, tables))
-        yield from of_tables.check_owners(runtime, tables)
-        yield from of_tables.check_memory(runtime, tables)
-    yield try_check("clock", lambda: of_tables.check_clocks(config, runtime, tables))
+        if is_ledger_read:
+            yield from of_tables.check_owners(runtime, tables)
+            yield from of_tables.check_memory(runtime, tables)
+    if is_ledger_read:
+        yield try_check("clock", lambda: of_tables.check_clocks(config, runtime, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield try_check("dagster", machine.check_dagster)
     if with_spark:

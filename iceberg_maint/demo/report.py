@@ -175,7 +175,8 @@ def next_steps(console: Console, place: Place, tables: Sequence[TableResult], *,
     config = f"--config {place.config}"
     console.print(
         "\nNext:\n"
-        "  the same lake in Dagster's UI, with a job that adds small files: make dev, or without a checkout\n"
+        "  the same lake in Dagster's UI, with a job that adds small files:\n"
+        f"  make dev DATA={place.root}, or without a checkout\n"
         f"  DAGSTER_HOME={place.dagster_home} ICEBERG_MAINT_CONFIG={place.config} dagster dev "
         "-m iceberg_maint.definitions -m iceberg_maint.demo.definitions\n"
         f"  iceberg-maint tables {config}\n"

@@ -61,7 +61,7 @@ def write(console: Console, markup: str, indent: str = "") -> None:
     """Prints prose wrapped between words. Lines after the first begin with `indent`. A word that is longer than
     the line stays whole."""
     text = Text.from_markup(markup)
-    lines = _wrapped(text, console.width - len(indent)) or [text]
+    lines = _wrapped(text, console.width, len(indent)) or [text]
     for number, line in enumerate(lines):
         _print(console, Text(indent) + line if number else line)
 
@@ -120,26 +120,27 @@ def _draw_row(
         _print(console, line)
 
 
-def _wrapped(text: Text, width: int) -> list[Text]:
-    """The text in lines of this width, broken between words only. A longer word is a longer line of its own."""
+def _wrapped(text: Text, width: int, indent: int = 0) -> list[Text]:
+    """The text in lines of this width, those after the first narrower by `indent`, broken between words only. A longer
+    word is a longer line of its own."""
     if text.cell_len <= width and "\n" not in text.plain:
         return [text]
     lines = [
         part
-        for line in text.split("\n", allow_blank=True)
-        for part in line.divide(_breaks(line.plain, width))
+        for number, line in enumerate(text.split("\n", allow_blank=True))
+        for part in line.divide(_breaks(line.plain, width - (indent if number else 0), width - indent))
     ]
     for line in lines:
         line.rstrip()
     return lines
 
 
-def _breaks(line: str, width: int) -> list[int]:
-    """Where the line is broken: the starts of words."""
+def _breaks(line: str, first: int, width: int) -> list[int]:
+    """Where the line is broken: the starts of words. `first` is the width up to the first break."""
     breaks = [0]
     for word in _WORD.finditer(line):
         before = line[breaks[-1] : word.start()]
-        if before.strip() and cell_len(before + word.group()) > width:
+        if before.strip() and cell_len(before + word.group()) > (first if len(breaks) == 1 else width):
             breaks.append(word.start())
     return breaks[1:]
 

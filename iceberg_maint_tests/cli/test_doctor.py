@@ -192,6 +192,14 @@ def test_ledger_that_cannot_be_written_fails(
     reading.close()
 
 
+def test_ledger_that_cannot_be_opened_fails_once_and_ends_no_check(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_text("no database " * 100)
+    lake.runtime = replace(lake.runtime, ledger=SqlLedger(f"sqlite:///{tmp_path}/broken.db"))
+    found = checks(lake, "--no-spark", exit_code=2)
+    assert [name for name, (_, detail) in found.items() if "ICM-128" in detail] == ["ledger"]
+    assert list(found)[-2:] == ["ledger", "policies"]
+
+
 @pytest.mark.parametrize(
     ("text", "properties", "says"),
     [

@@ -71,3 +71,12 @@ def test_long_word_stands_alone_and_leaves_the_other_lines_in_the_width() -> Non
     lines = capture.get().splitlines()
     assert "".join(lines).count("x" * 60) == 1
     assert [line for line in lines if len(line) > 40] == ["  " + "x" * 60]
+
+
+def test_indent_of_later_lines_leaves_the_first_its_whole_width() -> None:
+    text = io.StringIO()
+    write(Console(file=text, width=16, highlight=False), "ok    seven seven seven", " " * 6)
+    assert text.getvalue().splitlines() == ["ok    seven", "      seven", "      seven"]
+    text = io.StringIO()
+    write(Console(file=text, width=17, highlight=False), "ok    seven seven seven", " " * 6)
+    assert text.getvalue().splitlines() == ["ok    seven seven", "      seven"]
