@@ -107,3 +107,24 @@ def test_record_takes_the_figures_that_the_document_has_and_keeps_the_others() -
 )
 def test_figure_beyond_its_limit_is_shown_as_missed(figure: str, target: str, *, missed: bool) -> None:
     assert script("figures").is_missed({"figure": figure, "target": target}) is missed
+
+
+def record(name: str) -> list[dict[str, str]]:
+    return json.loads((DOCS / "project" / "figures" / f"{name}.json").read_text("utf-8"))["rows"]
+
+
+def test_race_of_the_readme_is_that_of_the_record() -> None:
+    readme = (PROJECT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| `.*` \| (\d+ of \d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE)
+    recorded = [row["figure"] for row in record("demo") if row["command"] == "make demo-race"]
+    assert sorted(f"{lost}, {back}; {commits}" for commits, lost, back in rows) == sorted(recorded)
+
+
+def test_share_of_the_cpu_of_stock_in_the_readme_is_that_of_the_record() -> None:
+    readme = (PROJECT / "README.md").read_text("utf-8")
+    [shown] = re.findall(r"takes (\d+) % to (\d+) % of the CPU of stock", readme)
+    parts = ("small", "large", "encoded", "tiny", "partitions")
+    rows = [row for row in record("columnar") if row["command"].split()[-1] in parts]
+    ratios = [float(row["figure"]) for row in rows]
+    assert len(ratios) == 2 * len(parts)
+    assert tuple(map(int, shown)) == (round(100 / max(ratios)), round(100 / min(ratios)))
