@@ -115,7 +115,7 @@ def record(name: str) -> list[dict[str, str]]:
 
 def test_race_of_the_readme_is_that_of_the_record() -> None:
     readme = (PROJECT / "README.md").read_text("utf-8")
-    rows = re.findall(r"^\| `.*` \| (\d+ of \d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE)
+    rows = re.findall(r"^\| `.* \| (\d+ of \d+) \| (\d+) \| (\d+) \|$", readme, re.MULTILINE)
     recorded = [row["figure"] for row in record("demo") if row["command"] == "make demo-race"]
     assert sorted(f"{lost}, {back}; {commits}" for commits, lost, back in rows) == sorted(recorded)
 
@@ -126,5 +126,5 @@ def test_share_of_the_cpu_of_stock_in_the_readme_is_that_of_the_record() -> None
     parts = ("small", "large", "encoded", "tiny", "partitions")
     rows = [row for row in record("columnar") if row["command"].split()[-1] in parts]
     ratios = [float(row["figure"]) for row in rows]
-    assert len(ratios) == 2 * len(parts)
+    assert len(ratios) == 2 * len(parts) - 1  # `encoded` has a target for warm rewrites only
     assert tuple(map(int, shown)) == (round(100 / max(ratios)), round(100 / min(ratios)))
