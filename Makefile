@@ -31,7 +31,7 @@ help:  ## show this list
 .PHONY: setup
 setup: $(STAMP)  ## make .venv from the hashed locks, find Java (or bring one), fetch the jars
 
-$(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/spark/session/jars.lock.json
+$(STAMP): requirements/setup.sh requirements/build.txt requirements/dev.txt requirements/java.txt pyproject.toml iceberg_maint/engines/spark/session/jars.lock.json
 	@bash requirements/setup.sh "$(VENV)" "$(CACHE)"
 	@touch $@
 
@@ -52,7 +52,7 @@ dev: setup  ## open Dagster on the demo lake while a job keeps making it sick (P
 
 .PHONY: demo-flink
 demo-flink: setup $(FLINK)/.complete  ## let Flink upsert two tables while they are maintained, read every snapshot
-	$(PY) -m iceberg_maint.demo.flink --data $(DATA)-flink --flink $(FLINK)
+	$(PY) -m bench.flink --data $(DATA)-flink --flink $(FLINK)
 
 # A lock, the first prerequisite, in the target's folder, beside the environment.
 define installed_apart
@@ -427,7 +427,7 @@ report-pictures: setup  ## take the pictures of report and assessment, of `make 
 
 .PHONY: jars
 jars: setup  ## fetch and verify the jars again
-	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE)
+	JAVA_OPTS="$${JAVA_OPTS:-}" $(PY) -m iceberg_maint.engines.spark.session.jars --cache $(CACHE)
 
 DOCS := $(CACHE)/docs
 
@@ -440,7 +440,7 @@ $(DOCS)/.complete: requirements/docs.txt $(STAMP)
 
 .PHONY: upstream
 upstream: setup  ## run the reproductions of faults of Iceberg and others on stock (docs/upstream), print what each shows
-	@ICEBERG_JARS="$$($(PY) -m iceberg_maint.spark.session.jars --cache $(CACHE) | grep iceberg-spark-runtime)" $(PY) docs/upstream/run.py
+	@ICEBERG_JARS="$$($(PY) -m iceberg_maint.engines.spark.session.jars --cache $(CACHE) | grep iceberg-spark-runtime)" $(PY) docs/upstream/run.py
 
 .PHONY: reference
 reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, regressions, the picture of rooms

@@ -29,7 +29,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from bench.fleet_tables import write_config
 from bench.used import peak_mb
 from bench.worker import run_worker
-from iceberg_maint.spark.session.process_tree import used
+from iceberg_maint.engines.spark.session.process_tree import used
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
 MODULE = "bench.all_due"

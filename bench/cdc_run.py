@@ -49,7 +49,7 @@ def main() -> None:
 
 class _Run:
     def __init__(self, folder: Path, variant: str, shape: Shape) -> None:
-        from iceberg_maint.spark.jvm.bridge import Bridge
+        from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
         self.folder, self.variant, self.shape = folder, variant, shape
         (folder / "wh").mkdir(parents=True)
@@ -62,7 +62,7 @@ class _Run:
     def _session(self) -> Any:
         if self.variant == "stock":
             return stock_session(self.folder / "catalog.db", self.folder / "wh", "2g", self.folder / "spark")
-        from iceberg_maint.wiring import load
+        from iceberg_maint.wiring.adapters import load
 
         config = {
             "ledger": f"sqlite:///{self.folder / 'ledger.db'}",
@@ -202,7 +202,7 @@ class _Run:
         import numpy as np
         from pyroaring import BitMap64
 
-        from iceberg_maint.spark.scan import positions
+        from iceberg_maint.engines.spark.scan import positions
 
         self.table.refresh()
         tasks = list(self.bridge.iterate(self.table.newScan().planFiles()))

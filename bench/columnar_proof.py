@@ -100,7 +100,7 @@ def _task(folder: Path) -> RewriteTask:
     from pyiceberg.catalog.sql import SqlCatalog
 
     from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask
-    from iceberg_maint.spark.rewrite.row_groups import row_group_bytes
+    from iceberg_maint.engines.spark.rewrite.bin_pack import row_group_bytes
 
     catalog = SqlCatalog(
         "lake", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=f"file://{folder / 'wh'}"
@@ -141,9 +141,9 @@ def _decompression(task: RewriteTask, spliced: list[int]) -> float:
     """Returns the CPU seconds in which the pages of these columns are decompressed, the median of some turns."""
     import pyarrow as pa
 
-    from iceberg_maint.columnar.parquet_metadata import ParquetBytes, get
+    from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes, get
+    from iceberg_maint.columnar.parquet.thrift import Reader
     from iceberg_maint.columnar.storage import Storage
-    from iceberg_maint.columnar.thrift import Reader
 
     codec = pa.Codec(task.encoding.codec)
     pages = []
@@ -169,8 +169,8 @@ def _decompression(task: RewriteTask, spliced: list[int]) -> float:
 
 def _timed_parts() -> Run:
     """Replaces the functions of the proof by such that add their CPU seconds to the part of the proof."""
-    from iceberg_maint.columnar import page_splice
-    from iceberg_maint.columnar.proof import Comparison
+    from iceberg_maint.columnar.check.file_proof import Comparison
+    from iceberg_maint.columnar.splice import page_splice
 
     parts: Run = {}
     functions: tuple[tuple[str, Any, str], ...] = (

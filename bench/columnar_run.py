@@ -15,7 +15,7 @@ from typing import Any
 
 from bench import native
 from bench.used import tree_cpu_seconds
-from iceberg_maint.spark.session.process_tree import used
+from iceberg_maint.engines.spark.session.process_tree import used
 
 WARM_RUNS = 2
 

@@ -74,7 +74,7 @@ def _needed(name: str, batches: int) -> int:
 
 
 def _runtime(config: Path) -> Any:
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     runtime = load(config)
     runtime.spark.session()
@@ -84,7 +84,7 @@ def _runtime(config: Path) -> Any:
 def _beside(
     runtime: Any, folder: Path, table: str, way: str, every: float, batches: int, load: int
 ) -> dict[str, Any]:
-    from iceberg_maint.runner.maintain import Request, maintain
+    from iceberg_maint.loop.maintain import Request, maintain
 
     _make(folder, table, 10 * batches)
     context = multiprocessing.get_context("spawn")
@@ -106,7 +106,9 @@ def _beside(
                 policy_for(t, p), retry=replace(policy_for(t, p).retry, commit_tries=tries)
             ),
         )
-    with patch("iceberg_maint.spark.commit.gate.Gate.rehearse", _nothing if way == "plain" else _rehearse()):
+    with patch(
+        "iceberg_maint.engines.spark.commit.gate.Gate.rehearse", _nothing if way == "plain" else _rehearse()
+    ):
         outcomes = maintain(
             runtime.find(f"db.{table}"), Request(f"bench-{table}", max_batches=batches), runtime
         )
@@ -130,7 +132,7 @@ def _beside(
 
 
 def _rehearse() -> Callable[..., None]:
-    from iceberg_maint.spark.commit.gate import Gate
+    from iceberg_maint.engines.spark.commit.gate import Gate
 
     return Gate.rehearse
 
@@ -201,8 +203,8 @@ def _write(folder: str, name: str, every: float) -> None:
 def _gateway() -> Any:
     from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-    from iceberg_maint.spark.session.jars import load_lock, pyspark_jars_dir
-    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.jars import load_lock, pyspark_jars_dir
+    from iceberg_maint.engines.spark.session.java import find_java
 
     java = find_java(os.environ, shim_dir=PROJECT / ".cache" / "java")
     jars = [str(PROJECT / ".cache" / "jars" / jar.file_name) for jar in load_lock().jars]

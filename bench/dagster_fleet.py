@@ -187,13 +187,13 @@ def _location() -> dict[str, float]:
 
 def _dagster_alone() -> dict[str, float]:
     """The same for as many assets and checks that have nothing of the product: no text, condition, tag or sensor. They
-    are made as `defs/op_asset.py` makes its own."""
+    are made as `defs/assets/table_asset.py` makes its own."""
     import dagster as dg
     from dagster._core.remote_representation.external_data import RepositorySnap
     from dagster_shared.serdes import serialize_value
 
-    from iceberg_maint.defs.code_location.loading import keeping_all
-    from iceberg_maint.defs.op_asset import build_op_asset
+    from iceberg_maint.defs.assets.table_asset import build_op_asset
+    from iceberg_maint.defs.reload import keeping_all
 
     listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]
     before = cpu_seconds()
@@ -227,7 +227,7 @@ def _run() -> dict[str, float]:
 
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.defs.translator import IcebergTranslator
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     table, names = TableId.parse("lake.db.t00000"), IcebergTranslator()
     partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health(table).partitions))
@@ -290,11 +290,11 @@ def _cycle() -> dict[str, float]:
     import dagster as dg
 
     from iceberg_maint.definitions import defs
-    from iceberg_maint.defs.last_observation import LastObservation, store_last_observations
-    from iceberg_maint.defs.observe import OBSERVE_JOB
-    from iceberg_maint.defs.shard import SHARD_VARIABLE, in_shard, parse_shard
+    from iceberg_maint.defs.automation.maintenance_sensor import SHARD_VARIABLE, in_shard, parse_shard
+    from iceberg_maint.defs.automation.observations import LastObservation, store_last_observations
+    from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
     from iceberg_maint.defs.translator import IcebergTranslator
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
     index, count = parse_shard(os.environ.get(SHARD_VARIABLE, "0/1"))

@@ -326,7 +326,7 @@ class Fleet:
         import time
 
         from iceberg_maint.core.model.ids import TableId
-        from iceberg_maint.defs.retention_sensor import Progress, RetentionPass
+        from iceberg_maint.defs.runs.old_runs import Progress, RetentionPass
         from iceberg_maint.defs.translator import IcebergTranslator
 
         tables = [TableId("lake", ("db",), f"u{n:04d}") for n in range(self._tables)]

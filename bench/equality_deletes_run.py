@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def _stock(spark: Any, _folder: Path, action: str) -> dict[str, Any]:
-    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
     bridge = Bridge(spark)
     rewrite = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteDataFiles(
@@ -84,7 +84,7 @@ def _stock(spark: Any, _folder: Path, action: str) -> dict[str, Any]:
 def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
     """The command line's own way, so that the gate, the proof and the ledger are part of it."""
     from iceberg_maint.cli.root import iceberg_maint
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     config = folder / "iceberg_maint.yaml"
     only = [argument for operation in OPERATIONS[action] for argument in ("--operation", operation)]
@@ -129,7 +129,7 @@ def _read(spark: Any, _folder: Path, _action: str) -> dict[str, Any]:
 
 def _our_session(folder: Path, route: str, heap: str) -> Any:
     """The session of the configuration that `iceberg-maint` is given, started before time starts."""
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     config = folder / "iceberg_maint.yaml"
     config.write_text(

@@ -118,7 +118,7 @@ def main() -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
     shape = SHAPES[sys.argv[1]]
     folder = DATA / shape.name

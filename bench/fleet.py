@@ -199,9 +199,9 @@ def _seconds_of_look(config: Path) -> float:
 
 def _look(config: str) -> int:
     """Prints the CPU seconds in which a process finds out that no table has changed."""
+    from iceberg_maint.loop.fleet.read_fleet import FleetLook
     from iceberg_maint.ports.stored import StoredMeasurement
-    from iceberg_maint.runner.fleet_look import FleetLook
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
 
     runtime = load(Path(config))
     tables = runtime.tables()

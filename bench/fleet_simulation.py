@@ -29,13 +29,19 @@ import time
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
-from iceberg_maint.core.decisions.backoff import failed
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spend, WorkKey, allot
-from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.past_work import PastWork, commit_losses, life_seconds
+from iceberg_maint.core.decisions.history import (
+    FleetWait,
+    PartitionHistory,
+    PastWork,
+    TableHistory,
+    commit_losses,
+    life_seconds,
+)
 from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, predict
+from iceberg_maint.core.decisions.waits import failed
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId

@@ -34,14 +34,14 @@ from bench.record import publish
 from iceberg_maint.catalog.manifests.entries import read_entries
 from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
 from iceberg_maint.core.commits.change import MetadataReader
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.spark.commit.gate import CommitGate
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.scan.pruning import partition_specs
+from iceberg_maint.engines.spark.commit.gate import CommitGate
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.scan.scan import partition_specs
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -105,10 +105,10 @@ def main() -> int:
 
 
 def _session(database: Path, warehouse: Path) -> Any:
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java
-    from iceberg_maint.spark.session.session import build_session
-    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)

@@ -172,7 +172,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int, files: int, 
 
 
 def _order() -> Any:
-    from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
+    from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn
 
     column = SortColumn("c3", 3, "long")
     return LayoutOrder((column,), (column,), sort_order_id=1)
@@ -185,7 +185,7 @@ def _layout(folder: Path) -> dict[str, Any]:
 def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
     from dataclasses import replace
 
-    from iceberg_maint.core.health.source import measuring_bytes
+    from iceberg_maint.core.health.metrics import measuring_bytes
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
     catalog, table = _catalog(folder)
@@ -259,12 +259,12 @@ def _spark(folder: Path, order: Any = None) -> dict[str, Any]:
 
     from bench.used import peak_mb
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-    from iceberg_maint.spark.health.measure import SparkHealthSource
-    from iceberg_maint.spark.jvm.bridge import bridge_of
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java
-    from iceberg_maint.spark.session.session import build_session
-    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+    from iceberg_maint.engines.spark.health.measure import SparkHealthSource
+    from iceberg_maint.engines.spark.jvm.bridge import bridge_of
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)

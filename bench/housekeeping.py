@@ -137,7 +137,7 @@ def _measure(operation: str, tool: str) -> dict[str, Any]:
     from bench.grown_table import catalog_of
     from bench.released import measure as measure_released
     from bench.worn_table import worn_table
-    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
     with tempfile.TemporaryDirectory(prefix="bench-housekeeping-") as scratch:
         folder = Path(scratch)
@@ -172,10 +172,10 @@ def _peak_mb() -> float:
 
 
 def _session(folder: Path, database: Path) -> Any:
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java
-    from iceberg_maint.spark.session.session import build_session
-    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
@@ -230,19 +230,19 @@ def ours(
     from iceberg_maint.catalog.manifests.entries import read_entries
     from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
     from iceberg_maint.core.commits.change import MetadataReader
-    from iceberg_maint.core.commits.expire_snapshots import expired
+    from iceberg_maint.core.commits.expiry_rules import expired
     from iceberg_maint.core.decisions.history import TableHistory
-    from iceberg_maint.core.decisions.retention import retain
+    from iceberg_maint.core.decisions.snapshot_retention import retain
     from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
     from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
     from iceberg_maint.core.outcomes.outcome import CommitStatus
-    from iceberg_maint.core.planning.housekeeping import plan_housekeeping
+    from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
     from iceberg_maint.core.planning.work import ExpireSnapshots
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
+    from iceberg_maint.engines.spark.engine import SparkEngine
+    from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
     from iceberg_maint.ports.engine import CommitContext
-    from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
-    from iceberg_maint.spark.engine import SparkEngine
 
     uri = f"sqlite:///{folder / 'catalog.db'}"
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{folder / 'wh'}"})

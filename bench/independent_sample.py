@@ -50,7 +50,7 @@ def main() -> int:
 def _measure(folder: Path) -> list[float]:
     """The CPU seconds of this process and its JVM for each sample."""
     from iceberg_maint.core.policy.data import RewriteStrategy
-    from iceberg_maint.spark.rewrite.columnar import strategy
+    from iceberg_maint.engines.spark.rewrite.columnar import strategy
 
     spark = native._session(folder)
     run = native._Native(spark, folder, "full")

@@ -52,8 +52,8 @@ class _Bench:
         from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
         from iceberg_maint.core.commits.change import MetadataReader
         from iceberg_maint.core.model.ids import TableId
-        from iceberg_maint.spark.engine import SparkEngine
-        from iceberg_maint.spark.jvm.bridge import Bridge
+        from iceberg_maint.engines.spark.engine import SparkEngine
+        from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
         self.spark, self.rows, self.bridge = spark, rows, Bridge(spark)
         uri, warehouse = f"sqlite:///{folder / 'catalog.db'}", f"file://{folder / 'wh'}"
@@ -120,8 +120,8 @@ class _Bench:
         from iceberg_maint.core.planning.layout_gain import layout_gain
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import LayoutPolicy
+        from iceberg_maint.loop.read_table import with_order
         from iceberg_maint.ports.engine import CommitContext
-        from iceberg_maint.runner.reading import with_order
 
         cpu, wall = cpu_seconds(), time.monotonic()
         policy = self._policy(target_bytes)

@@ -103,8 +103,8 @@ def _serve(database: str, latency_ms: str) -> int:
 
 def _ask(config: str) -> int:
     from iceberg_maint.core.health.metrics import Measured
-    from iceberg_maint.runner.observe import observe_tables
-    from iceberg_maint.wiring import load
+    from iceberg_maint.loop.fleet.read_fleet import observe_tables
+    from iceberg_maint.wiring.adapters import load
 
     runtime = load(Path(config))
     tables = runtime.tables()

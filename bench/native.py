@@ -107,10 +107,10 @@ SPARKS_DEFAULTS = {"spark.hadoop.parquet.page.verify-checksum.enabled": "false"}
 
 
 def _session(folder: Path, class_archive: Path | None = None, more: Mapping[str, str] | None = None) -> Any:
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java
-    from iceberg_maint.spark.session.session import build_session
-    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
@@ -171,7 +171,7 @@ class _Stock:
     """Iceberg's own action with its defaults, but every file, and one commit."""
 
     def __init__(self, spark: Any) -> None:
-        from iceberg_maint.spark.jvm.bridge import Bridge
+        from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
         self.bridge = Bridge(spark)
         self.warm_start = int(self.bridge.load_table(WARM).currentSnapshot().snapshotId())
@@ -193,8 +193,8 @@ class _Native:
         from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
         from iceberg_maint.core.commits.change import MetadataReader
         from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
-        from iceberg_maint.spark.engine import SparkEngine
-        from iceberg_maint.spark.jvm.bridge import Bridge
+        from iceberg_maint.engines.spark.engine import SparkEngine
+        from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
         self.bridge = Bridge(spark)
         self.warm_start = int(self.bridge.load_table(WARM).currentSnapshot().snapshotId())

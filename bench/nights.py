@@ -25,7 +25,7 @@ from typing import Any
 
 from bench.small_tables import PARTITIONS, lake
 from bench.worker import run_worker
-from iceberg_maint.spark.session.process_tree import used
+from iceberg_maint.engines.spark.session.process_tree import used
 
 MODULE = "bench.nights"
 DAY_MS = 86_400_000

@@ -29,8 +29,8 @@ from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, batch_at
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.runner.changes import Changes, still_valid
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.select_batches import Changes, still_valid
 
 ADDED = 10
 COLD = 3

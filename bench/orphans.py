@@ -149,7 +149,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
 def _ours() -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import LocalStore
-    from iceberg_maint.catalog.location_claims import FleetClaims
+    from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
 
@@ -198,10 +198,10 @@ def _s3_sweep(objects: int) -> dict[str, Any]:
     from bench.made_up_s3 import MARK, name
     from iceberg_maint.catalog.s3_store import S3Store
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-    from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader
-    from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
-    from iceberg_maint.orphans.trash_manifest import manifest_lines, manifest_location, trashed_file
+    from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader
     from iceberg_maint.ports.storage import StoredFile
+    from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+    from iceberg_maint.removal.trash_manifest import manifest_lines, manifest_location, trashed_file
 
     header = TrashBatchHeader(MARK, TABLE, "1", MADE_UP, 1767225600000, 604800, "", "")
 
@@ -259,10 +259,10 @@ def _stock() -> dict[str, Any]:
     import psutil
 
     from bench.used import peak_mb
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java
-    from iceberg_maint.spark.session.session import build_session
-    from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)

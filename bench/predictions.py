@@ -115,8 +115,8 @@ def _batches(
 ) -> list[tuple[str, BatchOutcome]]:
     """The batches of all tables, a few of each table in turn, each with its table."""
     from iceberg_maint.core.model.ids import Operation
-    from iceberg_maint.runner.maintain import Request, maintain
-    from iceberg_maint.wiring import load
+    from iceberg_maint.loop.maintain import Request, maintain
+    from iceberg_maint.wiring.adapters import load
 
     names = make_lake(folder, partitions, PER_RUN, draw, same=same)
     runtime = load(folder / "config.yaml")

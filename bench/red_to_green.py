@@ -20,7 +20,7 @@ import dagster as dg
 from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.home import WORKSPACE, home_file
+from iceberg_maint.defs.names import WORKSPACE, home_file
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.daemon_fleet.processes import Dagster
 

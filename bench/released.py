@@ -51,13 +51,13 @@ def _ours(
 ) -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.file_store import LocalStore
-    from iceberg_maint.catalog.location_claims import FleetClaims
+    from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.manifests import reader
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
-    from iceberg_maint.core.removal.released_files import release_of
-    from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
+    from iceberg_maint.core.removal.released_file_rules import release_of
+    from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 
     table, ahead_ms = TableId.parse(TABLE), [0]
     policy = RemoveOrphanFilesPolicy(released_files=ReleasedHold(hold))

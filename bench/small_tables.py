@@ -27,7 +27,7 @@ from bench.class_archive import write_archive
 from bench.fleet_tables import write_config
 from bench.small_tables_phases import Phases, noted
 from bench.worker import PROJECT, run_worker
-from iceberg_maint.spark.session.process_tree import used
+from iceberg_maint.engines.spark.session.process_tree import used
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -239,10 +239,10 @@ def _result(phases: Phases, began: float, maintained: int) -> dict[str, Any]:
 
 def _dagster() -> dict[str, Any]:
     """One run for the data of all tables, as a run's process executes it."""
-    from iceberg_maint import wiring
+    from iceberg_maint.wiring import adapters
 
-    phases, build = Phases(), wiring.build
-    wiring.build = lambda config: noted(build(config), phases)
+    phases, build = Phases(), adapters.build
+    adapters.build = lambda config: noted(build(config), phases)
     began = time.monotonic()
     phases.begin()
     import dagster as dg

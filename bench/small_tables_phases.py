@@ -10,8 +10,8 @@ from threading import get_ident
 from time import process_time
 from typing import Any
 
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.session.process_tree import NOTHING, Used, used
+from iceberg_maint.engines.spark.session.process_tree import NOTHING, Used, used
+from iceberg_maint.loop.context import LazyEngine, Runtime
 
 _PHASE_OF_CALL = {
     "pin": "pin",

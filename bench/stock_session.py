@@ -14,9 +14,9 @@ def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> A
     """A session with nothing set but what the catalog, the heap and silence need."""
     from pyspark.sql import SparkSession
 
-    from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-    from iceberg_maint.spark.session.java import find_java, quiet_home
-    from iceberg_maint.spark.session.settings import EXTENSIONS, catalog_conf
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java, quiet_home
+    from iceberg_maint.engines.spark.session.settings import EXTENSIONS, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, CACHE / "java"))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from bench.small_tables import lake
 from bench.worker import PROJECT
-from iceberg_maint.core.removal.orphans import Orphan, TrashBatchHeader
-from iceberg_maint.orphans.trash_manifest import manifest_lines, trashed_file
+from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader
+from iceberg_maint.removal.trash_manifest import manifest_lines, trashed_file
 
 PREFIX = "s3://bucket/warehouse/db/events"
 PATH = f"{PREFIX}/data/day=2026-11-23/00000-12-6f3c1c1e-2f0e-4a0e-9d4e-0d7b9f2a5c11-00001.parquet"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from iceberg_maint.spark.session.jars import load_lock
+from iceberg_maint.engines.spark.session.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
 PAGE = PROJECT / "docs" / "project" / "licences.md"
@@ -21,7 +21,7 @@ HEAD = """\
 # Licences
 
 What the program runs with, by the packages' own metadata: everything in `requirements/runtime.txt` that is installed on
-this platform, and the jars of `iceberg_maint/spark/session/jars.lock.json`. Written by `make licences`; a test keeps it complete.
+this platform, and the jars of `iceberg_maint/engines/spark/session/jars.lock.json`. Written by `make licences`; a test keeps it complete.
 
 """
 

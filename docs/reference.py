@@ -16,11 +16,11 @@ from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth, metric_docs
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
-from iceberg_maint.frames.columns import COLUMNS, Column
-from iceberg_maint.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
-from iceberg_maint.telemetry.dashboards import files
-from iceberg_maint.telemetry.monitors import monitor_files
-from iceberg_maint.telemetry.series import Series
+from iceberg_maint.integrations.frames.columns import COLUMNS, Column
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
+from iceberg_maint.integrations.telemetry.dashboards import files
+from iceberg_maint.integrations.telemetry.monitors import monitor_files
+from iceberg_maint.integrations.telemetry.series import Series
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"
@@ -57,7 +57,7 @@ since epoch, UTC. A time is `null` where it is not known.
 FRAMES_HEAD = """\
 # Frames
 
-The columns of the pandas frames of `iceberg_maint.frames`. `make reference` writes this page and a test compares it with the
+The columns of the pandas frames of `iceberg_maint.integrations.frames`. `make reference` writes this page and a test compares it with the
 code. How to open them: [read health and outcomes as pandas frames](../how-to/frames.md).
 
 """

@@ -2,7 +2,7 @@
 
     python docs/rooms.py
 
-A room is a folder, or a module at the top. It stands one floor above the highest room that it imports.
+A room is a folder, with its sub-folders unless `_DEPTHS` says otherwise, or a module at the top. It stands one floor above the highest room that it imports.
 An arrow is an import; arrows that follow from others are left out.
 """
 
@@ -19,9 +19,18 @@ PACKAGE = PROJECT / "iceberg_maint"
 PICTURE = PROJECT / "docs" / "images" / "rooms.svg"
 
 _WIDTH, _FLOOR, _BOX, _GAP, _CHARACTER = 1240, 76, 30, 14, 7.6
-_COLORS = {"core": "#e8f0fe", "spark": "#fdeee0", "catalog": "#e9f7ec", "defs": "#f4eafd", "demo": "#f3f3f3"}
+_COLORS = {
+    "core": "#e8f0fe",
+    "engines": "#fdeee0",
+    "catalog": "#e9f7ec",
+    "defs": "#f4eafd",
+    "demo": "#f3f3f3",
+}
 _STYLE = """text{font:13px system-ui,sans-serif;fill:#1f2328}
 rect{stroke:#8c959f}path{stroke:#8c959f;fill:none;opacity:.55}#h path{fill:#8c959f;opacity:1}"""
+
+# How many folders deep the rooms of a top folder are.
+_DEPTHS = {"core": 2, "integrations": 2, "catalog": 2, "cli": 2, "engines": 4}
 
 Rooms = Mapping[str, frozenset[str]]
 
@@ -117,10 +126,12 @@ def _name(path: Path) -> str:
 
 
 def _room(module: str, modules: Mapping[str, Path]) -> str:
-    parts = module.split(".")
-    is_folder = modules[module].name == "__init__.py"
-    room = parts if is_folder else parts[:-1]
-    return "/".join(room[1:]) or (parts[-1] if not is_folder else parts[0])
+    parts = module.split(".")[1:]
+    folder = parts if modules[module].name == "__init__.py" else parts[:-1]
+    if not folder:
+        return parts[-1] if parts else "iceberg_maint"
+    depth = _DEPTHS.get(folder[0], 1)
+    return "/".join(folder[:depth])
 
 
 def _imported(node: ast.AST) -> list[str]:

@@ -1,7 +1,7 @@
-"""The entry point of Dagster for all tables. `iceberg_maint.code_location` lists its environment variables."""
+"""The entry point of Dagster for all tables. `iceberg_maint.defs.load_definitions` lists its environment variables."""
 
 import os
 
-from iceberg_maint.code_location import process_definitions
+from iceberg_maint.defs.load_definitions import process_definitions
 
 defs = process_definitions(os.environ)

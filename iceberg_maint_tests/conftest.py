@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from iceberg_maint.spark.session.jars import ivy_fetch, load_lock, resolve
-from iceberg_maint.spark.session.java import JavaHome, find_java
-from iceberg_maint.spark.session.settings import SparkSettings, catalog_conf
+from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+from iceberg_maint.engines.spark.session.java import JavaHome, find_java
+from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
 from iceberg_maint_tests.support.scheduling import SECONDS, Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
@@ -95,7 +95,7 @@ def spark_settings(jars: list[Path], lake_dir: Path) -> SparkSettings:
 @pytest.fixture(scope="session")
 def spark(java: JavaHome, spark_settings: SparkSettings) -> Iterator[SparkSession]:
     """The one Spark session of the test process. Static settings hold for all tests; no test may stop it."""
-    from iceberg_maint.spark.session.session import build_session
+    from iceberg_maint.engines.spark.session.session import build_session
 
     os.environ["JAVA_HOME"] = str(java.path)
     session = build_session(spark_settings)

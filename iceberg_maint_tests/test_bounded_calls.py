@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.bounded_calls import MOST_LOST, BoundedCalls, CallLimits, LateError, Limit, Threads
+from iceberg_maint.machine.bounded_calls import MOST_LOST, BoundedCalls, CallLimits, LateError, Limit, Threads
 
 NEVER = 300.0
 

@@ -15,7 +15,7 @@ import yaml
 
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.document import document_keys
-from iceberg_maint.core.commits.violation import Rule
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.health.metrics import metric_docs
 from iceberg_maint.core.model.reasons import SENTENCES, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rejection

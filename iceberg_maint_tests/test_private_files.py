@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from iceberg_maint.audit.folder import LocalFolder
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.integrations.audit.folder import LocalFolder
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.orphans.seen_files import SeenFiles
-from iceberg_maint.private_files import private_database, private_folder, replace_file
+from iceberg_maint.machine.private_files import private_database, private_folder, replace_file
+from iceberg_maint.removal.table_ownership import SeenFiles
 
 
 @pytest.fixture(autouse=True)

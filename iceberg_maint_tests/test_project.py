@@ -12,8 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import iceberg_maint
-from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file
-from iceberg_maint.spark.session.jars import load_lock
+from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file
+from iceberg_maint.engines.spark.session.jars import load_lock
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = [

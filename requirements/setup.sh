@@ -41,12 +41,12 @@ install requirements/dev.txt
 pip install --no-deps --no-build-isolation --no-index -e .
 pip check
 
-if ! "$venv/bin/python" -m iceberg_maint.spark.session.java --cache "$cache" >/dev/null 2>&1; then
+if ! "$venv/bin/python" -m iceberg_maint.engines.spark.session.java --cache "$cache" >/dev/null 2>&1; then
   say "No Java of version 17 to 23 found: installing one into $venv"
   install requirements/java.txt
 fi
-say "Java: $("$venv/bin/python" -m iceberg_maint.spark.session.java --cache "$cache")"
+say "Java: $("$venv/bin/python" -m iceberg_maint.engines.spark.session.java --cache "$cache")"
 
 say "Fetching jars into $cache/jars (checked against their sha256)"
-"$venv/bin/python" -m iceberg_maint.spark.session.jars --cache "$cache"
+"$venv/bin/python" -m iceberg_maint.engines.spark.session.jars --cache "$cache"
 say "Ready."

@@ -11,9 +11,7 @@ from typing import Any
 
 from pyiceberg.io import FileIO
 
-from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.catalog.approved_io import approved_of, check, check_state, check_writes
-from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
@@ -25,14 +23,16 @@ from iceberg_maint.catalog.manifests.reader import (
     read_live_entries,
     read_manifest_list,
 )
+from iceberg_maint.catalog.rest_grants import refreshed
+from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
-from iceberg_maint.catalog.vended_credentials import refreshed
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import GovernedTableError, RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint.machine.bounded_calls import CallLimits
 
 _PIN_TRIES = 3
 S3_SCHEMES = ("s3://", "s3a://", "s3n://")

@@ -12,8 +12,7 @@ from typing import Any
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from iceberg_maint.catalog.file_store import local_path
-from iceberg_maint.core.model.approved_locations import LOCATION_PROVIDER, ApprovedLocations, locations_of
-from iceberg_maint.core.model.location import claim
+from iceberg_maint.core.model.location import LOCATION_PROVIDER, ApprovedLocations, claim, locations_of
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile

@@ -15,11 +15,11 @@ from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, FSSpecHandl
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.local_folders import opened_folder, root_of
-from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
 from iceberg_maint.errors import ArchivedFileError, IcebergMaintError, RefusedError
+from iceberg_maint.machine.private_files import PRIVATE_FILE
+from iceberg_maint.machine.whole_reads import read_whole
 from iceberg_maint.ports.storage import Store, StoredFile
-from iceberg_maint.private_files import PRIVATE_FILE
-from iceberg_maint.whole_reads import read_whole
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20

@@ -14,13 +14,10 @@ import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
 
-from iceberg_maint.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
-from iceberg_maint.catalog.call_budget import CallBudget
-from iceberg_maint.catalog.local_file_io import LocalFileIO, is_local
-from iceberg_maint.catalog.read_restrictions import refuse_restricted
-from iceberg_maint.catalog.remote_signing import check_signing
-from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
-from iceberg_maint.catalog.service_errors import catalog_error, service_reason, table_error
+from iceberg_maint.catalog.local_files import LocalFileIO, is_local
+from iceberg_maint.catalog.rest_grants import check_signing, refuse_restricted
+from iceberg_maint.catalog.s3_store import RETRIES_CLASS, RETRIES_PROPERTY
+from iceberg_maint.catalog.service_calls import CallBudget, catalog_error, service_reason, table_error
 from iceberg_maint.catalog.sqlite_file import sqlite_engine
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
@@ -30,6 +27,7 @@ from iceberg_maint.errors import (
     RefusedError,
     UnreadableTableError,
 )
+from iceberg_maint.machine.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # By its name, because PyIceberg imports the class when it opens the first file.
 SCHEMA_TO_FILE_IO |= {
-    scheme: ["iceberg_maint.catalog.literal_file_io.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
+    scheme: ["iceberg_maint.catalog.local_files.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
 }
 _NO_TABLES = re.compile(r'no such table: iceberg_tables|relation "iceberg_tables" does not exist')
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.private_files import PRIVATE_FOLDER
+from iceberg_maint.machine.private_files import PRIVATE_FOLDER
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BELOW = _FOLDER | os.O_NOFOLLOW

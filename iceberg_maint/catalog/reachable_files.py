@@ -15,7 +15,7 @@ from pyiceberg.manifest import read_manifest_list as read_manifest_list_again
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg
 from iceberg_maint.catalog.manifests.avro_values import AvroError
-from iceberg_maint.catalog.manifests.pending_files import pending_files
+from iceberg_maint.catalog.manifests.entries import pending_files
 from iceberg_maint.catalog.manifests.reader import (
     FILE_BYTES,
     KINDS,
@@ -29,7 +29,7 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.catalog.table_metadata import parse_metadata
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Manifest, TableState
-from iceberg_maint.core.removal.released_files import NamedFile
+from iceberg_maint.core.removal.released_file_rules import NamedFile
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError, UnreadableTableError
 

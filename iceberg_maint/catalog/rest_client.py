@@ -39,7 +39,7 @@ from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import HTTPError
 
 from iceberg_maint.catalog.approved_io import guard_of
-from iceberg_maint.catalog.call_budget import CallBudget
+from iceberg_maint.catalog.service_calls import CallBudget
 
 T = TypeVar("T")
 

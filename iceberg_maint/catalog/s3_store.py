@@ -1,8 +1,4 @@
-"""S3 by pages and in bulk: what Arrow's file system cannot do, through boto3 where it is installed.
-
-A listing takes one request per 1,000 objects and holds one page in memory. A deletion takes one request per 1,000
-objects. A new object is written on the condition that none exists. Everything else stays with Arrow.
-"""
+"""How often Arrow repeats a request to S3 that the store throttles or answers by an error of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +9,26 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from pyarrow.fs import FileSystem, S3FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, S3FileSystem
 
 from iceberg_maint.catalog.file_store import ArrowStore, denied, unavailable
-from iceberg_maint.catalog.s3_retries import RETRIES_CLASS, RETRIES_PROPERTY
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import StoredFile
+
+TRIES = 5
+"""Arrow's own default is three: a burst of `503 SlowDown` lasts longer."""
+
+
+class S3Retries(AwsStandardS3RetryStrategy):  # type: ignore[misc]
+    """The strategy that PyIceberg makes from its name in the property `s3.retry-strategy-impl`."""
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=TRIES)
+
+
+RETRIES_PROPERTY = "s3.retry-strategy-impl"
+RETRIES_CLASS = f"{S3Retries.__module__}.{S3Retries.__qualname__}"
+
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")
 _KEYS_PER_REQUEST = 1_000

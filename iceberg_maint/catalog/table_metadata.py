@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from iceberg_maint.core.model.column_types import uncommon_types
+from iceberg_maint.core.model.columns import uncommon_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
-from iceberg_maint.core.model.sort_order import SortField
-from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
+from iceberg_maint.core.model.table_state import Ref, Snapshot, SortField, TableState
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnreadableTableError
 
 NEWEST_FORMAT_VERSION = 3

@@ -19,7 +19,7 @@ def alerts() -> None:
 @command
 def list_(session: Session) -> int:
     """Show the open alerts of the fleet, as the last pass stored them."""
-    from iceberg_maint.report.alerts import draw_incidents, incident_documents
+    from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
 
     incidents = session.runtime().ledger.incidents()
     session.emit({"incidents": incident_documents(incidents)}, lambda c: draw_incidents(c, incidents))
@@ -33,9 +33,9 @@ def send(session: Session) -> int:
 
     The facts come from the ledger. Run it every minute, or let Dagster's sensor `alerts` do it.
     """
-    from iceberg_maint.alerts.alert_pass import run_alert_pass
-    from iceberg_maint.report.alerts import draw_incidents, incident_documents
-    from iceberg_maint.wiring import alert_receivers
+    from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
+    from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
+    from iceberg_maint.wiring.adapters import alert_receivers
 
     report = run_alert_pass(session.runtime(), alert_receivers(session.config()))
     failures = report.failures or {}
@@ -65,10 +65,10 @@ def send(session: Session) -> int:
 @command
 def test(session: Session, receiver: str) -> int:
     """Send one alert and its end to a receiver."""
-    from iceberg_maint.alerts.alert_pass import send_test
     from iceberg_maint.core.alerts.condition import AlertKind
     from iceberg_maint.core.alerts.incident import Incident
-    from iceberg_maint.wiring import alert_receivers
+    from iceberg_maint.integrations.alerts.alert_cycle import send_test
+    from iceberg_maint.wiring.adapters import alert_receivers
 
     receivers = alert_receivers(session.config())
     if receiver not in receivers:

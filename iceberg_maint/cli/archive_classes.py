@@ -25,10 +25,10 @@ def archive_classes(session: Session, path: Path | None) -> int:
     configured Java options and jars on a small lake of its own, in a temporary folder. Run it again after an upgrade of
     Java, of this program or of its jars: Java ignores an archive that does not match.
     """
-    from iceberg_maint.config.local_file import local_file
-    from iceberg_maint.spark.session.session import kill_jvm
-    from iceberg_maint.training_run import write_class_archive
-    from iceberg_maint.wiring import end_process
+    from iceberg_maint.config.locations import local_file
+    from iceberg_maint.engines.spark.session.session import kill_jvm
+    from iceberg_maint.wiring.adapters import end_process
+    from iceberg_maint.wiring.training_run import write_class_archive
 
     config = session.config()
     setting = config.spark.class_archive

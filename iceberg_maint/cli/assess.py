@@ -36,18 +36,18 @@ def assess(
     data file.
     """
     from iceberg_maint import __version__
-    from iceberg_maint.report.assessment_page import (
+    from iceberg_maint.cli.pages.assessment_page import (
         AssessedTable,
         assessed_table,
         assessment_document,
         assessment_page,
+        draw_page,
     )
+    from iceberg_maint.cli.pages.run_page import RunProgress
+    from iceberg_maint.loop.assess import assess as measure_and_decide
+    from iceberg_maint.loop.fleet.tables import list_tables
     from iceberg_maint.report.formatting import moment
-    from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.report.terminal_page import draw_page
-    from iceberg_maint.runner.assess import assess as measure_and_decide
-    from iceberg_maint.runner.table_listing import list_tables
-    from iceberg_maint.wiring import policies
+    from iceberg_maint.wiring.adapters import policies
 
     config = session.config()
     runtime = replace(

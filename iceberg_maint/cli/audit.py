@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from iceberg_maint.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
-from iceberg_maint.audit.log import AuditLog, record_of
 from iceberg_maint.cli.context import Session, command, group
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError
+from iceberg_maint.integrations.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
+from iceberg_maint.integrations.audit.log import AuditLog, record_of
 
 _ALL = 1_000_000
 
@@ -32,10 +32,10 @@ def verify(session: Session, name: str | None) -> int:
     """
     from rich.markup import escape
 
-    from iceberg_maint.audit.folder import folder_name
+    from iceberg_maint.integrations.audit.folder import folder_name
     from iceberg_maint.report.formatting import number
     from iceberg_maint.report.grid import Column, draw_grid
-    from iceberg_maint.wiring import audit_log
+    from iceberg_maint.wiring.adapters import audit_log
 
     runtime = session.runtime()
     wanted = None if name is None else str(runtime.parse(name))
@@ -118,9 +118,9 @@ def publish(session: Session) -> int:
 
     Dagster does the same by audit.table_schedule.
     """
-    from iceberg_maint.audit_publish import publish_audit_log
+    from iceberg_maint.integrations.audit.publish import publish_audit_log
     from iceberg_maint.report.formatting import counted
-    from iceberg_maint.wiring import audit_log, audit_table, audited_tables
+    from iceberg_maint.wiring.adapters import audit_log, audit_table, audited_tables
 
     config, runtime = session.config(), session.runtime()
     table = audit_table(config)
@@ -233,7 +233,7 @@ def audited_records(session: Session, table: str | None) -> tuple[Record, ...]:
 
 
 def _verdicts(session: Session) -> Iterator[tuple[str, Verdict]]:
-    from iceberg_maint.wiring import audit_log, audited_tables
+    from iceberg_maint.wiring.adapters import audit_log, audited_tables
 
     config = session.config()
     log: AuditLog = audit_log(config, session.runtime().ledger)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 _SEVERITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
@@ -66,7 +66,7 @@ fleet that this is a twelfth of the CPU of `tables`."""
 
 def build_runtime(config: Config) -> Runtime:
     """The real runtime, of a process that runs one command."""
-    from iceberg_maint.wiring import build
+    from iceberg_maint.wiring.adapters import build
 
     gc.set_threshold(_NEW_OBJECTS)
     return build(config)
@@ -93,7 +93,7 @@ class Session:
 
     def runtime(self, overrides: Mapping[str, str] | None = None) -> Runtime:
         """The runtime. The first call builds it. The `overrides` win over every other source of a policy."""
-        from iceberg_maint.wiring import policies
+        from iceberg_maint.wiring.adapters import policies
 
         config = self.config()
         if self._runtime is None:
@@ -126,7 +126,7 @@ class Session:
     def tables(self, runtime: Runtime, codes: set[int]) -> tuple[TableId, ...]:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code
         to `codes`. Raises the error of the last catalog if none answers."""
-        from iceberg_maint.runner.table_listing import list_tables
+        from iceberg_maint.loop.fleet.tables import list_tables
 
         listing = list_tables(runtime)
         for why in listing.errors.values():

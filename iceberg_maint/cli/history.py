@@ -28,7 +28,7 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
 
     A TABLE without records that no catalog lists is an error.
     """
-    from iceberg_maint.report.history_page import draw_records
+    from iceberg_maint.cli.pages.history_page import draw_records
     from iceberg_maint.report.json_documents import record_document
 
     runtime = session.runtime()
@@ -59,9 +59,9 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
 @command
 def reconcile(session: Session, name: str | None) -> int:
     """Settle attempts whose process ended without a report, from the table's metadata."""
-    from iceberg_maint.report.console import draw_rows
+    from iceberg_maint.cli.pages.console import draw_rows
+    from iceberg_maint.loop.settle import reconcile as settle_table
     from iceberg_maint.report.json_documents import error_document
-    from iceberg_maint.runner.reconcile import reconcile as settle_table
 
     runtime = session.runtime()
     codes = {0}
@@ -109,7 +109,7 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
     Lists the tables of the catalogs, to name those that were never observed, and reads none. A catalog that does not answer
     is named; the exit code stays 0.
     """
-    from iceberg_maint.fleet_report import fleet_report, report_page
+    from iceberg_maint.integrations.reports.fleet_report import fleet_report, report_page
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document
 

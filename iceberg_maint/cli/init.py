@@ -16,7 +16,7 @@ import click
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.cli.shards import MAX_SHARDS
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.private_files import private_folder, private_opener
+from iceberg_maint.machine.private_files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +68,7 @@ def init(
     creates an empty SQLite catalog in FOLDER if there is none.
     """
     from iceberg_maint.config.load import EMBEDDED_CATALOG, check_text
-    from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file, sharded_workspace
+    from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file, sharded_workspace
 
     if session.config_path is not None:
         raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER.")

@@ -10,7 +10,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
 from iceberg_maint.core.decisions.history import combine_histories
-from iceberg_maint.core.decisions.table_verdict import verdict_on
+from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     CYCLE,
@@ -26,12 +26,12 @@ from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 
 if TYPE_CHECKING:
-    from iceberg_maint.report.advice import Advice
-    from iceberg_maint.report.trends import TableTrend
-    from iceberg_maint.runner.assess import Assessment
-    from iceberg_maint.runner.reading import TableReading
-    from iceberg_maint.runner.runtime import Runtime
-    from iceberg_maint.runner.unchanged import UnchangedTable
+    from iceberg_maint.loop.assess import Assessment
+    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.fleet.known_tables import UnchangedTable
+    from iceberg_maint.loop.read_table import TableReading
+    from iceberg_maint.report.fleet import TableTrend
+    from iceberg_maint.report.plan_notes import Advice
 
 
 @click.command()
@@ -43,11 +43,11 @@ def tables(session: Session) -> int:
 
     A table that has changed since its last measurement is measured again.
     """
+    from iceberg_maint.cli.pages.run_page import RunProgress
+    from iceberg_maint.cli.pages.table_list import draw_tables, table_summary
+    from iceberg_maint.loop.fleet.read_fleet import in_order
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
-    from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.report.table_list import draw_tables, table_summary
-    from iceberg_maint.runner.fleet_look import in_order
 
     runtime = session.runtime()
     rows: list[dict[str, Any]] = []
@@ -90,13 +90,13 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     A table that has not changed since its last measurement is not read again. Without TABLE, the stored health of
     tables that their catalog no longer lists is deleted.
     """
-    from iceberg_maint.report.console import draw_health
+    from iceberg_maint.cli.pages.console import draw_health
+    from iceberg_maint.cli.pages.run_page import RunProgress
+    from iceberg_maint.loop.fleet.known_tables import verdicts_of
+    from iceberg_maint.loop.fleet.read_fleet import observe_tables
+    from iceberg_maint.loop.fleet.tables import list_and_forget
     from iceberg_maint.report.json_documents import error_document, health_document
-    from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.report.table_verdict import EXIT_CODES, verdict_document, verdict_sentence
-    from iceberg_maint.runner.observe import observe_tables
-    from iceberg_maint.runner.table_listing import list_and_forget
-    from iceberg_maint.runner.table_verdicts import verdicts_of
+    from iceberg_maint.report.verdicts import EXIT_CODES, verdict_document, verdict_sentence
 
     runtime = session.runtime(overrides)
     chosen: Sequence[TableId] = [runtime.find(name) for name in names]
@@ -162,14 +162,13 @@ def plan(
 
     With --partition, only the operations on data of these partitions.
     """
+    from iceberg_maint.cli.pages.plan_page import draw_plans, totals_document, totals_of
+    from iceberg_maint.loop.assess import assess, make_plans
+    from iceberg_maint.loop.prepare import memory_of_plans, shortage
+    from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.json_documents import plan_document
-    from iceberg_maint.report.plan_page import draw_plans, totals_document, totals_of
-    from iceberg_maint.report.readers import readers_sentence
-    from iceberg_maint.report.spark_memory import draw_spark_memory, spark_memory_document
-    from iceberg_maint.report.table_verdict import draw_verdict, verdict_document
-    from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.runner.assess import assess, make_plans
-    from iceberg_maint.runner.spark_memory import memory_of_plans, shortage
+    from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
+    from iceberg_maint.report.verdicts import draw_verdict, verdict_document
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -237,13 +236,13 @@ def why(
     --all also every other metric, partition and policy value, and the cursor of each operation. --json always
     has all of them.
     """
-    from iceberg_maint.report.console import draw_explanation
+    from iceberg_maint.cli.pages.console import draw_explanation
+    from iceberg_maint.cli.pages.why_page import draw_why
+    from iceberg_maint.loop.assess import assess, limit_after_conflicts
     from iceberg_maint.report.explain import explain, explanation_document
-    from iceberg_maint.report.housekeeping import explain_housekeeping
-    from iceberg_maint.report.readers import readers_sentence
-    from iceberg_maint.report.throughput import ESTIMATE_RECORDS
-    from iceberg_maint.report.why_page import draw_why
-    from iceberg_maint.runner.assess import assess, limit_after_conflicts
+    from iceberg_maint.report.formatting import ESTIMATE_RECORDS
+    from iceberg_maint.report.housekeeping_text import explain_housekeeping
+    from iceberg_maint.report.plan_notes import readers_sentence
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -302,7 +301,7 @@ def why(
 
 
 def _trend(runtime: Runtime, data: Assessment, policy: Policy) -> TableTrend:
-    from iceberg_maint.report.trends import table_trend
+    from iceberg_maint.report.fleet import table_trend
 
     days = runtime.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
     return table_trend(str(data.measured.table), days, policy, runtime.clock.now_ms())
@@ -325,9 +324,9 @@ def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
 def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advice | None:
     """What a run would do with the data of a table in mode advise; None in another mode, or if the plan
     cannot be made."""
-    from iceberg_maint.report.advice import advice_of
-    from iceberg_maint.report.throughput import ESTIMATE_RECORDS
-    from iceberg_maint.runner.assess import make_plans
+    from iceberg_maint.loop.assess import make_plans
+    from iceberg_maint.report.formatting import ESTIMATE_RECORDS
+    from iceberg_maint.report.plan_notes import advice_of
 
     if assessment.decision.reason is not Reason.ADVISE:
         return None
@@ -344,7 +343,7 @@ def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advic
 def _statuses(
     session: Session, runtime: Runtime, tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, dict[str, Any] | IcebergMaintError]]:
-    from iceberg_maint.runner.fleet_look import look
+    from iceberg_maint.loop.fleet.read_fleet import look
 
     for table, looked in look(tables, runtime, observe=False):
         try:
@@ -361,14 +360,13 @@ def _status(
 ) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
-    from iceberg_maint.report.advice import advice_document
+    from iceberg_maint.loop.assess import assess
+    from iceberg_maint.loop.fleet.budget import judged_decision
+    from iceberg_maint.loop.fleet.known_tables import UnchangedTable
+    from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.holds import hold
-    from iceberg_maint.report.status import table_status
-    from iceberg_maint.report.table_verdict import EXIT_CODES, verdict_document
-    from iceberg_maint.report.throughput import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.runner.assess import assess
-    from iceberg_maint.runner.judgement import judged_decision
-    from iceberg_maint.runner.unchanged import UnchangedTable
+    from iceberg_maint.report.plan_notes import advice_document
+    from iceberg_maint.report.verdicts import EXIT_CODES, table_status, verdict_document
 
     assessment = None
     if isinstance(looked, UnchangedTable):

@@ -28,20 +28,20 @@ from iceberg_maint.errors import (
     RefusedError,
     UnknownTableError,
 )
-from iceberg_maint.orphans.orphan_pass import Scope
-from iceberg_maint.private_files import private_opener
-from iceberg_maint.runner.maintain import Event, PlanReady, Request, maintain
-from iceberg_maint.runner.record_outcome import append_record
+from iceberg_maint.loop.maintain import Event, PlanReady, Request, maintain
+from iceberg_maint.loop.record import append_record
+from iceberg_maint.machine.private_files import private_opener
+from iceberg_maint.removal.orphan_pass import Scope
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from iceberg_maint.core.model.table_state import TableState
     from iceberg_maint.core.policy.data import Policy
-    from iceberg_maint.orphans.emptied import Emptied
-    from iceberg_maint.orphans.orphan_pass import OrphanPass
+    from iceberg_maint.loop.context import Runtime
     from iceberg_maint.ports.stored import Lease
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.removal.orphan_pass import OrphanPass
+    from iceberg_maint.removal.target import Emptied
 
 _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
@@ -65,8 +65,8 @@ def orphans() -> None:
 @command
 def scan(session: Session, name: str, output: Path | None, overrides: dict[str, str]) -> int:
     """Show the orphan files of TABLE. Moves no file."""
-    from iceberg_maint.core.removal.orphans import summarize
-    from iceberg_maint.report.orphans import draw_scan, orphan_document, scan_document
+    from iceberg_maint.cli.pages.orphans_page import draw_scan, orphan_document, scan_document
+    from iceberg_maint.core.removal.orphan_rules import summarize
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -99,7 +99,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
 @command
 def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
     """Show the trash of TABLE: held and restored files."""
-    from iceberg_maint.report.orphans import draw_marks
+    from iceberg_maint.cli.pages.orphans_page import draw_marks
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -136,7 +136,7 @@ def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str,
 @command
 def restore(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
     """Move the files in the trash of TABLE back to their paths. Replaces no file."""
-    from iceberg_maint.report.console import draw_rows
+    from iceberg_maint.cli.pages.console import draw_rows
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -227,10 +227,10 @@ def _check_dropped(runtime: Runtime, state: TableState, table_uuid: str) -> None
 
 def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
     """Runs one orphan pass through `maintain`, with lease, outcome and record."""
-    from iceberg_maint.report.console import draw_outcome
+    from iceberg_maint.cli.pages.console import draw_outcome
+    from iceberg_maint.cli.pages.orphans_page import draw_marks
     from iceberg_maint.report.json_documents import outcome_document
-    from iceberg_maint.report.orphans import draw_marks
-    from iceberg_maint.wiring import end_process
+    from iceberg_maint.wiring.adapters import end_process
 
     runtime = session.runtime(overrides)
     table = runtime.find(name)
@@ -300,7 +300,7 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
 
 
 def _orphan_pass(session: Session, table: TableId, scope: Scope | None = None) -> OrphanPass:
-    from iceberg_maint.wiring import OrphanPasses
+    from iceberg_maint.wiring.adapters import OrphanPasses
 
     runtime = session.runtime()
     return OrphanPasses(session.config(), runtime.catalogs, runtime.clock, runtime.ledger)(table, scope)
@@ -312,7 +312,7 @@ def _pinned(runtime: Runtime, table: TableId) -> tuple[TableState, Policy]:
 
 
 def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
-    from iceberg_maint.report.orphans import mark_document
+    from iceberg_maint.cli.pages.orphans_page import mark_document
 
     state, policy = _pinned(session.runtime(overrides), table)
     section = policy.remove_orphan_files
@@ -336,7 +336,7 @@ def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides
 
 @contextmanager
 def _leased(runtime: Runtime, state: TableState, run_id: str) -> Iterator[Lease]:
-    from iceberg_maint.runner.lease import LEASE_TTL_SECONDS, leased
+    from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 
     with leased(
         runtime.ledger,

@@ -10,7 +10,7 @@ import click
 
 from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.private_files import replace_file
+from iceberg_maint.machine.private_files import replace_file
 from iceberg_maint.report.page import Page
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
@@ -26,8 +26,7 @@ def page_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def write_pages(session: Session, page: Page, html: Path | None, markdown: Path | None) -> None:
     """Writes the page to the given files, with secrets masked. A file is replaced as a whole or stays as it is.
     Raises ConfigurationError ICM-100 if it cannot be written."""
-    from iceberg_maint.report.html_page import render_html
-    from iceberg_maint.report.markdown_page import render_markdown
+    from iceberg_maint.report.page import render_html, render_markdown
 
     for path, render, option in ((html, render_html, "--html"), (markdown, render_markdown, "--markdown")):
         if path is None:

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, 
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 
 @click.command()

@@ -11,9 +11,9 @@ from iceberg_maint.cli.context import Session, command
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError, UnknownTableError
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.certificate import CertificateStatus
-from iceberg_maint.runner.runtime import Runtime
 
 _SHOWN_RUNS = 3
 """Run ids that an error names."""
@@ -31,8 +31,8 @@ def proof(session: Session, run_or_table: str, *, markdown: bool) -> int:
     that did nothing does not replace it. Exits with 1 if a commit has no equal proof, with 4 if one is
     neither confirmed nor refuted.
     """
+    from iceberg_maint.cli.pages.history_page import draw_certificate
     from iceberg_maint.report.certificate import certificate_document, certificate_markdown, certificates
-    from iceberg_maint.report.certificate_page import draw_certificate
 
     runtime = session.runtime()
     made = certificates(_records(runtime, run_or_table))

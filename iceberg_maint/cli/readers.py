@@ -11,7 +11,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 
 @group

@@ -16,7 +16,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.core.decisions.table_verdict import TableVerdict, verdict_on
+from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId, command_line
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
@@ -29,9 +29,8 @@ from iceberg_maint.errors import (
     IcebergMaintError,
     UnknownTableError,
 )
-from iceberg_maint.runner.deadline import TableTimeout
-from iceberg_maint.runner.fleet_pass import in_budget_order, store_waits
-from iceberg_maint.runner.maintain import (
+from iceberg_maint.loop.fleet.budget import in_budget_order, store_waits
+from iceberg_maint.loop.maintain import (
     BatchEnded,
     BatchStarted,
     Event,
@@ -41,11 +40,12 @@ from iceberg_maint.runner.maintain import (
     Request,
     maintain,
 )
-from iceberg_maint.runner.prepare import PreparedTable
+from iceberg_maint.loop.prepare import PreparedTable
+from iceberg_maint.loop.time_limits import TableTimeout
 
 if TYPE_CHECKING:
-    from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.cli.pages.run_page import RunProgress
+    from iceberg_maint.loop.context import Runtime
 
 
 @dataclass(slots=True)
@@ -150,9 +150,8 @@ def run(
     Without --partition, run all operations: data, manifests, snapshots and orphan files. With it, only
     the operations on data of these partitions.
     """
-    from iceberg_maint.report.progress import RunProgress
-    from iceberg_maint.report.run_page import draw_run
-    from iceberg_maint.wiring import end_process
+    from iceberg_maint.cli.pages.run_page import RunProgress, draw_run
+    from iceberg_maint.wiring.adapters import end_process
 
     chosen_operations = tuple(o for o in CYCLE if o.value in operations) or (
         DATA_OPERATIONS if partitions else CYCLE
@@ -253,8 +252,8 @@ def _maintain_one(
 
 
 def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None:
-    from iceberg_maint.report.refusals import refusal
-    from iceberg_maint.report.table_verdict import EXIT_CODES
+    from iceberg_maint.report.holds import refusal
+    from iceberg_maint.report.verdicts import EXIT_CODES
 
     measured = runtime.ledger.health(result.table)
     unknown = 0
@@ -298,7 +297,7 @@ def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None
 def _say_faults(results: Sequence[_Result], session: Session) -> None:
     """Says each fault once, with the number of tables that have it. What waits for a person is said before."""
     from iceberg_maint.report.formatting import counted
-    from iceberg_maint.report.table_verdict import verdict_sentence
+    from iceberg_maint.report.verdicts import verdict_sentence
 
     by_message: dict[str, list[tuple[TableId, TableVerdict]]] = {}
     for result in results:
@@ -310,8 +309,7 @@ def _say_faults(results: Sequence[_Result], session: Session) -> None:
 
 
 def _show(progress: RunProgress, event: Event) -> None:
-    from iceberg_maint.report.formatting import counted
-    from iceberg_maint.report.progress_line import progress_line
+    from iceberg_maint.report.formatting import counted, progress_line
 
     match event:
         case PlanReady():

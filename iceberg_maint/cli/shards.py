@@ -39,7 +39,7 @@ def shards(session: Session, number: int, home: Path) -> None:
     other file, and refuses a workspace.yaml that init and this command did not write. Dagster must then load the file
     again.
     """
-    from iceberg_maint.defs.home import WORKSPACE
+    from iceberg_maint.defs.names import WORKSPACE
 
     path = (home / WORKSPACE).resolve()
     before = _shards_of(_read(path), path)
@@ -57,7 +57,7 @@ def shards(session: Session, number: int, home: Path) -> None:
 
 def _text(number: int) -> str:
     """The text of the workspace file that `init` writes for this number of shards."""
-    from iceberg_maint.defs.home import WORKSPACE, home_file, sharded_workspace
+    from iceberg_maint.defs.names import WORKSPACE, home_file, sharded_workspace
 
     return home_file(WORKSPACE) if number == 1 else sharded_workspace(number)
 

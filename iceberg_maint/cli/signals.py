@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from iceberg_maint.runner.watchdog import End, answered_signals
+from iceberg_maint.loop.time_limits import End, answered_signals
 
 
 class Terminated(BaseException):

@@ -31,11 +31,11 @@ def serve(session: Session, listen: str | None) -> int:
     The numbers come from the ledger. No catalog is read.
     """
     from iceberg_maint.config.telemetry import listen_address
-    from iceberg_maint.telemetry.receivers import require_client
-    from iceberg_maint.wiring import ledger_totals
+    from iceberg_maint.integrations.telemetry.receivers import require_client
+    from iceberg_maint.wiring.adapters import ledger_totals
 
     require_client("prometheus")
-    from iceberg_maint.telemetry.prometheus import serve as serve_page
+    from iceberg_maint.integrations.telemetry.prometheus import serve as serve_page
 
     config = session.config().telemetry
     if listen is None and config is not None and config.prometheus is not None:
@@ -65,8 +65,8 @@ def serve(session: Session, listen: str | None) -> int:
 @command
 def list_(session: Session) -> int:
     """List every series: name, kind, unit, labels and meaning."""
-    from iceberg_maint.report.console import draw_rows
-    from iceberg_maint.telemetry.catalogue import CATALOGUE
+    from iceberg_maint.cli.pages.console import draw_rows
+    from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
 
     shown = [
         {

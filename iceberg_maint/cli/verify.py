@@ -13,7 +13,7 @@ from iceberg_maint.core.outcomes.verification import Side, Verification, Verific
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, RefusedError
 
 if TYPE_CHECKING:
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 _EXIT_CODES = {
     VerificationStatus.PROVED: EXIT_DONE,
@@ -37,7 +37,7 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     """Prove again that a maintenance commit of TABLE changed no row, from the files that it removed
     and added.
     """
-    from iceberg_maint.runner.assess import assess
+    from iceberg_maint.loop.assess import assess
 
     runtime = session.runtime()
     table = runtime.find(name)

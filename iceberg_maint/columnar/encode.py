@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.decimals import NotedFile
-from iceberg_maint.columnar.leaves import leaves_of, values_of
-from iceberg_maint.columnar.numbers import array_of_numbers
-from iceberg_maint.columnar.schema import Struct
+from iceberg_maint.columnar.read.decimals import NotedFile
+from iceberg_maint.columnar.read.leaves import leaves_of, values_of
+from iceberg_maint.columnar.read.numbers import array_of_numbers
+from iceberg_maint.columnar.read.schema import Struct
 from iceberg_maint.columnar.task import Encoding
 
 _CODECS = {"uncompressed": "none", "lz4": "lz4_raw"}

@@ -13,15 +13,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.decode import Decoder, readable
-from iceberg_maint.columnar.file_range import FileRange, arrow_file
-from iceberg_maint.columnar.keys import KeySet, key_columns, key_schema
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.numbers import Numbers
-from iceberg_maint.columnar.positions import Positions
-from iceberg_maint.columnar.projection import file_columns
-from iceberg_maint.columnar.schema import Column, Struct, table_schema
-from iceberg_maint.columnar.single_values import array_of
+from iceberg_maint.columnar.parquet.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.read.decode import Decoder, readable
+from iceberg_maint.columnar.read.keys import KeySet, key_columns, key_schema
+from iceberg_maint.columnar.read.numbers import Numbers
+from iceberg_maint.columnar.read.positions import Positions
+from iceberg_maint.columnar.read.projection import file_columns
+from iceberg_maint.columnar.read.schema import Column, Struct, table_schema
+from iceberg_maint.columnar.read.single_values import array_of
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError
 

@@ -1,9 +1,11 @@
-"""Files of a task: the operating system serves the local file system, Arrow's S3 client serves S3."""
+"""Files of a task and their digests: local disks by the operating system, S3 by Arrow. Shortage of memory is no damage."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from io import FileIO
@@ -14,7 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from iceberg_maint.columnar.task import WrongInputError
-from iceberg_maint.whole_reads import read_whole
+from iceberg_maint.machine.whole_reads import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _REMOTE_CHUNK_BYTES = 64 << 20
@@ -161,3 +163,30 @@ def _local_name(location: str) -> str | None:
     if location.startswith("file:"):
         return "/" + location.removeprefix("file:").lstrip("/")
     return location if location.startswith(os.sep) else None
+
+
+def digest_of(chunks: Iterable[Any]) -> str:
+    """Returns the SHA-256 of a file's contents, given in parts, as hexadecimal digits."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+_SIGNS = ("not enough memory", "bad_alloc", "Cannot allocate memory")
+"""What the errors of codecs and of the system say of it. Arrow passes them on as errors of input and output."""
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory ran out."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+        or any(sign in str(error) for sign in _SIGNS)
+    )
+
+
+def raise_shortage(error: BaseException) -> None:
+    """Raises MemoryError if memory ran out. Each handler that takes an error of Arrow for damage calls it first."""
+    if is_shortage(error):
+        raise MemoryError(str(error)) from error

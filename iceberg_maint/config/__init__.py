@@ -1,7 +1,6 @@
 """Configuration: YAML and table properties in, policy with the provenance of every value out."""
 
 from iceberg_maint.config.catalogs import CatalogConfig
-from iceberg_maint.config.jars import JarConfig
 from iceberg_maint.config.load import (
     CONFIG_VARIABLE,
     HOME_VARIABLE,
@@ -10,6 +9,7 @@ from iceberg_maint.config.load import (
     load_config,
     parse_overrides,
 )
+from iceberg_maint.config.locations import JarConfig
 from iceberg_maint.config.policy_layers import EffectivePolicy
 from iceberg_maint.config.secrets import redact, redact_error
 from iceberg_maint.config.telemetry import TelemetryConfig

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.config.document import CatalogSection
 from iceberg_maint.config.locations import (
     check_database,
@@ -17,8 +16,9 @@ from iceberg_maint.config.locations import (
     check_warehouse,
 )
 from iceberg_maint.config.secrets import Resolver
-from iceberg_maint.core.model.approved_locations import is_prefix
+from iceberg_maint.core.model.location import is_prefix
 from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.machine.bounded_calls import CallLimits
 
 TYPES = ("jdbc", "rest", "hive", "glue")
 # These settings would silently replace the configured catalog.

@@ -1,16 +1,91 @@
-"""Reads the configuration file: YAML, safely, in the shape of a `Document`."""
+"""The texts of the errors of a configuration file. They name the path, the value and the rule."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from iceberg_maint.config.document import Document
-from iceberg_maint.config.document_errors import first_error
+from iceberg_maint.config.document import ALERT_RECEIVERS, Document, section_at
+from iceberg_maint.config.policy_keys import unknown_key_error
+from iceberg_maint.config.secrets import type_name, yaml_repr
 from iceberg_maint.errors import ConfigurationError
+
+
+def first_error(errors: ValidationError) -> ConfigurationError:
+    """Returns the first error of a document, ICM-100."""
+    # An unknown key explains a missing one, so it is reported first.
+    error = min(errors.errors(), key=lambda e: e["type"] != "extra_forbidden")
+    parts = [str(p) for p in error["loc"] if p not in _UNION_BRANCHES]
+    # pydantic names the kind of a receiver behind its name.
+    written = parts[:3] + parts[4:] if parts[:2] == ["alerts", "receivers"] else parts
+    where = ".".join(f"'{p}'" if "." in p else p for p in written)
+    if error["type"] == "extra_forbidden":
+        return unknown_key_error(where, parts[-1], list(section_at(parts[:-1]).model_fields))
+    if error["type"] == "missing":
+        return ConfigurationError("ICM-100", f"{where} is missing.", "see docs/reference/configuration.md.")
+    if error["type"] in _KIND_ERRORS:
+        return _kind_error(where, error["input"])
+    is_reference = any(part in _UNION_BRANCHES for part in error["loc"])
+    rule = "text, or {env: NAME}" if is_reference else _rule(parts, error["type"])
+    shown = type_name(error["input"]) if is_reference else _shown(error["input"], error["type"])
+    return ConfigurationError("ICM-100", f"{where} is {shown}. It must be {rule}.", f"set {where} to {rule}.")
+
+
+_KIND_ERRORS = ("union_tag_not_found", "union_tag_invalid", "model_attributes_type")
+_KIND = re.compile(r"[a-z]{1,16}")
+
+
+def _kind_error(where: str, value: object) -> ConfigurationError:
+    """A receiver of alerts without one of the kinds."""
+    kinds = f"{', '.join([*ALERT_RECEIVERS][:-1])} or {[*ALERT_RECEIVERS][-1]}"
+    if not isinstance(value, dict):
+        shown = (
+            f"{where} is {_shown(value, 'model_type')}. It must be a mapping with the key 'kind': {kinds}."
+        )
+        return ConfigurationError("ICM-100", shown, f"set {where} to a mapping with the key 'kind'.")
+    if "kind" not in value:
+        return ConfigurationError("ICM-100", f"{where}.kind is missing.", f"set {where}.kind to {kinds}.")
+    kind = value["kind"]
+    shown = repr(kind) if isinstance(kind, str) and _KIND.fullmatch(kind) else type_name(kind)
+    return ConfigurationError(
+        "ICM-100", f"{where}.kind is {shown}. It must be {kinds}.", f"set {where}.kind to {kinds}."
+    )
+
+
+def _rule(parts: list[str], kind: str) -> str:
+    """What the values of a setting must be: its own rule, else its type."""
+    field = section_at(parts[:-1]).model_fields.get(parts[-1])
+    own = None if field is None else field.description
+    return own or _RULES.get(kind, "text")
+
+
+def _shown(value: object, kind: str) -> str:
+    """The value as the message has it. Text may be a secret in the wrong place: it is shown only if a number or flag was
+    expected, and if it is a short number with a unit or the word of a flag. Else the message has its type."""
+    is_scalar = isinstance(value, (bool, int, float)) or (
+        kind in _SCALARS and (value is None or (isinstance(value, str) and _HARMLESS.fullmatch(value)))
+    )
+    return yaml_repr(value) if is_scalar else type_name(value)
+
+
+_SCALARS = ("int_type", "float_type", "bool_type", "int_from_float")
+_UNITS = r"%|ns|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?|w|weeks?|bytes?|[kKMGT]?i?B|[kKMGT]"
+_HARMLESS = re.compile(
+    rf"[-+]?[0-9][0-9.,_]{{0,9}} ?({_UNITS})?(/[smhd])?|true|false|yes|no|on|off|null|none|", re.IGNORECASE
+)
+_RULES = {
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "list_type": "a list",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+_UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "dict[str,Any]"}
 
 
 class _Loader(yaml.SafeLoader):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from iceberg_maint.config import policy_keys
 from iceberg_maint.config.alerts import AlertsConfig, alerts_config
-from iceberg_maint.config.audit import AuditConfig, audit_config
 from iceberg_maint.config.catalogs import (
     CatalogConfig,
     catalog_config,
@@ -21,10 +20,7 @@ from iceberg_maint.config.document import (
     SparkSection,
 )
 from iceberg_maint.config.document_reader import parse_document, read_document
-from iceberg_maint.config.fleet_budget import fleet_budget
-from iceberg_maint.config.jars import JarConfig, jar_configs
-from iceberg_maint.config.local_file import local_file
-from iceberg_maint.config.locations import check_database
+from iceberg_maint.config.locations import JarConfig, check_database, jar_configs, local_file
 from iceberg_maint.config.policy_layers import (
     COMMAND_LINE,
     DEFAULTS,
@@ -35,8 +31,8 @@ from iceberg_maint.config.policy_layers import (
     pattern_layers,
     property_layer,
 )
-from iceberg_maint.config.report import ReportConfig, report_config
 from iceberg_maint.config.secrets import Resolver, redact_error
+from iceberg_maint.config.sections import AuditConfig, ReportConfig, audit_config, fleet_budget, report_config
 from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.model.ids import TableId

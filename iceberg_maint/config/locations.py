@@ -1,13 +1,91 @@
-"""Checks addresses of databases and folders: absolute, and local where required."""
+"""Files, folders, jars and databases that the configuration names, checked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from iceberg_maint.config.secrets import Resolver, yaml_repr
 from iceberg_maint.errors import ConfigurationError, RefusedError
+
+# Spark reads the comma as a separator, and the others as patterns, fragments and escapes of a URI.
+_NOT_LITERAL = {
+    "Spark": re.compile(r"[,*?\[\]{}#%\\\s]"),
+    # Java's options are separated by spaces, may be quoted, and separate two archives by a colon. Java replaces %p.
+    "Java": re.compile(r"[:%'\"\\\s]"),
+}
+
+
+def local_file(text: str, where: str, reader: str) -> Path:
+    """The path in the setting `where`, which `reader` (Spark or Java) will read. Reads no file.
+
+    Raises ConfigurationError ICM-100 for a path that is not absolute or that the reader would misread.
+    """
+    if not text.startswith("/"):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where} is '{text}'. It must be an absolute path of a local file.",
+            "write the absolute path.",
+        )
+    if forbidden := _NOT_LITERAL[reader].search(text):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where} is '{text}'. It must not contain {forbidden[0]!r}, which {reader} would not read literally.",
+            "rename the file or its folder.",
+        )
+    return Path(text)
+
+
+_KEYS = {"path", "sha256"}
+
+
+@dataclass(frozen=True, slots=True)
+class JarConfig:
+    """A local file by its absolute path. `sha256`, in lower case, is the required checksum of its bytes."""
+
+    path: Path
+    sha256: str | None
+
+
+def jar_configs(entries: Iterable[object], resolver: Resolver) -> tuple[JarConfig, ...]:
+    """Returns the jars of `spark.jars`, each a path or a mapping of `path` and `sha256`. Reads no file.
+
+    Raises ConfigurationError ICM-100 for another key, for a path that is not absolute or that Spark would
+    misread, and for a value that is not a checksum.
+    """
+    return tuple(_jar(entry, f"spark.jars.{i}", resolver) for i, entry in enumerate(entries))
+
+
+def _jar(entry: object, where: str, resolver: Resolver) -> JarConfig:
+    sha256 = None
+    if isinstance(entry, Mapping) and "env" not in entry:
+        if not {"path"} <= set(entry) <= _KEYS:
+            keys = ", ".join(sorted(map(str, entry)))
+            raise ConfigurationError(
+                "ICM-100",
+                f"{where} has the keys {keys}. It must have path and may have sha256.",
+                "write path, and sha256 if the file is to be checked.",
+            )
+        if "sha256" in entry:
+            sha256 = _checksum(entry["sha256"], f"{where}.sha256")
+        entry, path_key = entry["path"], f"{where}.path"
+    else:
+        path_key = where
+    return JarConfig(local_file(resolver.text(entry, path_key), path_key, "Spark"), sha256)
+
+
+def _checksum(value: object, where: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", value):
+        raise ConfigurationError(
+            "ICM-100",
+            f"{where} is {yaml_repr(value)}. It must be a text of 64 hexadecimal digits.",
+            "write the SHA-256 of the file.",
+        )
+    return value.lower()
+
 
 NETWORK_FILE_SYSTEMS = frozenset(
     [

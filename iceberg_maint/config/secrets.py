@@ -1,4 +1,4 @@
-"""Secrets: read from the environment by `{env: NAME}`, refused in the file, masked in output."""
+"""Names values of the configuration as its file writes them, not as Python does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,36 @@ import re
 import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from iceberg_maint.config.value_names import type_name
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+
+
+def type_name(value: object) -> str:
+    """Returns the type of a value as words that follow "is". The value itself may be a secret."""
+    if value is None:
+        return "nothing"
+    kinds: dict[type, str] = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a mapping",
+        date: "a date",
+    }
+    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "of another kind")
+
+
+def yaml_repr(value: object) -> str:
+    """Returns the value as YAML would write it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)
+
 
 MASK = "***"
 _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|account)[._-]?key|authorization"  # noqa: S105

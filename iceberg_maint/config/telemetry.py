@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from iceberg_maint.config.addresses import (
+from iceberg_maint.config.alerts import (
     checked_headers,
     checked_host,
     checked_port,

@@ -14,31 +14,31 @@ from typing import Any
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
-from iceberg_maint.alerts.alert_pass import PassReport
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.alerts import build_alerts_sensor
-from iceberg_maint.defs.audit_job import AUDIT_JOB, AuditPublishing, build_audit_job, build_audit_schedule
-from iceberg_maint.defs.code_location.config_file import ConfigurationFile
-from iceberg_maint.defs.code_location.reload import reload_location
-from iceberg_maint.defs.code_location.run_process import executed_keys
-from iceberg_maint.defs.executor import build_executor
-from iceberg_maint.defs.fleet_asset import FleetReporting, build_fleet_asset, build_fleet_schedule
-from iceberg_maint.defs.housekeeping_asset import build_housekeeping_asset
-from iceberg_maint.defs.lost_runs import build_lost_runs_sensor
-from iceberg_maint.defs.maintenance_sensor import build_automation_sensors
-from iceberg_maint.defs.names import OBSERVE_JOB
-from iceberg_maint.defs.observe import build_observe_job
-from iceberg_maint.defs.retention_sensor import RetentionPass, build_retention_sensor
-from iceberg_maint.defs.sensors import (
-    build_changes_sensor,
-    build_observe_schedule,
+from iceberg_maint.defs.assets.housekeeping_asset import build_housekeeping_asset
+from iceberg_maint.defs.assets.table_asset import SPARK_RESOURCE, build_table_asset
+from iceberg_maint.defs.automation.maintenance_sensor import build_automation_sensors, in_shard
+from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
+from iceberg_maint.defs.automation.tick_observation import LOOK_SECONDS, TickObservation
+from iceberg_maint.defs.integrations import (
+    AUDIT_JOB,
+    AuditPublishing,
+    FleetReporting,
+    build_alerts_sensor,
+    build_audit_job,
+    build_audit_schedule,
+    build_fleet_asset,
+    build_fleet_schedule,
 )
-from iceberg_maint.defs.shard import in_shard
-from iceberg_maint.defs.table_asset import SPARK_RESOURCE, build_table_asset
-from iceberg_maint.defs.tick_observation import LOOK_SECONDS, TickObservation
+from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.reload import ConfigurationFile, executed_keys, reload_location
+from iceberg_maint.defs.runs.heartbeats import build_executor, build_lost_runs_sensor
+from iceberg_maint.defs.runs.observe_job import build_observe_job
+from iceberg_maint.defs.runs.old_runs import RetentionPass, build_retention_sensor
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.wiring import end_process
+from iceberg_maint.integrations.alerts.alert_cycle import PassReport
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.wiring.adapters import end_process
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.table_verdict import verdict_on
+from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import (
     Measured,
     PartitionHealth,
@@ -25,15 +25,15 @@ from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.certificate import verdict_text
 from iceberg_maint.report.formatting import outcome_sentence, size
-from iceberg_maint.report.markdown_page import markdown_code
-from iceberg_maint.report.table_verdict import verdict_sentence
-from iceberg_maint.runner.assess import Assessment
+from iceberg_maint.report.page import markdown_code
+from iceberg_maint.report.verdicts import verdict_sentence
 
 WORST_PARTITIONS = 20
 """Rows of the table on the health page, partitions named of a cursor, and partition observations per table at most."""

@@ -10,7 +10,7 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import FORCE_TAG
-from iceberg_maint.report.markdown_page import markdown_code
+from iceberg_maint.report.page import markdown_code
 
 _HOUSEKEEPING = "__housekeeping"
 """End of the last part of the key of a housekeeping asset, and of its group."""

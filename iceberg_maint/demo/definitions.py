@@ -2,8 +2,7 @@
 
 import os
 
-from iceberg_maint.demo.ingest import ingest
-from iceberg_maint.demo.loader import build_loader
+from iceberg_maint.demo.ingest import build_loader, ingest
 
 CRON = "*/3 * * * *"
 

@@ -1,17 +1,132 @@
-"""Maintains the lake with the Dagster definitions of production, tick by tick."""
+"""Dagster without its daemon: observes, evaluates automation and runs its requests in this process.
+
+The definitions and the instance are those of the daemon.
+"""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
 
 from iceberg_maint.config.load import CONFIG_VARIABLE
+from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo.in_process import InProcessDagster, Requested
+from iceberg_maint.defs.names import ENGINE_TAG, OBSERVE_JOB
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.demo.workspace import Place
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop.context import Runtime
+
+_RANGE_START = "dagster/asset_partition_range_start"
+_RANGE_END = "dagster/asset_partition_range_end"
+# Dagster's console logger prints every event. The demo prints its own progress.
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """One request of automation: a contiguous range of a table's partitions in Dagster's order, or without
+    partitions its housekeeping."""
+
+    table: TableId
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One finished run."""
+
+    run_id: str
+    success: bool
+
+
+class InProcessDagster:
+    """Evaluates and runs one set of definitions on one instance.
+
+    `housekeeping`: whether a tick also returns requests of housekeeping, after those of data.
+    """
+
+    def __init__(
+        self,
+        definitions: dg.Definitions,
+        home: Path,
+        tables: Sequence[TableId],
+        *,
+        housekeeping: bool = False,
+        translator: IcebergTranslator | None = None,
+    ) -> None:
+        self._definitions = definitions
+        self._instance = dg.DagsterInstance.from_config(str(home))
+        self._tables = tuple(tables)
+        self._housekeeping = housekeeping
+        self._translator = translator or IcebergTranslator()
+        self._cursor: Any = None
+
+    def close(self) -> None:
+        """Closes the instance's databases."""
+        self._instance.dispose()
+
+    def observe(self) -> RunResult:
+        """Runs the observe job over every table."""
+        job = self._definitions.resolve_job_def(OBSERVE_JOB)
+        config = {"ops": {"observe_tables": {"config": {"changed_only": False}}}, **_QUIET}
+        result = job.execute_in_process(run_config=config, instance=self._instance, raise_on_error=False)
+        return RunResult(result.run_id, result.success)
+
+    def tick(self) -> tuple[Requested, ...]:
+        """Evaluates the automation conditions once and returns their requests. Runs nothing."""
+        result = dg.evaluate_automation_conditions(self._definitions, self._instance, cursor=self._cursor)
+        self._cursor = result.cursor
+        data = [
+            Requested(table, piece)
+            for table in self._tables
+            for piece in self._ranges(
+                table, result.get_requested_partitions(self._translator.get_asset_key(table))
+            )
+        ]
+        housekeeping = [
+            t for t in self._tables if result.get_num_requested(self._translator.get_housekeeping_key(t))
+        ]
+        return (*data, *map(Requested, housekeeping if self._housekeeping else ()))
+
+    def run(self, table: TableId, partitions: Sequence[str]) -> RunResult:
+        """Materializes a range of partitions, or without partitions the table's housekeeping, in this
+        process with the code of the asset."""
+        job = self._definitions.resolve_implicit_global_asset_job_def()
+        span = {_RANGE_START: partitions[0], _RANGE_END: partitions[-1]} if partitions else {}
+        result = job.execute_in_process(
+            run_config=_QUIET,
+            instance=self._instance,
+            asset_selection=[
+                self._translator.get_asset_key(table)
+                if partitions
+                else self._translator.get_housekeeping_key(table)
+            ],
+            tags={**span, ENGINE_TAG: "spark", "user": "demo"},
+            raise_on_error=False,
+        )
+        return RunResult(result.run_id, result.success)
+
+    def partitions(self, table: TableId) -> tuple[str, ...]:
+        """The table's partition keys in Dagster, in Dagster's order."""
+        return tuple(self._instance.get_dynamic_partitions(self._translator.get_partitions_name(table)))
+
+    def _ranges(self, table: TableId, requested: Collection[str | None]) -> Iterator[tuple[str, ...]]:
+        piece: list[str] = []
+        for partition in self.partitions(table):
+            if partition in requested:
+                piece.append(partition)
+            elif piece:
+                yield tuple(piece)
+                piece = []
+        if piece:
+            yield tuple(piece)
+
 
 MAX_TICKS = 10
 """Ticks at most. The daemon would continue, but a lake that needs more has a fault."""
@@ -41,7 +156,7 @@ def open_in_process(runtime: Runtime, place: Place, *, housekeeping: bool = Fals
     os.environ[CONFIG_VARIABLE] = str(place.config)
     os.environ["DAGSTER_HOME"] = str(place.dagster_home)
     # Imported here, because the import builds the definitions from the environment.
-    from iceberg_maint.code_location import definitions_from
+    from iceberg_maint.defs.load_definitions import definitions_from
 
     defs = definitions_from(os.environ)
     return InProcessDagster(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)

@@ -1,10 +1,12 @@
-"""Adds work to the demo lake: another day of flights and weather, in small appends."""
+"""A scheduled job around a function that loads data, for a code location beside the maintainer.
 
-from __future__ import annotations
+No `from __future__ import annotations` here: Dagster reads the annotations of op functions.
+"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
+import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog, load_catalog
@@ -12,6 +14,29 @@ from pyiceberg.catalog import Catalog, load_catalog
 from iceberg_maint.config.load import load_config
 from iceberg_maint.demo import sources
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
+
+
+def build_loader(name: str, load: Callable[[], Sequence[str]], cron: str, description: str) -> dg.Definitions:
+    """A job of one op, and its schedule, which runs from the first load on. `load` returns sentences for the
+    run's log."""
+
+    @dg.op(name=f"{name}_load", description=description)
+    def load_data(context: dg.OpExecutionContext) -> None:
+        for line in load():
+            context.log.info(line)
+
+    @dg.job(name=name, executor_def=dg.in_process_executor, description=description)
+    def load_job() -> None:
+        load_data()
+
+    schedule = dg.ScheduleDefinition(
+        name=f"{name}_schedule",
+        job=load_job,
+        cron_schedule=cron,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
+    )
+    return dg.Definitions(jobs=[load_job], schedules=[schedule])
+
 
 APPENDS = 6
 """Appends per table and call: enough small files that a partition becomes due."""

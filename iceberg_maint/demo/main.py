@@ -1,29 +1,62 @@
-"""The demo: builds the lake, maintains it, and compares all rows."""
+"""Builds the lake: every table by its writers, once."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.catalog import Catalog, load_catalog
 from rich.console import Console
 
+from iceberg_maint.config import Config
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report, sources
-from iceberg_maint.demo.build import build_lake
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.heal import Healing, heal, open_in_process
 from iceberg_maint.demo.store import LOCAL, LakeStore, StoreName, open_store
-from iceberg_maint.demo.tables import TABLES, DemoTable, Scale
+from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
-from iceberg_maint.demo.workspace import Place, place, table_id
+from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place, place, table_id
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint.report.json_documents import outcome_document
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.wiring import build
+from iceberg_maint.wiring.adapters import build
+
+Built = Callable[[DemoTable, float], None]
+"""Called after each table, with its build time in seconds."""
+
+
+def make_catalog(config: Config) -> Catalog:
+    """The lake's catalog for its writers. Creates the demo's namespace if it is missing."""
+    connection = config.catalogs[CATALOG]
+    catalog = load_catalog(CATALOG, **connection.pyiceberg_properties())
+    catalog.create_namespace_if_not_exists(NAMESPACE)
+    return catalog
+
+
+def writers_of(
+    config: Config, runtime: Runtime, place: Place, scale: Scale, store: LakeStore = LOCAL
+) -> Writers:
+    """Writers for the lake's catalog. They share only its address with the maintainer."""
+    return Writers(make_catalog(config), runtime.spark.session, place, scale, store.add_orphans)
+
+
+def build_lake(
+    config: Config, runtime: Runtime, place: Place, scale: Scale, store: LakeStore, built: Built
+) -> None:
+    """Writes every table. The file at the end distinguishes a complete lake from an interrupted build, and from a lake
+    whose store has ended."""
+    writers = writers_of(config, runtime, place, scale, store)
+    for table in TABLES:
+        started = time.monotonic()
+        table.build(writers)
+        built(table, time.monotonic() - started)
+    if not store.ends:
+        place.built.write_text("", encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)

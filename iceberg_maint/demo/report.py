@@ -1,24 +1,40 @@
-"""The output of the demo."""
+"""Code that the demos' commands share: the console and the exit code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.cli.pages.console import draw_outcome, word
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Finding
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo.duckdb_reader import scan
-from iceberg_maint.demo.in_process import Requested
+from iceberg_maint.demo.heal import Requested
 from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.demo.workspace import Place
-from iceberg_maint.report.console import draw_outcome, word
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
 from iceberg_maint.report.formatting import counted, duration, number, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, write
+
+
+def printed(demo: Callable[[Console], bool], width: int) -> int:
+    """Runs a demo, which returns whether all results were as expected. Returns the exit code.
+
+    Output that goes to no terminal has `width` columns.
+    """
+    try:
+        good = demo(Console(width=None if sys.stdout.isatty() else width, highlight=False))
+    except IcebergMaintError as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return refusal.exit_code
+    return EXIT_DONE if good else EXIT_FAILED
+
 
 _LOOKS = (
     Column("table"),

@@ -17,8 +17,8 @@ from pyiceberg.table import Table
 
 from iceberg_maint.config.load import cache_dir
 from iceberg_maint.demo import s3_server
-from iceberg_maint.spark.session.jars import environment_fetch, load_lock, resolve_jars
-from iceberg_maint.spark.session.java import find_java
+from iceberg_maint.engines.spark.session.jars import environment_fetch, load_lock, resolve_jars
+from iceberg_maint.engines.spark.session.java import find_java
 
 ORPHANS = 12
 """Number of files of a killed job in a table's folder."""

@@ -9,11 +9,11 @@ from typing import Any
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Verdict
-from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
-from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.context import Runtime
 
 
 class End(StrEnum):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from iceberg_maint.config.load import Config, load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.home import INSTANCE, home_file
+from iceberg_maint.defs.names import INSTANCE, home_file
 from iceberg_maint.demo.store import LOCAL, LakeStore
 from iceberg_maint.errors import ConfigurationError
 

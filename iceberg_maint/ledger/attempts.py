@@ -15,13 +15,13 @@ from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_body import batch_of_text
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import batches, table_history
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.leases import require
-from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, db_now_ms, intent, outcome
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import Attempt, AttemptStatus, AttemptStep, BatchStatus, Lease

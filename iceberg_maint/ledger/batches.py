@@ -1,4 +1,4 @@
-"""Persisted batches and the cursor behind them."""
+"""The order of a batch's rows: STARTED → INTENT → ATTEMPT → OUTCOME → CURSOR."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.ledger.leases import require
-from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
 from iceberg_maint.ports.stored import BatchStatus, Cursor, Lease, StoredBatch
+
+
+class OutOfOrderError(RuntimeError):
+    """A call that would break the order of a batch's rows. It is a defect of the caller; nothing was
+    written."""
+
 
 OPEN = (BatchStatus.PLANNED, BatchStatus.STARTED, BatchStatus.UNKNOWN)
 _REOPENED = (BatchStatus.FAILED, BatchStatus.SUPERSEDED)

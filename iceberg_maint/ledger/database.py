@@ -1,4 +1,4 @@
-"""One database, SQLite or PostgreSQL: connections, transactions, and migration at first use."""
+"""Queries for many table names or UUIDs. Each statement asks for one chunk of them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,56 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    bindparam,
+    create_engine,
+    event,
+    make_url,
+    text,
+)
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import StaticPool
 
 from iceberg_maint.core.model.codec import MalformedTextError
-from iceberg_maint.core.outcomes.environment import file_system_fix
+from iceberg_maint.core.outcomes.failures import file_system_fix
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger.migrations import check_version, migrate
-from iceberg_maint.private_files import private_database, private_folder
+from iceberg_maint.machine.private_files import private_database, private_folder
+
+_CHUNK = 500
+"""The most values in one statement. SQLite before version 3.32 allows at most 999 parameters."""
+
+
+def chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    """Yields the values as lists of at most `_CHUNK` values."""
+    rest = iter(values)
+    while chunk := list(islice(rest, _CHUNK)):
+        yield chunk
+
+
+def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """The condition that the column has one of the values of a chunk, for statements that `in_chunks` runs."""
+    return column.in_(bindparam("chunk", expanding=True))
+
+
+def in_chunks(conn: Connection, query: Select[Any], values: Iterable[str]) -> Iterator[Row[*tuple[Any, ...]]]:
+    """Yields the rows of the query, which has the condition `among`, for all values. A query that is built once costs
+    less than one that is built for each table."""
+    for chunk in chunks(values):
+        yield from conn.execute(query, {"chunk": chunk})
+
 
 _BUSY_TIMEOUT_MS = 30_000
 _POSTGRES = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, insert, select, update
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, delete, insert, select, update
 
-from iceberg_maint.core.removal.clock_agreement import MAX_SKEW_MS
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.schema import db_now_ms, lease
+from iceberg_maint.ledger.schema import db_now_ms, lease, run
 from iceberg_maint.ports.stored import Lease
 
 _LONGEST_MS = 5 * 60 * 1000
@@ -131,3 +131,27 @@ def owner_of(conn: Connection, table_uuid: str) -> tuple[str, int] | None:
 
 def _held(held: Lease) -> dict[str, str | int]:
     return {"held_table": held.table_uuid, "held_owner": held.owner, "held_fence": held.fence}
+
+
+_FORGOTTEN_AFTER_MS = 7 * 24 * 3600 * 1000
+"""Age at which a heartbeat is deleted: of a run that ended while the ledger was unreachable, or whose
+Dagster instance no longer exists."""
+
+
+def record_heartbeat(conn: Connection, run_id: str) -> None:
+    """Records a heartbeat of the run."""
+    conn.execute(
+        delete(run).where((run.c.run_id == run_id) | (run.c.beat_ms < db_now_ms() - _FORGOTTEN_AFTER_MS))
+    )
+    conn.execute(insert(run).values(run_id=run_id, beat_ms=db_now_ms()))
+
+
+def end_run(conn: Connection, run_id: str) -> None:
+    """Deletes the heartbeat of an ended run."""
+    conn.execute(delete(run).where(run.c.run_id == run_id))
+
+
+def heartbeats(conn: Connection) -> dict[str, int]:
+    """Returns the time of the last heartbeat of each run that has not ended, ms since epoch by the
+    database's clock."""
+    return {r.run_id: r.beat_ms for r in conn.execute(select(run))}

@@ -8,9 +8,8 @@ from sqlalchemy import select
 
 from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
-from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.past_work import PastWork
-from iceberg_maint.core.decisions.retention import RegisteredReader
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, PastWork, TableHistory
+from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import (
@@ -22,35 +21,28 @@ from iceberg_maint.core.model.ids import (
     TableId,
 )
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
+from iceberg_maint.core.outcomes.record import Record, RunTrace, Settlement
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_limit import CommitTrial
-from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.removal.clock_agreement import ClockMark
+from iceberg_maint.core.removal.clock_skew import ClockMark
 from iceberg_maint.ledger import (
-    alerts,
     attempts,
     batches,
-    claims,
-    clock_marks,
-    dagster_runs,
-    dropped_tables,
-    fleet,
+    dropped,
+    fleet_spending,
     health_days,
     leases,
-    readers,
     records,
+    registrations,
     table_health,
     table_histories,
-    unrecorded_runs,
 )
 from iceberg_maint.ledger import table_history as past
 from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.health_days import UnpackedPartitions
 from iceberg_maint.ledger.schema import db_now_ms, installation
-from iceberg_maint.ledger.stored_partitions import UnpackedPartitions
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import (
     Attempt,
@@ -101,15 +93,15 @@ class SqlLedger:
     # clocks
     def clock_mark(self, boot: str | None) -> ClockMark:
         with self._database.read() as conn:
-            return clock_marks.read(conn, boot)
+            return registrations.clock_readings(conn, boot)
 
     def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
         with self._database.write(f"clock {boot}") as conn:
-            clock_marks.keep(conn, boot, booted_ms, newest_ms)
+            registrations.keep_clock(conn, boot, booted_ms, newest_ms)
 
     def accept_clock(self) -> None:
         with self._database.write("clock") as conn:
-            clock_marks.accept(conn)
+            registrations.accept_clock(conn)
 
     # leases
     def acquire_lease(
@@ -145,15 +137,15 @@ class SqlLedger:
     # Dagster runs
     def record_run_heartbeat(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
-            dagster_runs.record_heartbeat(conn, run_id)
+            leases.record_heartbeat(conn, run_id)
 
     def end_run(self, run_id: str) -> None:
         with self._database.write(run_id) as conn:
-            dagster_runs.end(conn, run_id)
+            leases.end_run(conn, run_id)
 
     def run_heartbeats(self) -> Mapping[str, int]:
         with self._database.read() as conn:
-            return dagster_runs.heartbeats(conn)
+            return leases.heartbeats(conn)
 
     # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
@@ -271,64 +263,64 @@ class SqlLedger:
     # alerts
     def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
         with self._database.read() as conn:
-            return fleet.spends(conn, period_seconds)
+            return fleet_spending.spends(conn, period_seconds)
 
     def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
         with self._database.read() as conn:
-            return fleet.rewrites(conn, limit)
+            return fleet_spending.rewrites(conn, limit)
 
     def past_work(
         self, table_uuids: Collection[str], days: int, each: int
     ) -> Mapping[str, tuple[PastWork, ...]]:
         with self._database.read() as conn:
-            return fleet.past_work(conn, table_uuids, days, each)
+            return fleet_spending.past_work(conn, table_uuids, days, each)
 
     def fleet_waits(self) -> dict[WorkKey, FleetWait]:
         with self._database.read() as conn:
-            return fleet.waits(conn)
+            return fleet_spending.waits(conn)
 
     def fleet_passed_ms(self) -> int | None:
         with self._database.read() as conn:
-            return fleet.passed_ms(conn)
+            return fleet_spending.passed_ms(conn)
 
     def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait]) -> None:
         with self._database.write("fleet waits") as conn:
-            fleet.replace_waits(conn, waits)
+            fleet_spending.replace_waits(conn, waits)
 
     def delete_fleet_waits(self) -> None:
         with self._database.write("fleet waits") as conn:
-            fleet.delete_waits(conn)
+            fleet_spending.delete_waits(conn)
 
     def incidents(self) -> tuple[Incident, ...]:
         with self._database.read() as conn:
-            return alerts.read(conn)
+            return registrations.incidents(conn)
 
     def replace_incidents(self, lease: Lease, incidents: Sequence[Incident]) -> None:
         with self._database.write(lease.table_uuid) as conn:
             leases.require(conn, lease)
-            alerts.replace_all(conn, incidents)
+            registrations.replace_incidents(conn, incidents)
 
     def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
         with self._database.read() as conn:
-            return readers.of_table(conn, table_uuid)
+            return registrations.readers_of_table(conn, table_uuid)
 
     def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
         with self._database.write(table_uuid) as conn:
-            readers.put(conn, table_uuid, name, snapshot_id)
+            registrations.put_reader(conn, table_uuid, name, snapshot_id)
 
     def remove_reader(self, table_uuid: str, name: str) -> bool:
         with self._database.write(table_uuid) as conn:
-            return readers.remove(conn, table_uuid, name)
+            return registrations.remove_reader(conn, table_uuid, name)
 
     def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
         with self._database.read() as conn:
-            return claims.of_catalog(conn, catalog)
+            return registrations.claims_of_catalog(conn, catalog)
 
     def put_claims(
         self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
     ) -> None:
         with self._database.write(f"claims {catalog}") as conn:
-            claims.put(conn, catalog, stored, dropped)
+            registrations.put_claims(conn, catalog, stored, dropped)
 
     def pause(self, table: str, note: str, by: str = "") -> None:
         with self._database.write(f"pause {table}") as conn:
@@ -372,7 +364,7 @@ class SqlLedger:
 
     def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
         with self._database.read() as conn:
-            return health_days.read(conn, table_uuids)
+            return health_days.read_days(conn, table_uuids)
 
     def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:
         with self._database.read() as conn:
@@ -424,21 +416,21 @@ class SqlLedger:
 
     def has_unrecorded_runs(self, table_uuid: str) -> bool:
         with self._database.read() as conn:
-            return unrecorded_runs.has_unrecorded(conn, table_uuid)
+            return records.has_unrecorded(conn, table_uuid)
 
     def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
         with self._database.read() as conn:
-            return unrecorded_runs.unrecorded(conn, lease)
+            return records.unrecorded(conn, lease)
 
     def prune(self, table_uuid: str, keep_days: int) -> int:
         with self._database.write(table_uuid) as conn:
-            health_days.prune(conn, table_uuid, keep_days)
+            health_days.prune_days(conn, table_uuid, keep_days)
             return records.prune(conn, table_uuid, keep_days)
 
     def dropped_tables(self) -> tuple[DroppedTable, ...]:
         with self._database.read() as conn:
-            return dropped_tables.read(conn)
+            return dropped.dropped_tables(conn)
 
     def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
         with self._database.write(table_uuid) as conn:
-            return dropped_tables.delete_old(conn, table_uuid, keep_days)
+            return dropped.delete_dropped_tables(conn, table_uuid, keep_days)

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, bindparam, delete, func, insert, or_, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from iceberg_maint.core.model.codec import dumps, loads
-from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.outcomes.record import Record, without_values
-from iceberg_maint.ledger import gone_partitions, unrecorded_runs
-from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OutcomeStatus
+from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, without_values
+from iceberg_maint.core.outcomes.verification import Proof
+from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.ledger import dropped
+from iceberg_maint.ledger.batches import OutOfOrderError
+from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import (
     attempt,
     attempt_try,
@@ -23,7 +42,184 @@ from iceberg_maint.ledger.schema import (
     recorded,
 )
 from iceberg_maint.ledger.table_health import GOVERNED
-from iceberg_maint.ports.stored import BatchStatus
+from iceberg_maint.ports.engine import WrittenFile
+from iceberg_maint.ports.stored import BatchStatus, Lease
+
+_SINCE = func.coalesce(func.max(recorded.c.through), 0)
+_IS_NEWS = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
+_RUNS_WITH_NEWS = (
+    select(attempt.c.run_id, attempt.c.operation, _SINCE.label("through"))
+    .join(outcome, outcome.c.attempt_id == attempt.c.attempt_id)
+    .outerjoin(
+        recorded,
+        (recorded.c.table_uuid == attempt.c.table_uuid)
+        & (recorded.c.operation == attempt.c.operation)
+        & (recorded.c.run_id == attempt.c.run_id),
+    )
+    .where(attempt.c.table_uuid == bindparam("table_uuid"))
+    .group_by(attempt.c.run_id, attempt.c.operation)
+    .having(func.max(case((_IS_NEWS, outcome.c.ordinal))) > _SINCE)
+)
+"""The runs of a table that ended attempts which are in no record."""
+_ANY_RUN = _RUNS_WITH_NEWS.limit(1)
+_EARLIER_RUNS = _RUNS_WITH_NEWS.where(
+    attempt.c.run_id != bindparam("owner"), attempt.c.fence < bindparam("fence")
+).order_by(func.min(attempt.c.ordinal))
+
+_OF_RUN = (
+    recorded.c.table_uuid == bindparam("of_table"),
+    recorded.c.operation == bindparam("of_operation"),
+    recorded.c.run_id == bindparam("of_run"),
+)
+_THROUGH = select(recorded.c.through).where(*_OF_RUN)
+_OUTCOMES_AFTER = (
+    select(outcome.c.ordinal, outcome.c.status, outcome.c.settled, outcome.c.partitions, attempt.c.batch_id)
+    .join(attempt, attempt.c.attempt_id == outcome.c.attempt_id)
+    .where(
+        attempt.c.table_uuid == bindparam("of_table"),
+        attempt.c.operation == bindparam("of_operation"),
+        attempt.c.run_id == bindparam("of_run"),
+        outcome.c.ordinal > bindparam("after"),
+    )
+    .order_by(outcome.c.ordinal)
+)
+_INSERT_RECORDED = insert(recorded).values(
+    table_uuid=bindparam("of_table"), operation=bindparam("of_operation"), run_id=bindparam("of_run")
+)
+_UPDATE = update(recorded).where(*_OF_RUN)
+
+
+def mark(conn: Connection, record: Record) -> None:
+    """Notes how far the run's outcomes are recorded: up to the first outcome that the record lacks. A run
+    interrupted between a batch's end and its note lacks the last one. Attempts settled while the run was
+    active were recorded earlier."""
+    run = {"of_table": record.table_uuid, "of_operation": record.operation, "of_run": record.run_id}
+    through = conn.scalar(_THROUGH, run)
+    rows = conn.execute(_OUTCOMES_AFTER, {**run, "after": through or 0})
+    ends: dict[str, set[OutcomeStatus]] = {}
+    for batch_outcome in record.outcome.batches:
+        ends.setdefault(batch_outcome.batch_id, set()).add(batch_outcome.outcome)
+    last = None
+    for row in rows:
+        if not _contains_row(ends.get(row.batch_id, set()), row):
+            break
+        last = row.ordinal
+    if last is None:
+        return
+    if through is None:
+        conn.execute(_INSERT_RECORDED, {**run, "through": last})
+    else:
+        conn.execute(_UPDATE, {**run, "through": last})
+
+
+_NOT_DONE = {OutcomeStatus.FAILED, OutcomeStatus.DEFERRED, OutcomeStatus.UNSUPPORTED}
+
+
+def _contains_row(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
+    """Returns whether a record with these outcomes of the row's batch contains the row."""
+    handed_back = not row.settled and row.partitions == dumps(())
+    match row.status:
+        case BatchStatus.DONE:
+            return bool(ends & SUCCESSFUL)
+        case BatchStatus.UNKNOWN:
+            return bool(ends)
+        case _:
+            return handed_back or bool(ends & _NOT_DONE)
+
+
+def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
+    """Returns the runs before the lease's own whose ended attempts at the table are in no record, oldest
+    first. An earlier holder of the lease no longer works on the table.
+
+    A commit that is still UNKNOWN adds nothing to a run that is already recorded.
+    """
+    require(conn, lease)
+    which = {"table_uuid": lease.table_uuid, "owner": lease.owner, "fence": lease.fence}
+    runs = conn.execute(_EARLIER_RUNS, which).all()
+    traces = (_trace(conn, lease.table_uuid, run) for run in runs)
+    return tuple(_with_heartbeat(t, lease) if t.run_id == lease.crashed_owner else t for t in traces)
+
+
+def _with_heartbeat(run: RunTrace, lease: Lease) -> RunTrace:
+    """The run with its last heartbeat as the last sign of it."""
+    *earlier, last = run.attempts
+    ended_ms = max(last.ended_ms, lease.crashed_beat_ms)
+    return replace(run, attempts=(*earlier, replace(last, ended_ms=ended_ms)))
+
+
+def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
+    """Returns whether any run ended attempts at the table that are in no record."""
+    return conn.execute(_ANY_RUN, {"table_uuid": table_uuid}).first() is not None
+
+
+def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> RunTrace:
+    news = select(outcome.c.attempt_id).where(outcome.c.ordinal > run.through)
+    if run.through:
+        news = news.where(outcome.c.status != BatchStatus.UNKNOWN)
+    rows = conn.execute(
+        select(attempt, batch.c.body, batch.c.plan_id, intent.c.files, intent.c.proof, intent.c.recorded_ms)
+        .join(batch, batch.c.batch_id == attempt.c.batch_id)
+        .outerjoin(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.table_uuid == table_uuid,
+            attempt.c.run_id == run.run_id,
+            attempt.c.operation == run.operation,
+            attempt.c.attempt_id.in_(news),
+        )
+        .order_by(attempt.c.ordinal)
+    ).all()
+    return RunTrace(
+        run_id=run.run_id,
+        table_uuid=table_uuid,
+        operation=Operation(run.operation),
+        plan_id=rows[-1].plan_id,
+        attempts=tuple(_attempt(conn, row) for row in rows),
+        recorded=run.through > 0,
+    )
+
+
+def _attempt(conn: Connection, row: Row[*tuple[Any, ...]]) -> AttemptTrace:
+    tries = conn.execute(
+        select(func.count(), func.max(attempt_try.c.recorded_ms)).where(
+            attempt_try.c.attempt_id == row.attempt_id
+        )
+    ).one()
+    ends = conn.execute(
+        select(outcome.c.settled, outcome.c.body, outcome.c.recorded_ms)
+        .where(outcome.c.attempt_id == row.attempt_id)
+        .order_by(outcome.c.ordinal)
+    ).all()
+    reported = next((e for e in ends if not e.settled), None)
+    settled = ends[-1] if ends[-1].settled else None
+    files = loads(tuple[WrittenFile, ...], row.files) if row.files is not None else ()
+    signs = (row.started_ms, row.recorded_ms, tries[1], reported.recorded_ms if reported else None)
+    return AttemptTrace(
+        batch=batch_of_text(row.body),
+        started_ms=row.started_ms,
+        ended_ms=max(sign for sign in signs if sign is not None),
+        commit_tries=tries[0],
+        output_sizes_bytes=tuple(f.size_bytes for f in files),
+        proof=loads(Proof, row.proof) if row.proof is not None else None,
+        reported=loads(BatchOutcome, reported.body) if reported else None,
+        settled=loads(Settlement, settled.body) if settled else None,
+        adopted=bool(files) and _is_adopted(conn, row),
+    )
+
+
+def _is_adopted(conn: Connection, row: Row[*tuple[Any, ...]]) -> bool:
+    """Returns whether an earlier attempt at the batch wrote the files. No two attempts write a file of
+    the same name."""
+    same = (
+        select(attempt.c.ordinal)
+        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+        .where(
+            attempt.c.batch_id == row.batch_id,
+            attempt.c.ordinal < row.ordinal,
+            intent.c.files == row.files,
+        )
+    )
+    return conn.execute(same.limit(1)).first() is not None
+
 
 _DAY_MS = 86_400_000
 _LAST_CHARACTER = "\U0010ffff"
@@ -81,7 +277,7 @@ def append(conn: Connection, new: Record) -> None:
             "run_id": new.run_id,
         },
     )
-    unrecorded_runs.mark(conn, new)
+    mark(conn, new)
 
 
 def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:
@@ -147,4 +343,4 @@ def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
     last = conn.scalar(_LAST, of_table) or 0
     deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
     deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
-    return deleted + gone_partitions.prune(conn, table_uuid, before_ms)
+    return deleted + dropped.prune_partitions(conn, table_uuid, before_ms)

@@ -13,14 +13,13 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import digest, dumps, loads
-from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
-from iceberg_maint.core.model.pending_publishes import PendingPublish
+from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish
 from iceberg_maint.ledger import health_days, table_history
-from iceberg_maint.ledger.chunks import among, chunks, in_chunks
+from iceberg_maint.ledger.database import among, chunks, in_chunks
+from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ledger.stored_partitions import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
 
 RETIRED_AFTER_MISSES = 2
@@ -71,7 +70,7 @@ def put(conn: Connection, measured: Measured) -> bool:
     for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
         _drop(conn, other)
     now_ms = conn.scalar(select(db_now_ms())) or 0
-    health_days.put(conn, measured, now_ms)
+    health_days.put_day(conn, measured, now_ms)
     values: dict[str, Any] = {
         "sequence_number": measured.sequence_number,
         "observed_ms": now_ms,
@@ -321,6 +320,6 @@ def _count_missing(
 
 
 def _drop(conn: Connection, uuid: str) -> None:
-    health_days.drop(conn, uuid)
+    health_days.drop_days(conn, uuid)
     conn.execute(delete(partition_missing).where(partition_missing.c.table_uuid == uuid))
     conn.execute(delete(health).where(health.c.table_uuid == uuid))

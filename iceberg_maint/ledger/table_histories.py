@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import Connection, Label, case, func, select
 
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.table_verdict import faults_of
+from iceberg_maint.core.decisions.table_decision import faults_of
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, READING, VERIFYING, Operation, PartitionKey
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.ledger.chunks import among, in_chunks
+from iceberg_maint.ledger.database import among, in_chunks
 from iceberg_maint.ledger.leases import in_force
 from iceberg_maint.ledger.schema import (
     db_now_ms,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.machine.bounded_calls import CallLimits
 
 
 class Catalog(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from iceberg_maint.core.removal.clock_agreement import Uptime
+from iceberg_maint.core.removal.clock_skew import Uptime
 
 
 class Clock(Protocol):

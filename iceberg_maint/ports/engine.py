@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from iceberg_maint.core.decisions.publish_waits import PublishWait
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retention
+from iceberg_maint.core.decisions.waits import PublishWait
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.pending_publishes import PendingPublish
+from iceberg_maint.core.model.other_writers import PendingPublish
 from iceberg_maint.core.model.table_state import FileKind, TableState
-from iceberg_maint.core.outcomes.environment import file_system_fix
+from iceberg_maint.core.outcomes.failures import file_system_fix
 from iceberg_maint.core.outcomes.outcome import CommitResult
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification
-from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Proof, Verification
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import Strategy
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy

@@ -7,21 +7,18 @@ from typing import Protocol
 
 from iceberg_maint.core.alerts.incident import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
-from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.past_work import PastWork
-from iceberg_maint.core.decisions.retention import RegisteredReader
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, PastWork, TableHistory
+from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.outcomes.unrecorded_runs import RunTrace
+from iceberg_maint.core.outcomes.record import Record, RunTrace, Settlement
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_limit import CommitTrial
-from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.removal.clock_agreement import ClockMark
+from iceberg_maint.core.removal.clock_skew import ClockMark
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import (
     Attempt,

@@ -10,7 +10,7 @@ from iceberg_maint.core.decisions.history import Pause
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import WrittenFile
 

@@ -14,17 +14,16 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation, command_line
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import (
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.verification import (
     FILES_ALGORITHM,
     FINGERPRINT_ALGORITHM,
     Fingerprint,
     Proof,
 )
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text
+from iceberg_maint.report.formatting import counted, duration, moment, number, partitions_text, started_by
 from iceberg_maint.report.json_documents import Document, batch_document
-from iceberg_maint.report.markdown_page import markdown_text
-from iceberg_maint.report.origin import started_by
+from iceberg_maint.report.page import markdown_text
 
 _STRATEGIES = {FILES_ALGORITHM: "columnar", FINGERPRINT_ALGORITHM: "native"}
 """Algorithm of a fingerprint of rows → the strategy that stores it."""

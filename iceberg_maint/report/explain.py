@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict, verdict_on
+from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict, verdict_on
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.writer_change import WriterChange
 from iceberg_maint.core.model.codec import to_data
@@ -16,20 +16,19 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_limit import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.stored import Cursor
-from iceberg_maint.report.advice import Advice, advice_document
-from iceberg_maint.report.comparisons import Comparison, compare
+from iceberg_maint.report.comparisons import Comparison, compare, left_alone_text, pay_back_change
+from iceberg_maint.report.fleet import TableTrend, trend_document
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
 from iceberg_maint.report.holds import hold, pause_of, reader_of, resumption
-from iceberg_maint.report.housekeeping import (
+from iceberg_maint.report.housekeeping_text import (
     PUBLISH_CHANGE,
     HousekeepingExplanation,
     housekeeping_document,
     pending_publish,
 )
 from iceberg_maint.report.json_documents import Document, cursor_document, record_document, values_document
-from iceberg_maint.report.pay_back import left_alone_text, pay_back_change
-from iceberg_maint.report.table_verdict import verdict_document
-from iceberg_maint.report.trends import TableTrend, trend_document
+from iceberg_maint.report.plan_notes import Advice, advice_document
+from iceberg_maint.report.verdicts import verdict_document
 
 _SOUND = TableVerdict(Standing.MEASURED)
 

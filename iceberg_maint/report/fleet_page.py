@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from iceberg_maint.core.model.reasons import LOST_RACES
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.report.fleet import trends_section, writers_section
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
 from iceberg_maint.report.report_page import NEVER_OBSERVED, FleetReport, failure_message
-from iceberg_maint.report.status import Status
-from iceberg_maint.report.trends import trends_section, writers_section
+from iceberg_maint.report.verdicts import Status
 
 MOST_ROWS = 50
 GIBIBYTE = 1024**3

@@ -1,16 +1,19 @@
-"""Numbers, times and reasons as text for people."""
+"""Numbers, times, reasons and progress as text for people."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import WHOLE_TABLE
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import policy_keys
+from iceberg_maint.ports.engine import WorkProgress
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -139,3 +142,87 @@ def outcome_sentence(outcome: OutcomeStatus, reason: Reason, *, ran: bool) -> st
     before it, and holds no longer."""
     done = ran and outcome in SUCCESSFUL
     return _DONE.get(reason, SENTENCES[reason]) if done else SENTENCES[reason]
+
+
+_CLI = re.compile(r"(cli-(?P<host>.+)|orphans)-\d+-[0-9a-f]{8}")
+_DAGSTER = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-\d+)?")
+
+
+def started_by(run_id: str, recorded: str | None) -> str:
+    """Who started the run. A record of a run that died does not say it. Then the form of the id does."""
+    if recorded:
+        return recorded
+    if found := _CLI.fullmatch(run_id):
+        return f"command line on {found['host']}" if found["host"] else "command line"
+    return "Dagster" if _DAGSTER.fullmatch(run_id) else "unknown"
+
+
+ESTIMATE_RECORDS = 50
+"""Newest records whose speed an estimate uses."""
+
+
+def bytes_per_second(records: Iterable[Record]) -> float | None:
+    """Input bytes per second of the committed batches in these records that read data; None without any."""
+    total_bytes, total_seconds = 0, 0.0
+    for record in records:
+        for batch in record.outcome.batches:
+            # An expiry and a rewrite of manifests read no data: they say nothing about the speed.
+            if batch.snapshot_after is not None and batch.seconds > 0 and batch.input_bytes:
+                total_bytes += batch.input_bytes
+                total_seconds += batch.seconds
+    return total_bytes / total_seconds if total_seconds else None
+
+
+def estimate_seconds(backlog_bytes: int, records: Iterable[Record]) -> float | None:
+    """Seconds for the backlog at the speed of these records; 0 without a backlog, None if no batch that reads data
+    has been committed yet.
+    """
+    if not backlog_bytes:
+        return 0.0
+    speed = bytes_per_second(records)
+    return None if speed is None else round(backlog_bytes / speed, 1)
+
+
+def progress_line(step: str, batch: Batch | None, seconds: float, work: WorkProgress | None) -> str:
+    """The step, how far it is, its rate and, if it can be estimated, the remaining time."""
+    facts = [work.step if work is not None and work.step else step]
+    if work is not None:
+        seconds = work.seconds or seconds
+        if work.groups > 1:
+            facts.append(f"group {number(min(work.groups, work.groups_done + 1))} of {number(work.groups)}")
+        facts += _figures(batch, work, seconds)
+    facts.append(duration(seconds))
+    return ", ".join(facts)
+
+
+def _figures(batch: Batch | None, work: WorkProgress, seconds: float) -> list[str]:
+    facts = []
+    total = batch.input_bytes if batch is not None else 0
+    if work.bytes_read:
+        read = (
+            f"{size(work.bytes_read)} of {size(total)}" if work.bytes_read < total else size(work.bytes_read)
+        )
+        rate = f" ({size(work.bytes_read / seconds)}/s)" if seconds >= 1 else ""
+        facts.append(f"{counted(work.rows_read, 'row')} and {read} read{rate}")
+    elif work.rows_read:
+        facts.append(f"{counted(work.rows_read, 'row')} read")
+    if work.rows_written:
+        facts.append(f"{counted(work.rows_written, 'row')} and {size(work.bytes_written)} written")
+    remaining = remaining_seconds(total, work, seconds)
+    if remaining is not None:
+        facts.append(f"about {duration(remaining)} left")
+    return facts
+
+
+def remaining_seconds(total_bytes: int, work: WorkProgress, seconds: float) -> float | None:
+    """The seconds left at the rate so far, by bytes read or by finished groups, the less advanced. None before
+    either says anything."""
+    shares = []
+    if total_bytes and work.bytes_read:
+        shares.append(min(1.0, work.bytes_read / total_bytes))
+    if work.groups > 1:
+        shares.append(work.groups_done / work.groups)
+    share = min(shares, default=0.0) or max(shares, default=0.0)
+    if not 0 < share < 1 or seconds < 1:
+        return None
+    return seconds * (1 - share) / share

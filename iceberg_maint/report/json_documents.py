@@ -11,8 +11,8 @@ from iceberg_maint.core.health.metrics import Measured, partition_metrics, table
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
-from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import writer_reason

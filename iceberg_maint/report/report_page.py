@@ -8,12 +8,19 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.core.decisions.table_verdict import TableVerdict
+from iceberg_maint.core.decisions.table_decision import TableVerdict
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.report.fleet import FleetRow, fleet_document
+from iceberg_maint.report.fleet import (
+    FleetRow,
+    TableTrend,
+    TableWriterChange,
+    fleet_document,
+    trend_document,
+    writer_change_sentence,
+)
 from iceberg_maint.report.formatting import (
     counted,
     duration,
@@ -24,9 +31,7 @@ from iceberg_maint.report.formatting import (
 )
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.json_documents import Document, error_document
-from iceberg_maint.report.status import Status, Summary, coloured
-from iceberg_maint.report.table_verdict import verdict_document, verdict_sentence
-from iceberg_maint.report.trends import TableTrend, TableWriterChange, trend_document, writer_change_sentence
+from iceberg_maint.report.verdicts import Status, Summary, coloured, verdict_document, verdict_sentence
 
 SHOWN_FAILURES = 5
 SHOWN_WRITERS = 5

@@ -11,14 +11,6 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.alerts.alert_pass import (
-    SEND_SECONDS,
-    ConfiguredReceiver,
-    PassReport,
-    run_alert_pass,
-    send_test,
-)
-from iceberg_maint.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
 from iceberg_maint.config.alerts import EmailConfig
 from iceberg_maint.core.alerts.condition import AlertKind
 from iceberg_maint.core.alerts.incident import Incident, Messages
@@ -26,8 +18,16 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.integrations.alerts.alert_cycle import (
+    SEND_SECONDS,
+    ConfiguredReceiver,
+    PassReport,
+    run_alert_pass,
+    send_test,
+)
+from iceberg_maint.integrations.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, MailServer, serving
 from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
 

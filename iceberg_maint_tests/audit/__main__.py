@@ -17,11 +17,11 @@ from pathlib import Path
 import boto3
 from pyiceberg.io import load_file_io
 
-from iceberg_maint.audit.chain import FaultKind, Kind, entry_file_name, next_entry, parse
-from iceberg_maint.audit.folder import Folder, LocalFolder, StoreFolder
-from iceberg_maint.audit.log import AuditLog
 from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.cli.audit import ledger_faults
+from iceberg_maint.integrations.audit.chain import FaultKind, Kind, entry_file_name, next_entry, parse
+from iceberg_maint.integrations.audit.folder import Folder, LocalFolder, StoreFolder
+from iceberg_maint.integrations.audit.log import AuditLog
 from iceberg_maint_tests.audit.test_log import TABLE, UUID, Death, FakeLedger, record_number
 from iceberg_maint_tests.support.telemetry.receivers import fake_aws
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.audit.chain import (
+from iceberg_maint.integrations.audit.chain import (
     Entry,
     FaultKind,
     Kind,

@@ -9,16 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.audit import folder as folder_module
-from iceberg_maint.audit.chain import Kind, entry_file_name
-from iceberg_maint.audit.folder import Folder, LocalFolder, StoreFolder, local_folders, store_folders
-from iceberg_maint.audit.log import TAIL_RECORDS, AuditLog, record_of
 from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.ports.audit import Intent
+from iceberg_maint.integrations.audit import folder as folder_module
+from iceberg_maint.integrations.audit.chain import Kind, entry_file_name
+from iceberg_maint.integrations.audit.folder import (
+    Folder,
+    LocalFolder,
+    StoreFolder,
+    local_folders,
+    store_folders,
+)
+from iceberg_maint.integrations.audit.log import TAIL_RECORDS, AuditLog, record_of
+from iceberg_maint.ports.observers import Intent
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.servers.object_server import object_server
 from iceberg_maint_tests.support.telemetry.values import record
 

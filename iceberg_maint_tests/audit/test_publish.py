@@ -10,14 +10,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from iceberg_maint.audit import publish as publish_module
-from iceberg_maint.audit.chain import entry_file_name
-from iceberg_maint.audit.log import AuditLog
-from iceberg_maint.audit.publish import publish
-from iceberg_maint.catalog.audit_table import IcebergAuditTable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import IcebergMaintError, RefusedError
-from iceberg_maint.ports.audit import AuditRow, ChainEnd
+from iceberg_maint.integrations.audit import publish as publish_module
+from iceberg_maint.integrations.audit.chain import entry_file_name
+from iceberg_maint.integrations.audit.log import AuditLog
+from iceberg_maint.integrations.audit.publish import publish
+from iceberg_maint.integrations.audit.table import IcebergAuditTable
+from iceberg_maint.ports.observers import AuditRow, ChainEnd
 from iceberg_maint_tests.audit.test_log import Death, MemoryFolder
 from iceberg_maint_tests.audit.test_retention import AgingLedger, log_of, work
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint.audit.folder import LocalFolder
-from iceberg_maint.audit_publish import publish_audit_log
 from iceberg_maint.cli.root import main
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.wiring import SystemClock, audit_log, audit_table, audited_tables, build
+from iceberg_maint.integrations.audit.folder import LocalFolder
+from iceberg_maint.integrations.audit.publish import publish_audit_log
+from iceberg_maint.wiring.adapters import SystemClock, audit_log, audit_table, audited_tables, build
 from iceberg_maint_tests.audit.test_log import UUID
 from iceberg_maint_tests.audit.test_retention import AgingLedger, work
 

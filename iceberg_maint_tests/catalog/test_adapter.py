@@ -17,7 +17,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import ConfigurationError, RefusedError, UnknownTableError, UnreadableTableError
-from iceberg_maint.wiring import load
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, ROWS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving

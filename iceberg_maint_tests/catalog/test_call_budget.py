@@ -12,8 +12,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from iceberg_maint.catalog.call_budget import CallBudget
-from iceberg_maint.wiring import load
+from iceberg_maint.catalog.service_calls import CallBudget
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.support.catalog.table_files import TableFiles
 
 
@@ -80,7 +80,7 @@ def test_file_that_holds_another_time_delays_nothing(tmp_path: Path, content: st
 def test_processes_share_the_budget(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from iceberg_maint.catalog.call_budget import CallBudget\n"
+        "from iceberg_maint.catalog.service_calls import CallBudget\n"
         "budget = CallBudget(50, Path(sys.argv[1]))\n"
         "for _ in range(10): budget.take(); print(time.monotonic())\n"
     )

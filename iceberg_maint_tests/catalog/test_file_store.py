@@ -28,7 +28,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, file_system
 from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server

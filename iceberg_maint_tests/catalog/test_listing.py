@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.listing import ServiceListing
+from iceberg_maint.catalog.service_calls import CallBudget
 
 WAIT_SECONDS = 0.3
 

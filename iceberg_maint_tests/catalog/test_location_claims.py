@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim
 from iceberg_maint.errors import UnreadableTableError

@@ -18,9 +18,9 @@ from requests.adapters import BaseAdapter
 
 from iceberg_maint.catalog import rest_client
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.call_budget import CallBudget
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.catalog.rest_client import PatientAdapter
+from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, UnreadableTableError
 from iceberg_maint_tests.support.catalog.table_files import TableFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.catalog.service_errors import catalog_error
+from iceberg_maint.catalog.service_calls import catalog_error
 
 
 class TApplicationException(Exception):

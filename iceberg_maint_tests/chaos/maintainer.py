@@ -18,9 +18,9 @@ from pathlib import Path
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import CYCLE, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.wiring import load
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import TABLES, Place
 from iceberg_maint_tests.support.damaged_memo import damage, entries, keep_all_manifests

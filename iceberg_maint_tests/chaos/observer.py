@@ -18,9 +18,9 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_maint.config import Config
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, FENCE_PROPERTY
-from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint_tests.chaos.history import History, Rows, Seen, compare, replay
 from iceberg_maint_tests.chaos.journal import Attempt
 from iceberg_maint_tests.chaos.lake import MODELLED, NAMESPACE, TABLES, TOKEN, ChaosTable, Row

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from iceberg_maint.demo.console import printed
-from iceberg_maint.demo.race.main import run
-from iceberg_maint.demo.race.strategies import WAYS
+from bench.race.main import run
+from bench.race.strategies import WAYS
+from iceberg_maint.demo.report import printed
 from iceberg_maint.demo.store import LakeStore
 from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
 from iceberg_maint_tests.surroundings.catalogs import rest

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, causes
-from iceberg_maint.spark.session.settings import catalog_conf
-from iceberg_maint.wiring import load
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, causes
+from iceberg_maint.engines.spark.session.settings import catalog_conf
+from iceberg_maint.wiring.adapters import load
 
 _BACKEND = "rest_backend"
 _SEPARATOR = "\x1f"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import load
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.chaos.journal import Journal
 from iceberg_maint_tests.chaos.lake import MODELLED, NOTE, TABLES, ChaosTable, Place, Row
 from iceberg_maint_tests.support.spark.writers import Writers

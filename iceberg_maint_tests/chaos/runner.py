@@ -19,9 +19,9 @@ from sqlalchemy import create_engine, text
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import build
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
 from iceberg_maint_tests.chaos.maintainer import maintained

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.config import Config, load_config
-from iceberg_maint.runner.runtime import Runtime, SparkAccess
-from iceberg_maint.spark.session.settings import catalog_conf
-from iceberg_maint.wiring import build
+from iceberg_maint.engines.spark.session.settings import catalog_conf
+from iceberg_maint.loop.context import Runtime, SparkAccess
+from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.chaos import appender, changer, merger, upserter
 from iceberg_maint_tests.chaos.history import change_faults, commit_faults
 from iceberg_maint_tests.chaos.journal import Answer, Attempt, Reader

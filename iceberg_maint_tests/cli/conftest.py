@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import Config, load_config
@@ -19,14 +18,15 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.orphans.fake import FakeOrphanFiles
+from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.wiring import policies
+from iceberg_maint.wiring.adapters import policies
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
+from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 NOW_MS = 1_800_000_000_000

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.bounded_calls import CallLimits
-from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.cli.checks.catalogs import _probe
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
+from iceberg_maint.engines.spark.session.java import find_java
 from iceberg_maint.errors import (
     ConfigurationError,
     IcebergMaintError,
@@ -28,8 +27,9 @@ from iceberg_maint.errors import (
     unwritable_home,
 )
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.spark.session.java import find_java
+from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 
 SICK = TableId.parse("lake.db.sick")
 
@@ -38,8 +38,12 @@ SICK = TableId.parse("lake.db.sick")
 def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
-    monkeypatch.setattr("iceberg_maint.wiring.spark_versions", lambda _config: lake.engine.versions())
-    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lambda _config, _table, _location: "HadoopFileIO")
+    monkeypatch.setattr(
+        "iceberg_maint.wiring.adapters.spark_versions", lambda _config: lake.engine.versions()
+    )
+    monkeypatch.setattr(
+        "iceberg_maint.wiring.adapters.spark_reads", lambda _config, _table, _location: "HadoopFileIO"
+    )
 
 
 def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[str, str]]:
@@ -138,7 +142,9 @@ def test_catalog_whose_database_has_tables_under_another_name_is_a_warning(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.catalog.content.clear()
-    monkeypatch.setattr("iceberg_maint.wiring.stored_names", lambda _catalogs, _name: ("prod", "test"))
+    monkeypatch.setattr(
+        "iceberg_maint.wiring.adapters.stored_names", lambda _catalogs, _name: ("prod", "test")
+    )
     document = lake.json("doctor", "--no-spark")
     warnings = [c["detail"] for c in document["checks"] if c["status"] == "warning"]
     assert warnings == [
@@ -333,7 +339,7 @@ def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: 
     def broken(_config: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("iceberg_maint.wiring.spark_versions", broken)
+    monkeypatch.setattr("iceberg_maint.wiring.adapters.spark_versions", broken)
     (failed,) = (c for c in lake.json("doctor", exit_code=1)["checks"] if c["status"] == "failed")
     assert (failed["check"], failed["detail"], failed["code"]) == ("spark", "OSError: no space left", None)
 
@@ -345,7 +351,7 @@ def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
     def lacks_a_jar(_config: object, table: TableId, _location: str) -> str:
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
-    monkeypatch.setattr("iceberg_maint.wiring.spark_reads", lacks_a_jar)
+    monkeypatch.setattr("iceberg_maint.wiring.adapters.spark_reads", lacks_a_jar)
     monkeypatch.setattr("iceberg_maint.cli.checks.spark.only_advises", lambda *_: mode == "advise")
     found = checks(lake, exit_code=exit_code)["spark catalog lake"]
     advice = " Mode advise does not need it." if mode == "advise" else ""
@@ -361,7 +367,7 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
 ) -> None:
     catalogs = {name: replace(c, type="rest") for name, c in lake.config.catalogs.items()}
     lake.reconfigure(replace(lake.config, catalogs=catalogs))
-    monkeypatch.setattr("iceberg_maint.wiring.weak_requirements", lambda _config, _table: weak)
+    monkeypatch.setattr("iceberg_maint.wiring.adapters.weak_requirements", lambda _config, _table: weak)
     (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
     assert (shown["status"], shown["code"]) == (status, code)
     assert (weak or "a commit is refused if") in shown["detail"]
@@ -385,7 +391,7 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
 def test_executors_of_a_cluster_without_packages_are_a_warning(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, problem: str, status: str, detail: str
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.wiring.executors_problem", lambda _config: problem)
+    monkeypatch.setattr("iceberg_maint.wiring.adapters.executors_problem", lambda _config: problem)
     assert "executors" not in checks(lake)
     lake.configure("spark: {master: 'spark://h:7077'}\n")
     assert checks(lake)["executors"] == (status, detail)

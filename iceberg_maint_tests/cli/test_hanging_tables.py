@@ -22,7 +22,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.wiring import load
+from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.support.catalog.table_files import TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 

@@ -10,11 +10,11 @@ import pytest
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.loop import settle as reconciling
+from iceberg_maint.loop.settle import Settled
 from iceberg_maint.report.formatting import moment
-from iceberg_maint.runner import reconcile as reconciling
-from iceberg_maint.runner.reconcile import Settled
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 
 SICK = TableId.parse("lake.db.sick")

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, TableId
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import Lake
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 SICK = TableId.parse("lake.db.sick")
 HEALTHY = TableId.parse("lake.db.healthy")

@@ -14,14 +14,14 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from iceberg_maint import shards
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.defs.code_location.table_list import write_table_list
+from iceberg_maint.defs import shards
 from iceberg_maint.defs.instance import check_instance
+from iceberg_maint.defs.reload import write_table_list
 from iceberg_maint_tests.conftest import PROJECT
 
 FILES = ["dagster_home/dagster.yaml", "dagster_home/workspace.yaml", "iceberg_maint.yaml"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import metric_docs, partition_metrics, table_metrics
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
@@ -18,9 +17,10 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import policy_keys
-from iceberg_maint.ports.telemetry import NoTelemetry, Observation
+from iceberg_maint.ports.observers import NoTelemetry, Observation
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
+from iceberg_maint_tests.support.fakes.catalog import fake_table
 from iceberg_maint_tests.support.ledger.values import make_record
 
 SICK = TableId.parse("lake.db.sick")
@@ -532,14 +532,14 @@ def test_observe_reads_again_after_a_change_of_the_file_sizes_of_the_policy(lake
 def test_observe_reads_again_what_another_version_measured(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from iceberg_maint.core.health import basis
+    from iceberg_maint.core.health import metrics
 
     lake.json("observe")
-    monkeypatch.setattr(basis, "MEASUREMENT_VERSION", basis.MEASUREMENT_VERSION + 1)
-    basis._basis.cache_clear()
+    monkeypatch.setattr(metrics, "MEASUREMENT_VERSION", metrics.MEASUREMENT_VERSION + 1)
+    metrics._basis.cache_clear()
     pinned = counted_pins(lake)
     lake.json("observe")
-    basis._basis.cache_clear()
+    metrics._basis.cache_clear()
     assert len(pinned) == 2
 
 

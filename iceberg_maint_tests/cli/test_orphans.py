@@ -18,9 +18,9 @@ from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.orphans.orphan_pass import OrphanPass
-from iceberg_maint.runner.runtime import LazyEngine
-from iceberg_maint.wiring import OrphanPasses, SystemClock, build
+from iceberg_maint.loop.context import LazyEngine
+from iceberg_maint.removal.orphan_pass import OrphanPass
+from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import NoEngine, StoreClock
 

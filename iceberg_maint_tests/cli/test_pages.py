@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint import private_files
-from iceberg_maint.catalog.fake import FakeCatalog
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.fleet_report import write_fleet_report
+from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.runner.assess import assess
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.machine import private_files
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.runner.loop import SetClock
 
 
@@ -151,11 +151,11 @@ def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_pa
     database = ledger._database
     now_ms = lake.clock.now_ms()
     with database.write(measured.table_uuid) as conn:
-        health_days.drop(conn, measured.table_uuid)
+        health_days.drop_days(conn, measured.table_uuid)
         for days, small_files in ((3, 1), (2, 2), (1, 3), (0, 4)):
             part = PartitionHealth(data_files=small_files, small_files=small_files)
             day = replace(measured, partitions={PartitionKey("a"): part})
-            health_days.put(conn, day, now_ms - days * 86_400_000)
+            health_days.put_day(conn, day, now_ms - days * 86_400_000)
     page = tmp_path / "r.html"
     lake("report", "--html", str(page))
     assert page.read_text("utf-8").count("<polyline") == 1

@@ -6,7 +6,7 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.report.refusals import _CODES, _FIXES, refusal
+from iceberg_maint.report.holds import _CODES, _FIXES, refusal
 from iceberg_maint_tests.cli.conftest import Lake
 
 T = "lake.db.t"

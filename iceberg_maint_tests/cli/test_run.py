@@ -10,12 +10,12 @@ from typing import Any
 import click.testing
 import pytest
 
-from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.cli.conftest import FAILED, REWRITE, UNKNOWN, Lake, table_of
+from iceberg_maint_tests.support.fakes.catalog import fake_table
 
 BATCH_KEYS = [
     "batch_id",

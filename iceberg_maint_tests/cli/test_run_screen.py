@@ -10,9 +10,9 @@ import pytest
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.orphans.fake import FakeOrphanFiles
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.cli.conftest import FAILED, REJECTED, Lake, lake_of
+from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 
 SEARCHED = "searched for orphan files without one"
 

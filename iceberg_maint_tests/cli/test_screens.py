@@ -16,7 +16,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
-from iceberg_maint.report.status import Summary
+from iceberg_maint.report.verdicts import Summary
 from iceberg_maint_tests.cli.conftest import FAILED, UNKNOWN, Lake, lake_of, table_of
 
 pytestmark = pytest.mark.usefixtures("narrow")

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.spark.session.session import keeping_sigint
+from iceberg_maint.engines.spark.session.session import keeping_sigint
 
 
 def test_signal_cancels_once_and_raises_once() -> None:

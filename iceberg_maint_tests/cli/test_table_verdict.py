@@ -9,8 +9,8 @@ import pytest
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.orphans.fake import NOTHING_FOUND
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+from iceberg_maint_tests.support.fakes.orphan_scan import NOTHING_FOUND
 
 SICK = TableId.parse("lake.db.sick")
 BROKEN = UnreadableTableError("ICM-101", "manifest m.avro cannot be read.", "restore the file.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from iceberg_maint.telemetry.catalogue import CATALOGUE
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
 from iceberg_maint_tests.cli.conftest import Lake
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Evidence,
+    Fingerprint,
     MaintenanceCommit,
     Side,
     Verification,
@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.runner.runtime import SparkAccess
+from iceberg_maint.loop.context import SparkAccess
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
 

@@ -19,15 +19,15 @@ from unittest import mock
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
-from iceberg_maint.core.outcomes.proof import Fingerprint
 from iceberg_maint.core.outcomes.verification import (
     Evidence,
+    Fingerprint,
     MaintenanceCommit,
     Side,
     Verification,
     judge_commit,
 )
-from iceberg_maint.runner.runtime import SparkAccess
+from iceberg_maint.loop.context import SparkAccess
 from iceberg_maint_tests.cli.conftest import REJECTED, Lake, lake_of
 
 WIDTHS = (80, 200)

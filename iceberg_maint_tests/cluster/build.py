@@ -10,10 +10,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from iceberg_maint.demo.build import make_catalog
+from iceberg_maint.demo.main import make_catalog
 from iceberg_maint.demo.tables import SMALL, Writers
 from iceberg_maint.demo.workspace import place
-from iceberg_maint.wiring import build
+from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.cluster.lake import LAKE
 
 

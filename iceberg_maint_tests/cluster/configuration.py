@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from iceberg_maint.defs.home import INSTANCE
+from iceberg_maint.defs.names import INSTANCE
 from iceberg_maint.demo.workspace import place
 from iceberg_maint_tests.cluster.store import KEY, REGION, SECRET
 from iceberg_maint_tests.support import jvm

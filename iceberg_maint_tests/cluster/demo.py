@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iceberg_maint.core.model.reasons import Verdict
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.demo.store import ORPHAN_AGE_SECONDS, ORPHANS
 from iceberg_maint.demo.tables import CONTROL
 from iceberg_maint_tests.cluster import store as s3

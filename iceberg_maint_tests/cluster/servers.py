@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg2
 
-from iceberg_maint.spark.session.jars import environment_fetch, parse_jars, resolve_jars
-from iceberg_maint.spark.session.java import find_java
+from iceberg_maint.engines.spark.session.jars import environment_fetch, parse_jars, resolve_jars
+from iceberg_maint.engines.spark.session.java import find_java
 from iceberg_maint_tests.cluster import store as s3
 from iceberg_maint_tests.cluster.configuration import ENVIRONMENT, Addresses, catalog_properties
 from iceberg_maint_tests.cluster.dependencies import write_archive

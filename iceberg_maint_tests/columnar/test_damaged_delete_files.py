@@ -12,7 +12,9 @@ import pytest
 
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
 from iceberg_maint.columnar.marks import marks
-from iceberg_maint.columnar.parquet_metadata import get
+from iceberg_maint.columnar.parquet.parquet_metadata import get
+from iceberg_maint.columnar.parquet.thrift import BINARY
+from iceberg_maint.columnar.parquet.thrift import Struct as Fields
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import (
     DeleteKind,
@@ -21,8 +23,6 @@ from iceberg_maint.columnar.task import (
     RewriteTask,
     WrongInputError,
 )
-from iceberg_maint.columnar.thrift import BINARY
-from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_damaged_inputs import SCHEMA, texts
 from iceberg_maint_tests.columnar.test_splice import edited
 from iceberg_maint_tests.support.columnar.damage import (

@@ -9,16 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar import page_index, page_splice
-from iceberg_maint.columnar.metadata_forms import (
-    COLUMN_INDEX,
-    FOOTER,
-    OFFSET_INDEX,
-    PAGE_HEADER,
+from iceberg_maint.columnar.check import page_index
+from iceberg_maint.columnar.parquet.metadata_forms import COLUMN_INDEX, FOOTER, OFFSET_INDEX, PAGE_HEADER
+from iceberg_maint.columnar.parquet.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet.thrift import (
+    BINARY,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Form,
+    Reader,
+    ThriftError,
+    encoded,
 )
-from iceberg_maint.columnar.parquet_metadata import Chunk, MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet.thrift import Struct as Fields
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.splice_rules import CODECS, spliceable
+from iceberg_maint.columnar.splice import page_splice
+from iceberg_maint.columnar.splice.splice_rules import CODECS, spliceable
 from iceberg_maint.columnar.task import (
     Encoding,
     InputFile,
@@ -26,8 +34,6 @@ from iceberg_maint.columnar.task import (
     UnsupportedColumnError,
     WrongInputError,
 )
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Form, Reader, ThriftError, encoded
-from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
 from iceberg_maint_tests.support.columnar.damage import (
     TEXTS,

@@ -11,22 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.decimals import (
+from iceberg_maint.columnar.encode import open_writer, write_group
+from iceberg_maint.columnar.parquet.parquet_metadata import get
+from iceberg_maint.columnar.parquet.thrift import I32
+from iceberg_maint.columnar.parquet.thrift import Struct as Fields
+from iceberg_maint.columnar.read.decimals import (
     IntegerFooters,
     integer_decimals,
     integers_of,
     unscaled,
     with_integers,
 )
-from iceberg_maint.columnar.decode import Decoder
-from iceberg_maint.columnar.encode import open_writer, write_group
-from iceberg_maint.columnar.packing import MOST_BYTES
-from iceberg_maint.columnar.parquet_metadata import get
-from iceberg_maint.columnar.schema import Struct, arrow_schema, table_schema
+from iceberg_maint.columnar.read.decode import Decoder
+from iceberg_maint.columnar.read.packing import MOST_BYTES
+from iceberg_maint.columnar.read.schema import Struct, arrow_schema, table_schema
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import Encoding, InputFile, WrongInputError
-from iceberg_maint.columnar.thrift import I32
-from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar.file_range import TAIL_BYTES, FileRange, arrow_file
+from iceberg_maint.columnar.parquet.file_range import TAIL_BYTES, FileRange, arrow_file
 from iceberg_maint.columnar.storage import Storage
 
 SIZE = 10 * TAIL_BYTES

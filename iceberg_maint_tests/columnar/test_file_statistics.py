@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.columnar import file_statistics
-from iceberg_maint.columnar.file_statistics import StatisticsTask, statistics_difference
+from iceberg_maint.columnar.check import file_statistics
+from iceberg_maint.columnar.check.file_statistics import StatisticsTask, statistics_difference
+from iceberg_maint.columnar.parquet.thrift import BINARY, Struct
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import OutputMetrics, UnsupportedColumnError
-from iceberg_maint.columnar.thrift import BINARY, Struct
 from iceberg_maint_tests.columnar.test_splice import edited, statistics
 from iceberg_maint_tests.support.columnar.tables import (
     ALL_TYPES,

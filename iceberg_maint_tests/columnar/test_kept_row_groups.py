@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar import page_splice, splice, splice_statistics
-from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes, get
-from iceberg_maint.columnar.reader import opened
+from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet.reader import opened
+from iceberg_maint.columnar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.splice import Part, SpliceWriter, template
-from iceberg_maint.columnar.splice_check import difference
+from iceberg_maint.columnar.splice import page_splice, splice_file, splice_statistics
+from iceberg_maint.columnar.splice.splice_check import difference
+from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
 from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask, WrongInputError
-from iceberg_maint.columnar.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from iceberg_maint_tests.columnar.test_page_splice import (
     PLAIN,
     ROWS,
@@ -347,4 +347,4 @@ def test_merged_chunks_with_a_dictionary_are_refused(task: RewriteTask) -> None:
     with pytest.raises(MetadataError, match="a page has type 2, not a data page"):
         chunk.pages()
     assert sum(p.values for p in chunk.pages(with_dictionary=True)) == ROWS
-    assert not splice.Part([source, source], ()).is_alone
+    assert not splice_file.Part([source, source], ()).is_alone

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import iceberg_maint.columnar
-from iceberg_maint.columnar.memory import raise_shortage
+from iceberg_maint.columnar.storage import raise_shortage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
 

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar.leaves import row_statistics
-from iceberg_maint.columnar.metrics import lower_bound, single_value, truncation, upper_bound
-from iceberg_maint.columnar.proof import value_of
-from iceberg_maint.columnar.schema import Primitive
+from iceberg_maint.columnar.check.file_proof import value_of
+from iceberg_maint.columnar.check.metrics import lower_bound, single_value, truncation, upper_bound
+from iceberg_maint.columnar.read.leaves import row_statistics
+from iceberg_maint.columnar.read.schema import Primitive
 from iceberg_maint.columnar.task import Encoding
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_file
 

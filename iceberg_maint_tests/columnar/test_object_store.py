@@ -16,7 +16,7 @@ import pytest
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import Storage, local_path
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, InputFile, RewriteTask, WrongInputError
-from iceberg_maint.core.outcomes.environment import is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import is_environment, python_causes
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 from iceberg_maint_tests.support.columnar.vectors import vector_blob
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server

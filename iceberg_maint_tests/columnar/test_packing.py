@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.packing import _DATA, SmallFile, packed
-from iceberg_maint.columnar.parquet_metadata import ParquetBytes
+from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes
+from iceberg_maint.columnar.read.packing import _DATA, SmallFile, packed
 
 SCHEMA = pa.schema(
     [

@@ -15,12 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar import page_splice, splice_encoder
-from iceberg_maint.columnar.file_range import FileRange
-from iceberg_maint.columnar.parquet_metadata import MetadataError, ParquetBytes
+from iceberg_maint.columnar.parquet.file_range import FileRange
+from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
+from iceberg_maint.columnar.parquet.thrift import BINARY, I64, LIST, TRUE, Struct
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.splice import SpliceWriter
-from iceberg_maint.columnar.splice_encoder import _batch_rows
+from iceberg_maint.columnar.splice import page_splice, splice_encoder
+from iceberg_maint.columnar.splice.splice_encoder import _batch_rows
+from iceberg_maint.columnar.splice.splice_file import SpliceWriter
 from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
@@ -30,7 +31,6 @@ from iceberg_maint.columnar.task import (
     RewriteTask,
     WrongInputError,
 )
-from iceberg_maint.columnar.thrift import BINARY, I64, LIST, TRUE, Struct
 from iceberg_maint_tests.columnar.test_splice import column_index, edited, statistics
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 

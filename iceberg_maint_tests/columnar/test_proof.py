@@ -19,17 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar import rewrite as rewrite_module
-from iceberg_maint.columnar.decimals import unscaled, with_integers
+from iceberg_maint.columnar.check.file_proof import Comparison
+from iceberg_maint.columnar.check.metrics import MetricsBuilder, split_offsets
 from iceberg_maint.columnar.encode import open_writer, write_group
-from iceberg_maint.columnar.leaves import leaves_of
-from iceberg_maint.columnar.metrics import MetricsBuilder, split_offsets
-from iceberg_maint.columnar.parquet_metadata import TAIL_BYTES, ParquetBytes, get
-from iceberg_maint.columnar.proof import Comparison
+from iceberg_maint.columnar.parquet.parquet_metadata import TAIL_BYTES, ParquetBytes, get
+from iceberg_maint.columnar.parquet.thrift import I32, I64, TRUE, Struct
+from iceberg_maint.columnar.parquet.thrift import encoded as thrift_bytes
+from iceberg_maint.columnar.read.decimals import unscaled, with_integers
+from iceberg_maint.columnar.read.leaves import leaves_of
+from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.schema import table_schema
 from iceberg_maint.columnar.task import Encoding, OutputMetrics
-from iceberg_maint.columnar.thrift import I32, I64, TRUE, Struct
-from iceberg_maint.columnar.thrift import encoded as thrift_bytes
 from iceberg_maint_tests.support.columnar.tables import (
     ALL_TYPES,
     all_types_row,

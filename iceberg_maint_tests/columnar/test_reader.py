@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar import reader
-from iceberg_maint.columnar.reader import Schemas, footer_of, opened
+from iceberg_maint.columnar.parquet import reader
+from iceberg_maint.columnar.parquet.reader import Schemas, footer_of, opened
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside, with_negative_index
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.parquet_metadata import ParquetBytes, get
+from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes, get
+from iceberg_maint.columnar.parquet.size_statistics import size_statistics_problem
+from iceberg_maint.columnar.parquet.thrift import I64, LIST, STRUCT
+from iceberg_maint.columnar.parquet.thrift import Struct as Fields
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.size_statistics import size_statistics_problem
 from iceberg_maint.columnar.task import WrongInputError
-from iceberg_maint.columnar.thrift import I64, LIST, STRUCT
-from iceberg_maint.columnar.thrift import Struct as Fields
 from iceberg_maint_tests.columnar.test_splice import edited, metadata
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.decode import Decoder
 from iceberg_maint.columnar.encode import sampled_dictionaries
-from iceberg_maint.columnar.schema import Struct, table_schema
-from iceberg_maint.columnar.source import source_dictionaries
+from iceberg_maint.columnar.read.decode import Decoder
+from iceberg_maint.columnar.read.schema import Struct, table_schema
+from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import DeleteKind, DeleteReference, Encoding, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, rewritten, schema_of, task_of, write_file

@@ -13,11 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.parquet_metadata import Leaf, MetadataError, ParquetBytes, get
-from iceberg_maint.columnar.splice import Part, SpliceWriter, template
-from iceberg_maint.columnar.splice_check import difference
-from iceberg_maint.columnar.splice_rules import CODECS, spliceable
-from iceberg_maint.columnar.thrift import (
+from iceberg_maint.columnar.parquet.parquet_metadata import Leaf, MetadataError, ParquetBytes, get
+from iceberg_maint.columnar.parquet.thrift import (
     BINARY,
     FALSE,
     I32,
@@ -30,6 +27,9 @@ from iceberg_maint.columnar.thrift import (
     ThriftError,
     encoded,
 )
+from iceberg_maint.columnar.splice.splice_check import difference
+from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
+from iceberg_maint.columnar.splice.splice_rules import CODECS, spliceable
 
 ROWS = 400
 

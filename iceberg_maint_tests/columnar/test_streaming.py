@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.dictionaries import compacted
+from iceberg_maint.columnar.read.numbers import compacted
+from iceberg_maint.columnar.read.schema import arrow_schema, table_schema
+from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.schema import arrow_schema, table_schema
-from iceberg_maint.columnar.source import source_dictionaries
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table

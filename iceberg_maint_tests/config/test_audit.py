@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.config.audit import AuditConfig
+from iceberg_maint.config.sections import AuditConfig
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
-from iceberg_maint.wiring import build
+from iceberg_maint.wiring.adapters import build
 
 GIB = 1024**3
 CONFIG = """\

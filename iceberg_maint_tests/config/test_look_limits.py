@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.bounded_calls import CallLimits
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.config.test_approved_locations import load
 
 LAKE = "catalogs.lake"

@@ -30,9 +30,8 @@ import yaml
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.home import INSTANCE, WORKSPACE, home_file, sharded_workspace
-from iceberg_maint.defs.maintenance_sensor import TABLES_PER_SENSOR
-from iceberg_maint.defs.shard import in_shard
+from iceberg_maint.defs.automation.maintenance_sensor import TABLES_PER_SENSOR, in_shard
+from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file, sharded_workspace
 from iceberg_maint_tests.daemon_fleet.lake import Lake
 from iceberg_maint_tests.daemon_fleet.processes import Dagster
 from iceberg_maint_tests.daemon_fleet.ticks import Sensor, faults_of_runs, faults_of_ticks, read_sensors

@@ -11,25 +11,25 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveFile, Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.early_session import EarlySession
-from iceberg_maint.defs.examined import EXAMINED
 from iceberg_maint.defs.names import OBSERVE_JOB
+from iceberg_maint.defs.runs.examined import EXAMINED
+from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.orphans.fake import FakeOrphanFiles
+from iceberg_maint.loop.context import LazyEngine, Runtime, SparkAccess
 from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, WrittenFile
-from iceberg_maint.runner.runtime import LazyEngine, Runtime, SparkAccess
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
+from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 
 NAMES = IcebergTranslator()
@@ -316,7 +316,7 @@ def early_starts(monkeypatch: pytest.MonkeyPatch) -> list[EarlySession]:
 
 @pytest.fixture(autouse=True)
 def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.table_run.RETRIES", dg.RetryPolicy(max_retries=2, delay=0))
+    monkeypatch.setattr("iceberg_maint.defs.runs.table_run.RETRIES", dg.RetryPolicy(max_retries=2, delay=0))
 
 
 @pytest.fixture

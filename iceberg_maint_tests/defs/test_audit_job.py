@@ -5,11 +5,11 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from iceberg_maint.audit.publish import Published
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.audit_job import AUDIT_JOB, AuditPublishing
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.integrations import AUDIT_JOB, AuditPublishing
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.integrations.audit.publish import Published
 from iceberg_maint_tests.defs.conftest import World
 
 T = TableId.parse("lake.db.t")

@@ -26,17 +26,17 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_maint import wiring
 from iceberg_maint.config import load_config
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY
-from iceberg_maint.defs.examined import EXAMINED
 from iceberg_maint.defs.names import FORCE_TAG, IN_TICK_TAG
+from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.runner.assess import assess
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.support.defs import quick_dagster
 from iceberg_maint_tests.support.e2e.lake import catalog_of, iceberg_maint, make_lake
@@ -380,7 +380,7 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
         )
     _append(daemon.table("looked"), 5)
     # In the same process as the commit, so that no tick comes between.
-    runtime = wiring.build(load_config(daemon.folder / "config.yaml", os.environ))
+    runtime = adapters.build(load_config(daemon.folder / "config.yaml", os.environ))
     measured = assess(TableId.parse("lake.db.looked"), runtime).measured
     assert measured.total().small_files == 18
     daemon.ledger.pause("lake.db.calm", "migration", "anna")

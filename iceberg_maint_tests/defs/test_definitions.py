@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.automation import maintenance_condition
+from iceberg_maint.defs.automation.conditions import maintenance_condition
+from iceberg_maint.defs.automation.maintenance_sensor import in_shard, parse_shard
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.code_location.table_list import load_table_list, read_table_list, write_table_list
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
-from iceberg_maint.defs.shard import in_shard, parse_shard
+from iceberg_maint.defs.reload import load_table_list, read_table_list, write_table_list
 from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import World, key

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from iceberg_maint.defs import early_session
-from iceberg_maint.defs.early_session import EarlySession
+from iceberg_maint.defs.runs import table_run
+from iceberg_maint.defs.runs.table_run import EarlySession
 
 START = EarlySession.start
 """The method itself, which a fixture replaces in tests without Spark."""
@@ -15,7 +15,7 @@ START = EarlySession.start
 
 @pytest.fixture(autouse=True)
 def _real_start(monkeypatch: pytest.MonkeyPatch, early_starts: list[EarlySession]) -> None:
-    monkeypatch.setattr(early_session.EarlySession, "start", START)
+    monkeypatch.setattr(table_run.EarlySession, "start", START)
 
 
 def test_session_is_created_once_by_another_thread() -> None:

@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.examined import EXAMINED
-from iceberg_maint.defs.last_observation import read_last_observation
+from iceberg_maint.defs.automation.observations import read_last_observation
+from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 from iceberg_maint_tests.defs.test_sensors import requested, sensor_tick
 
@@ -43,7 +43,7 @@ def test_healthy_partition_never_maintained_is_materialized_once_as_examined_and
 def test_examined_partitions_are_limited_per_observation_and_the_sensor_requests_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.observe.MAX_EXAMINED", 2)
+    monkeypatch.setattr("iceberg_maint.defs.runs.observe_job.MAX_EXAMINED", 2)
     table = world.catalog.create("db.t")
     for day in ("d1", "d2", "d3"):
         table.add(day, 1)

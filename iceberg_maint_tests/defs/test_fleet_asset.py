@@ -11,13 +11,13 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.config.document import ReportSection
-from iceberg_maint.config.report import ReportConfig, report_config
+from iceberg_maint.config.sections import ReportConfig, report_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.fleet_asset import FleetReporting
+from iceberg_maint.defs.integrations import FleetReporting
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.fleet_report import write_fleet_report
+from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
 from iceberg_maint_tests.defs.conftest import World
 
 T = TableId.parse("lake.db.t")

@@ -8,14 +8,14 @@ from dataclasses import replace
 import dagster as dg
 import pytest
 
-from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.model.pending_publishes import PendingPublish, PublishKind
-from iceberg_maint.defs.checks import partition_evaluations
+from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
+from iceberg_maint.defs.checks.partition_checks import partition_evaluations
+from iceberg_maint.loop.caches import decisions_of
 from iceberg_maint.report.holds import hold
-from iceberg_maint.runner.stored_decisions import decisions_of
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from sqlalchemy.engine import Engine
 
-from iceberg_maint.defs.kept_connections import kept_connections, one_transaction
+from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 
 KEY = dg.AssetKey(["lake", "db", "t"])
 

@@ -6,7 +6,7 @@ import json
 
 import dagster as dg
 
-from iceberg_maint.defs.last_observation import (
+from iceberg_maint.defs.automation.observations import (
     LastObservation,
     finished_runs,
     read_last_observation,

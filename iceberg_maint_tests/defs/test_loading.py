@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from iceberg_maint.defs.code_location.loading import keeping_all
+from iceberg_maint.defs.reload import keeping_all
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -17,12 +17,16 @@ from dagster._core.remote_origin import (
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
-from iceberg_maint.defs.executor import build_executor
-from iceberg_maint.defs.lost_runs import MissedHeartbeats, build_lost_runs_sensor, update_missed_heartbeats
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.defs.runs.heartbeats import (
+    MissedHeartbeats,
+    build_executor,
+    build_lost_runs_sensor,
+    update_missed_heartbeats,
+)
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.runner import lease
+from iceberg_maint.loop import lease
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 HERE, ELSEWHERE = "here", "elsewhere"
 T0_MS = 1_800_000_000_000

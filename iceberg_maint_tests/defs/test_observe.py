@@ -113,7 +113,7 @@ def test_unfinished_runs_are_read_once_when_a_key_is_to_be_retired(
         reads.append(len(known_keys(world)))
         return busy_assets(instance)
 
-    monkeypatch.setattr("iceberg_maint.defs.observe.busy_assets", noted)
+    monkeypatch.setattr("iceberg_maint.defs.runs.observe_job.busy_assets", noted)
     tables = [world.catalog.create("db.t"), world.catalog.create("db.u")]
     for table in tables:
         table.add("d1", 1)
@@ -179,7 +179,7 @@ def test_unchanged_table_is_left_alone_until_asked_or_long_ago(
     for expected, changed_only in ((1, True), (1, True), (2, False)):
         world.observe(changed_only=changed_only)
         assert len(table_level(world)) == expected
-    monkeypatch.setattr("iceberg_maint.defs.observe.OBSERVE_AGAIN_AFTER_MS", 0)
+    monkeypatch.setattr("iceberg_maint.defs.runs.observe_job.OBSERVE_AGAIN_AFTER_MS", 0)
     world.observe()
     assert len(table_level(world)) == 3
 

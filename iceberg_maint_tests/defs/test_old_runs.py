@@ -15,10 +15,15 @@ from dagster._core.storage.runs.schema import RunsTable
 from sqlalchemy import func, select, update
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs import retention_sensor
 from iceberg_maint.defs.names import IN_TICK_TAG, PARTITION_CHECKS
-from iceberg_maint.defs.old_runs import prune_evaluations, prune_run
-from iceberg_maint.defs.retention_sensor import Progress, RetentionPass, build_retention_sensor
+from iceberg_maint.defs.runs import old_runs
+from iceberg_maint.defs.runs.old_runs import (
+    Progress,
+    RetentionPass,
+    build_retention_sensor,
+    prune_evaluations,
+    prune_run,
+)
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 from iceberg_maint_tests.support.runner.loop import SetClock
 
@@ -121,7 +126,7 @@ def test_run_younger_than_the_limit_keeps_all_its_events_and_the_pass_of_the_day
     assert {r: len(worn.instance.all_logs(r)) for r in _run_ids(worn)} == logs
     again, sentence = _retention(worn).work(worn.instance, None, progress)
     assert (again, sentence) == (progress, "the pass of the day has ended")
-    worn.clock.ms += retention_sensor.PASS_EVERY_MS
+    worn.clock.ms += old_runs.PASS_EVERY_MS
     _, sentence = _retention(worn).work(worn.instance, None, progress)
     assert "of 4 old runs" in sentence
 
@@ -151,14 +156,14 @@ def test_runs_of_another_location_and_of_other_definitions_stay(worn: World) -> 
 def test_tick_without_time_left_goes_on_where_it_stopped(
     worn: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention_sensor, "WORK_SECONDS", 1.0)
+    monkeypatch.setattr(old_runs, "WORK_SECONDS", 1.0)
     retention, progress, ticks = _retention(worn), Progress(), 0
 
     def slow(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
         worn.clock.sleep(2)
         return prune_run(instance, run)
 
-    monkeypatch.setattr(retention_sensor, "prune_run", slow)
+    monkeypatch.setattr(old_runs, "prune_run", slow)
     while not progress.next_ms:
         progress, _ = retention.work(worn.instance, None, progress)
         ticks += 1

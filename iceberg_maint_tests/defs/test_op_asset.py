@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from iceberg_maint.defs.op_asset import build_op_asset
+from iceberg_maint.defs.assets.table_asset import build_op_asset
 
 _KEY = dg.AssetKey(["lake", "db", "t__housekeeping"])
 _PARTITIONS = dg.DynamicPartitionsDefinition(name="iceberg/lake.db.t")

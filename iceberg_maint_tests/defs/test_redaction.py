@@ -11,7 +11,7 @@ import pytest
 
 from iceberg_maint.config import redact, redact_error
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.defs.sensors import follow_table_list
+from iceberg_maint.defs.automation.sensors import follow_table_list
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import Table, World, key
 

@@ -21,29 +21,30 @@ from dagster_graphql import (
     ReloadRepositoryLocationStatus,
 )
 
-from iceberg_maint.code_location import definitions_from
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.policy.health import HealthPolicy, HealthSource
-from iceberg_maint.defs import maintenance_sensor
-from iceberg_maint.defs.automation import MaintenanceDue
-from iceberg_maint.defs.code_location.config_file import ConfigurationFile
-from iceberg_maint.defs.code_location.reload import BY_HAND, reload_location
-from iceberg_maint.defs.code_location.table_list import read_table_list, write_table_list
-from iceberg_maint.defs.last_observation import store_run
-from iceberg_maint.defs.maintenance_sensor import TABLES_PER_SENSOR, build_automation_sensors
+from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource
+from iceberg_maint.defs.automation import maintenance_sensor
+from iceberg_maint.defs.automation.conditions import MaintenanceDue
+from iceberg_maint.defs.automation.maintenance_sensor import TABLES_PER_SENSOR, build_automation_sensors
+from iceberg_maint.defs.automation.observations import store_run
+from iceberg_maint.defs.automation.sensors import follow_table_list, tick_interval
+from iceberg_maint.defs.automation.tick_observation import TickObservation, observe_config
+from iceberg_maint.defs.checks.table_checks import NOT_MEASURED
+from iceberg_maint.defs.load_definitions import definitions_from
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
-from iceberg_maint.defs.observe import OBSERVE_AGAIN_AFTER_MS
-from iceberg_maint.defs.sensors import (
-    follow_table_list,
-    tick_interval,
+from iceberg_maint.defs.reload import (
+    BY_HAND,
+    ConfigurationFile,
+    read_table_list,
+    reload_location,
+    write_table_list,
 )
-from iceberg_maint.defs.table_checks import NOT_MEASURED
-from iceberg_maint.defs.tick_observation import TickObservation, observe_config
+from iceberg_maint.defs.runs.observe_job import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
+from iceberg_maint.loop.assess import assess
 from iceberg_maint.report.formatting import moment
-from iceberg_maint.runner.assess import assess
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 
 T = TableId.parse("lake.db.t")
@@ -118,7 +119,7 @@ def test_change_of_many_tables_partitions_or_files_is_observed_by_a_run_of_its_o
     table.add("d1", 1)
     for limit in ("TABLES_PER_TICK", "PARTITIONS_PER_TICK", "FILES_PER_TICK"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"iceberg_maint.defs.tick_observation.{limit}", 0)
+            patch.setattr(f"iceberg_maint.defs.automation.tick_observation.{limit}", 0)
             assert (requested(sensor_tick(world)), observed(world)) == ([["lake.db.t"]], [])
 
 
@@ -194,7 +195,7 @@ def test_look_at_changes_ends_with_the_time_of_its_tick_and_the_next_tick_goes_o
     names = [f"db.{letter}" for letter in "abcde"]
     for name in names:
         world.catalog.create(name).add("d1", 1)
-    monkeypatch.setattr("iceberg_maint.defs.tick_observation._TABLES_AT_FIRST", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.tick_observation._TABLES_AT_FIRST", 1)
     asked = slow(world, monkeypatch, "pointers", seconds=3)
     ticks, cursor, seconds = [], None, []
     for _ in range(4):
@@ -217,7 +218,7 @@ def test_tables_are_shown_as_not_measured_as_long_as_the_tick_has_time(
 ) -> None:
     for name in ("db.a", "db.b", "db.c"):
         world.catalog.create(name).add("d1", 1)
-    monkeypatch.setattr("iceberg_maint.defs.sensors._FIRST_CONTACTS_AT_ONCE", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.sensors._FIRST_CONTACTS_AT_ONCE", 1)
     instance_type, shown_tables = type(world.instance), []
     store = instance_type.report_runless_asset_event
 
@@ -238,7 +239,7 @@ def test_tables_are_shown_as_not_measured_as_long_as_the_tick_has_time(
 def test_tick_requests_as_many_tables_as_a_run_may_have_and_goes_on_after_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 2)
+    monkeypatch.setattr("iceberg_maint.defs.automation.sensors.TABLES_PER_RUN", 2)
     for name in ("db.a", "db.b", "db.c"):
         world.catalog.create(name).add("d1", 1)
     first = sensor_tick(world)
@@ -263,7 +264,7 @@ def test_tick_that_goes_on_does_not_list_the_catalog_and_a_table_that_is_gone_be
 def test_cursor_stays_while_an_observe_run_is_under_way(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.sensors.TABLES_PER_RUN", 1)
     for name in ("db.a", "db.b"):
         world.catalog.create(name).add("d1", 1)
     world.instance.create_run_for_job(
@@ -299,7 +300,7 @@ def test_automation_reads_the_due_work_of_as_many_tables_as_its_tick_has_time_fo
         world.catalog.create(f"db.{letter}").add("d1", 8)
     world.observe()
     monkeypatch.setattr(maintenance_sensor, "_TABLES_AT_FIRST", 1)
-    monkeypatch.setattr("iceberg_maint.defs.shared_runs.TABLES_PER_SHARED_RUN", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.maintenance_sensor.TABLES_PER_SHARED_RUN", 1)
     slow(world, monkeypatch, "healths", seconds=3)
     definitions = world.definitions
     ticks = [tables_requested(sensor_tick(world, definitions, "due_maintenance")) for _ in range(3)]
@@ -312,7 +313,7 @@ def test_automation_evaluates_as_many_tables_as_fit_by_the_time_of_earlier_ticks
     for letter in "abcd":
         world.catalog.create(f"db.{letter}").add("d1", 8)
     world.observe()
-    monkeypatch.setattr("iceberg_maint.defs.shared_runs.TABLES_PER_SHARED_RUN", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.maintenance_sensor.TABLES_PER_SHARED_RUN", 1)
     evaluate = MaintenanceDue.evaluate
 
     def slow_evaluation(self: MaintenanceDue, context: Any) -> Any:
@@ -366,7 +367,9 @@ def test_tick_waits_for_observe_runs_of_its_own_tables_only(
 def test_observe_runs_of_other_locations_leave_a_slot_to_maintenance(
     tmp_path: Path, slots: int, asked: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.sensors.check_instance", lambda _instance: None)  # of SQLite
+    monkeypatch.setattr(
+        "iceberg_maint.defs.automation.sensors.check_instance", lambda _instance: None
+    )  # of SQLite
     overrides = {**SETTINGS, "concurrency": {"runs": {"max_concurrent_runs": slots}}}
     with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
         world = World(tmp_path, instance)
@@ -595,8 +598,8 @@ def test_checks_of_many_tables_whose_runs_wait_are_red_after_some_ticks_without_
     world.observe()
     for waiting in (T, U):
         queue_run(world, waiting)
-    monkeypatch.setattr("iceberg_maint.defs.tick_observation.TABLES_PER_TICK", 1)
-    monkeypatch.setattr("iceberg_maint.defs.tick_observation.WAITING_PARTITIONS_PER_TICK", 9)
+    monkeypatch.setattr("iceberg_maint.defs.automation.tick_observation.TABLES_PER_TICK", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.tick_observation.WAITING_PARTITIONS_PER_TICK", 9)
     for ticks in (["lake.db.t"], ["lake.db.t", "lake.db.u"], ["lake.db.t", "lake.db.u"]):
         assert (requested(sensor_tick(world)), observed(world)) == ([], ticks)
     for waiting in (T, U):
@@ -613,7 +616,7 @@ def test_checks_of_some_tables_whose_runs_wait_are_red_after_one_tick(
     world.observe()
     for waiting in (T, U):
         queue_run(world, waiting)
-    monkeypatch.setattr("iceberg_maint.defs.tick_observation.TABLES_PER_TICK", 1)
+    monkeypatch.setattr("iceberg_maint.defs.automation.tick_observation.TABLES_PER_TICK", 1)
     assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t, lake.db.u"])
     for waiting in (T, U):
         assert shown(world, waiting) == {(key("d1"), "FAILED"), (key("d2"), "FAILED")}
@@ -635,7 +638,7 @@ def test_run_that_ended_without_a_word_is_followed_by_an_observation(world: Worl
 def test_schedule_asks_to_observe_all_tables_in_pieces_and_never_twice_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.sensors.TABLES_PER_RUN", 2)
+    monkeypatch.setattr("iceberg_maint.defs.automation.sensors.TABLES_PER_RUN", 2)
     overrides = {**SETTINGS, "concurrency": {"runs": {"max_concurrent_runs": 1}}}
     with dg.DagsterInstance.local_temp(str(tmp_path), overrides=overrides) as instance:
         world = World(tmp_path, instance)

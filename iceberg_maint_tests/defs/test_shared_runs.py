@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs import shared_runs
+from iceberg_maint.defs.automation import maintenance_sensor
 from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
@@ -160,7 +160,7 @@ def test_tables_with_several_partitions_share_a_run_and_leave_the_backfill(lake:
 
 
 def test_shared_run_has_a_limit_of_tables(lake: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_runs, "TABLES_PER_SHARED_RUN", 2)
+    monkeypatch.setattr(maintenance_sensor, "TABLES_PER_SHARED_RUN", 2)
     assert list(map(names_of, requests(lake))) == [list(SMALL[:2]), list(SMALL[2:])]
 
 

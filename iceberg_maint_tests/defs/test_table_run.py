@@ -12,20 +12,20 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from iceberg_maint.catalog.fake import UNPARTITIONED
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.defs.early_session import EarlySession
-from iceberg_maint.defs.last_observation import read_last_observation
+from iceberg_maint.defs.automation.observations import read_last_observation
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
+from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.report.refusals import refusal
-from iceberg_maint.runner import progress
+from iceberg_maint.loop import request
+from iceberg_maint.report.holds import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
+from iceberg_maint_tests.support.fakes.catalog import UNPARTITIONED
 
 NAMES = IcebergTranslator()
 
@@ -77,7 +77,7 @@ def test_run_logs_its_progress_inside_a_batch_at_least_every_ten_seconds(
 
     end_ms = world.clock.now_ms() + 60_000
     world.engine.before_write = write_for_a_minute
-    monkeypatch.setattr(progress, "threading", SimpleNamespace(Event=SetEvent, Thread=threading.Thread))
+    monkeypatch.setattr(request, "threading", SimpleNamespace(Event=SetEvent, Thread=threading.Thread))
     result = world.maintain(T, key("d1"))
     assert result.success
     messages = [entry.user_message for entry in world.instance.all_logs(result.run_id)]

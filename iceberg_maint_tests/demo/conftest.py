@@ -10,11 +10,11 @@ import pytest
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.demo.build import writers_of
+from iceberg_maint.demo.main import writers_of
 from iceberg_maint.demo.tables import SMALL, Writers
 from iceberg_maint.demo.workspace import Place, place, table_id
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.wiring import build
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.wiring.adapters import build
 
 
 @dataclass

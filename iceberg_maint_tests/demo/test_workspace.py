@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.defs.home import INSTANCE, home_file
+from iceberg_maint.defs.names import INSTANCE, home_file
 from iceberg_maint.demo.workspace import place, table_id
 from iceberg_maint.errors import ConfigurationError
 

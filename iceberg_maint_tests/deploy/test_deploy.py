@@ -14,9 +14,9 @@ from dagster._config import validate_config
 from dagster._core.instance.config import dagster_instance_config_schema
 
 from iceberg_maint.config import load_config
-from iceberg_maint.defs.home import INSTANCE, home_file
-from iceberg_maint.spark.session.settings import spark_conf
-from iceberg_maint.wiring import spark_settings
+from iceberg_maint.defs.names import INSTANCE, home_file
+from iceberg_maint.engines.spark.session.settings import spark_conf
+from iceberg_maint.wiring.adapters import spark_settings
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.deploy.files import COMPOSE, DEPLOY, HELM_VALUES, document, manifests, named
 

@@ -13,10 +13,10 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, combine_outcomes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.loop.context import LazyEngine
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine
-from iceberg_maint.wiring import build
+from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 
 

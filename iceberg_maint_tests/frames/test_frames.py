@@ -15,14 +15,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from iceberg_maint import frames
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.planning.memory import MemoryUse
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.integrations import frames
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     OTHER_UUID,

@@ -18,12 +18,12 @@ from typing import Any
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import build, spark_engine
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.wiring.adapters import build, spark_engine
 from iceberg_maint_tests.kill.points import Kind
 from iceberg_maint_tests.support.damaged_memo import damage
 from iceberg_maint_tests.support.servers.bucket_files import BucketFiles

@@ -15,8 +15,8 @@ from sqlalchemy.exc import OperationalError
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import Kind, Point, Seam
 from iceberg_maint_tests.kill.seams import Failpoint, LostAnswerError, observer_of, with_failpoint

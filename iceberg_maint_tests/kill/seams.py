@@ -18,14 +18,14 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.orphans.orphan_pass import OrphanPass
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Event, OperationEnded
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.runner.maintain import Event, OperationEnded
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint_tests.kill.points import Seam
 
 FEW = 2

@@ -16,8 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.kill.runs import (

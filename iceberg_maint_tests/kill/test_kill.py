@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.session.settings import catalog_conf
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.session.settings import catalog_conf
 from iceberg_maint_tests.kill import suite as suite_module
 from iceberg_maint_tests.kill.__main__ import one_of_each_point
 from iceberg_maint_tests.kill.lake import CATALOG, Lake

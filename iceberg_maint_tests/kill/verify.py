@@ -16,8 +16,8 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, TOKEN_PROPERTY
-from iceberg_maint.runner.assess import assess
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.assess import assess
 from iceberg_maint_tests.kill.lake import CATALOG, ORPHANS, Lake
 from iceberg_maint_tests.kill.points import EXPIRE, Kind
 from iceberg_maint_tests.kill.points import ORPHANS as ORPHAN_OPERATIONS

@@ -17,8 +17,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.runner import lease
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop import lease
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint_tests.kill.lake import Lake
 from iceberg_maint_tests.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
 from iceberg_maint_tests.kill.runs import Gathering, failing_run

@@ -8,8 +8,8 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (

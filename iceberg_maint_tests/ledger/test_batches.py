@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ledger.order import OutOfOrderError
 from iceberg_maint.ports.stored import BatchStatus, Lease, StoredBatch
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.removal.clock_agreement import ClockMark
+from iceberg_maint.core.removal.clock_skew import ClockMark
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import (

@@ -14,9 +14,9 @@ from sqlalchemy import make_url, text
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import database as database_module
 from iceberg_maint.ledger.database import Database
-from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.ledger.values import NAME, UUID, make_record
 
 

@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

@@ -5,11 +5,11 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import migrations
-from iceberg_maint.ledger.fake import memory_ledger
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint_tests.ledger.conftest import Place
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.forked import CONTEXT
 from iceberg_maint_tests.support.ledger.values import (
     NAME,

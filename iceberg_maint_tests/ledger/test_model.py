@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.support.examples import examples
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.ledger.values import (
     NAME,
     PROOF,

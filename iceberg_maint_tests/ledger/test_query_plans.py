@@ -9,7 +9,7 @@ from sqlalchemy import create_engine
 
 from iceberg_maint.core.outcomes.outcome import Rejection
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.runner.assess import assess
+from iceberg_maint.loop.assess import assess
 from iceberg_maint_tests.support.ledger.query_plans import GROWING, Statement, captured, whole_reads
 from iceberg_maint_tests.support.ledger.questions import questions
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World

@@ -9,7 +9,7 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ledger import records
-from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place

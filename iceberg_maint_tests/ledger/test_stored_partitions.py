@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.ledger.stored_partitions import StoredPartitions, UnpackedPartitions, pack, packed_keys
+from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint_tests.support.core.values import measured_of
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 A, B = PartitionKey("p=a"), PartitionKey("p=b")
 PARTS = {A: PartitionHealth(data_files=3, spec_ids=(0, 1)), B: PartitionHealth(data_files=4)}

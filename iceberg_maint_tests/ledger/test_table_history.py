@@ -6,7 +6,7 @@ from sqlalchemy import event
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease

@@ -120,5 +120,5 @@ def test_equivalent_changes_can_still_be_drawn() -> None:
     ],
 )
 def test_tests_of_a_module_mirror_or_import_it(tests: str, expected: bool) -> None:
-    site = sites.sites_of("core/commits/gate.py")[0]
+    site = sites.sites_of("core/commits/gate_rules.py")[0]
     assert is_of(f"iceberg_maint_tests/{tests}", site) is expected

@@ -7,7 +7,7 @@ import sys
 
 from iceberg_maint_tests.mutants.mutant import planted
 
-MODULE = "iceberg_maint.columnar.numbers"
+MODULE = "iceberg_maint.columnar.read.numbers"
 PROGRAM = f"import {MODULE} as module; print(module.__dict__.get('MARK'))"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from iceberg_maint.telemetry.series import Unit
+from iceberg_maint.integrations.telemetry.series import Unit
 
 Point = tuple[float, float]
 """Seconds since 1970, and the value."""

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from iceberg_maint.telemetry.series import Unit
+from iceberg_maint.integrations.telemetry.series import Unit
 from iceberg_maint_tests.observe.__main__ import thinned
 from iceberg_maint_tests.observe.plots import COLOURS, MOST_LINES, Plot, draw, nice_maximum, value_text
 

@@ -20,7 +20,7 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
         4,
         Mutant(
             "a source or a delete is known by its path alone",
-            "core/commits/gate.py",
+            "core/commits/gate_rules.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in ():\n",
             (_TEST,),
@@ -30,18 +30,24 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
         15,
         Mutant(
             "a delete that Iceberg's index omits is dropped unapplied",
-            "spark/scan/delete_index.py",
+            "engines/spark/scan/delete_index.py",
             "    if equality_deletes.isEmpty() or tasks.isEmpty():\n",
             "    if True:\n",
             (_TEST,),
-            (Edit("spark/scan/staging.py", "        if count != planned[path]:\n", "        if False:\n"),),
+            (
+                Edit(
+                    "engines/spark/scan/staging.py",
+                    "        if count != planned[path]:\n",
+                    "        if False:\n",
+                ),
+            ),
         ),
     ),
     (
         16,
         Mutant(
             "a line of commits beside ours is none",
-            "orphans/second_owner.py",
+            "removal/second_owner.py",
             "if before is not None:",
             "if False:",
             (_TEST,),

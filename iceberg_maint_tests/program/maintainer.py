@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.catalog.file_store import LocalStore
-from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint_tests.program.kinds import KINDS
 from iceberg_maint_tests.program.second_catalog import SecondCatalog
 from iceberg_maint_tests.program.wide import Wide, WideWriters

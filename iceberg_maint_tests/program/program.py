@@ -15,7 +15,7 @@ from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import OutputSpec, Policy
-from iceberg_maint.runner.maintain import BatchEnded, BatchStarted, Event
+from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event
 from iceberg_maint_tests.program.maintainer import Keeper
 from iceberg_maint_tests.program.planted import Planted
 from iceberg_maint_tests.program.policies import Policies

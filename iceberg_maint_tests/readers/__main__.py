@@ -20,14 +20,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.demo.build import build_lake
+from iceberg_maint.demo.main import build_lake
 from iceberg_maint.demo.store import LOCAL
 from iceberg_maint.demo.tables import SMALL
 from iceberg_maint.demo.workspace import CATALOG, place, write_config
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.session.session import exit_jvm
 from iceberg_maint.errors import EXIT_REFUSED
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.session.session import exit_jvm
-from iceberg_maint.wiring import build
+from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.readers import duckdb_writer, tables
 from iceberg_maint_tests.readers.engines import DIED, ENGINES, Answer, Engine
 from iceberg_maint_tests.support import jvm

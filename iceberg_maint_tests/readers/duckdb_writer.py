@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
 
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Server
 from iceberg_maint_tests.support.spark.rest import RestCatalog
 

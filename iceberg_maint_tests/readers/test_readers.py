@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteDataFilesPolicy, Route
-from iceberg_maint.core.policy.readers import UNREAD, Feature, Reader
+from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
 from iceberg_maint_tests.readers.__main__ import losses, words
 from iceberg_maint_tests.readers.engines import ENGINES, Answer, Engine, digest
 from iceberg_maint_tests.readers.tables import TABLES, table_name

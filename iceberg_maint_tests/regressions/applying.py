@@ -38,7 +38,7 @@ APPLYING = (
         "dropped",
         "Files are planned and read at one pinned snapshot",
         off(
-            "spark/scan/scan.py",
+            "engines/spark/scan/scan.py",
             "table.newScan().useSnapshot(snapshot_id).ignoreResiduals()",
             "table.newScan().ignoreResiduals()",
             "spark/scan/test_staging.py::test_read_staged_sees_the_pinned_snapshot_not_the_current_one",
@@ -72,7 +72,7 @@ APPLYING = (
         "A planner misses a delete that the reader applies",
         "The deletes of our plan and those of Iceberg's scan are compared before any data is read",
         off(
-            "spark/scan/staging.py",
+            "engines/spark/scan/staging.py",
             "        if applied.get(path, set()) != expected:\n",
             "        if False:\n",
             "spark/scan/test_staging.py::test_plan_tasks_other_position_deletes_than_planned_is_refused",
@@ -185,7 +185,7 @@ APPLYING = (
         "cannot open such a position delete file on S3, and with it cannot read the table",
         "Files of an unpartitioned spec are written without the empty segment of a partition",
         off(
-            "spark/scan/positions.py",
+            "engines/spark/scan/positions.py",
             "output.newOutputFile() if spec.isUnpartitioned() else output.newOutputFile(spec, partition)",
             "output.newOutputFile(spec, partition)",
             "spark/deletes/test_convert.py::"
@@ -199,7 +199,7 @@ APPLYING = (
         "The program estimates the memory from metadata. If the estimate is above the declared memory it "
         "refuses the batch and reports both numbers",
         off(
-            "spark/deletes/preflight.py",
+            "engines/spark/deletes/keys.py",
             "    except DoesNotFitError as why:\n        raise RefusedError(",
             "    except DoesNotFitError as why:\n        return None\n        raise RefusedError(",
             "spark/deletes/test_convert.py::test_convert_that_needs_more_memory_than_declared_is_refused_before_anything_is_read",
@@ -213,7 +213,7 @@ APPLYING = (
         "brings the rows back permanently",
         "Scans apply equality deletes by scope and sequence number alone",
         off(
-            "spark/scan/delete_index.py",
+            "engines/spark/scan/delete_index.py",
             "    if counts == all_counts:\n",
             "    if True:\n",
             "spark/deletes/equality/test_uuids.py::"
@@ -227,7 +227,7 @@ APPLYING = (
         "for one without NULL; maintenance drops the delete unapplied and rows come back",
         "scans apply equality deletes by scope and sequence number alone",
         off(
-            "spark/scan/delete_index.py",
+            "engines/spark/scan/delete_index.py",
             "    if equality_deletes.isEmpty() or tasks.isEmpty():\n",
             "    if True:\n",
             "spark/deletes/equality/test_keys.py::"
@@ -241,7 +241,7 @@ APPLYING = (
         "a delete file is dropped although a task that it reaches by scope and sequence number did not apply it",
         "before a batch is written, the deletes of each task are counted by the rule of the plan",
         off(
-            "spark/scan/staging.py",
+            "engines/spark/scan/staging.py",
             "        if count != planned[path]:\n",
             "        if False:\n",
             "spark/scan/test_staging.py::"
@@ -270,13 +270,13 @@ APPLYING = (
         "the delete out of the scan, and rows come back",
         "The filter that selects the files to rewrite does not filter their deletes, and deletes that a scan omits are added",
         off(
-            "spark/scan/scan.py",
+            "engines/spark/scan/scan.py",
             ".ignoreResiduals()\n",
             "\n",
             "spark/scan/test_scan.py::test_delete_with_statistics_of_other_columns_than_its_keys_applies_in_a_pruned_scan",
             also=(
                 Edit(
-                    "spark/scan/scan.py",
+                    "engines/spark/scan/scan.py",
                     "return with_all_equality_deletes(bridge, table, snapshot_id, tasks)",
                     "return tasks",
                 ),
@@ -291,7 +291,7 @@ APPLYING = (
         "its file and the table cannot be read",
         "The gate looks for planned files in the manifests added since the plan and compares their entries",
         off(
-            "core/commits/gate.py",
+            "core/commits/gate_rules.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in change.files.removed:\n",
             "core/commits/test_gate_identity.py::test_examined_file_registered_again_is_stale",
@@ -306,7 +306,7 @@ APPLYING = (
         "it by its path, and rows that only the higher number reached come back",
         "The gate compares every delete file that the commit removes with the plan",
         off(
-            "core/commits/gate.py",
+            "core/commits/gate_rules.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in (e for e in change.files.removed if e.kind is FileKind.DATA):\n",
             "core/commits/test_gate_identity.py::test_dropped_delete_registered_again_is_stale",

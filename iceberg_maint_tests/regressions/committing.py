@@ -16,7 +16,7 @@ COMMITTING = (
         "A commit is rejected only if it lost the swap. Any other error after the swap was tried gives "
         "UNKNOWN",
         off(
-            "spark/commit/retry.py",
+            "engines/spark/commit/retry.py",
             "    if gate.error is not None and lost:\n",
             "    if gate.error is not None:\n",
             f"{COMMIT}_that_throws_something_else_is_unknown",
@@ -34,8 +34,8 @@ COMMITTING = (
             "    return TOKEN_PROPERTY in summary and summary.get(INSTALLATION_PROPERTY, installation) == installation\n",
             "    return TOKEN_PROPERTY in summary\n",
             "core/decisions/test_foreign_maintainers.py::test_commit_of_another_installation_is_foreign_and_names_it",
-            "runner/test_stops.py::test_rewrite_of_another_installation_refuses_the_table_by_default",
-            "runner/test_stops.py::test_higher_fence_of_another_installation_ends_no_lease",
+            "loop/test_stops.py::test_rewrite_of_another_installation_refuses_the_table_by_default",
+            "loop/test_stops.py::test_higher_fence_of_another_installation_ends_no_lease",
         ),
     ),
     Regression(
@@ -44,7 +44,7 @@ COMMITTING = (
         "A commit times out after its swap succeeded, and is made a second time",
         "The program looks for the attempt's token in the table before it reports a result",
         off(
-            "spark/commit/retry.py",
+            "engines/spark/commit/retry.py",
             "        snapshot_id = find_commit(load(name), base)\n",
             "        snapshot_id = None\n",
             f"{COMMIT}_that_throws_after_the_swap_is_committed_by_its_token",
@@ -56,7 +56,7 @@ COMMITTING = (
         "A catalog reports success without having committed",
         "After every reported success the table must contain the attempt's token",
         off(
-            "spark/commit/retry.py",
+            "engines/spark/commit/retry.py",
             "    if snapshot_id is not None:\n        return CommitResult(CommitStatus.COMMITTED",
             "    if snapshot_id is not None or error is None:\n        return CommitResult(CommitStatus.COMMITTED",
             f"{COMMIT}_that_is_only_said_to_be_done_is_unknown",
@@ -68,7 +68,7 @@ COMMITTING = (
         "A swap counts as lost while the catalog still processes it, and its metadata is deleted",
         "An attempt is rejected only after main has moved past its base",
         off(
-            "core/outcomes/settle.py",
+            "core/outcomes/record.py",
             "bases = {s.snapshot_id for s in chain[1:]}",
             "bases = {s.snapshot_id for s in chain}",
             "core/outcomes/test_settle.py::test_settle_head_still_at_base_is_unknown",
@@ -80,7 +80,7 @@ COMMITTING = (
         "A retried commit takes effect twice, because the program does not look for the first one",
         "An attempt is committed if any snapshot of the table carries its token",
         off(
-            "core/outcomes/settle.py",
+            "core/outcomes/record.py",
             "    if committed is not None:\n",
             "    if False:\n",
             "core/outcomes/test_settle.py::test_settle_token_in_head_is_committed_there",
@@ -93,7 +93,7 @@ COMMITTING = (
         "can still arrive",
         "An attempt is rejected only if its commit can no longer arrive",
         off(
-            "core/outcomes/settle.py",
+            "core/outcomes/record.py",
             "    history_is_visible = head.parent_id is None or len(state.ancestors()) > 1\n",
             "    history_is_visible = True\n",
             "core/outcomes/test_settle.py::test_settle_no_trace_where_history_may_just_not_be_shown_is_unknown",
@@ -168,10 +168,10 @@ COMMITTING = (
         "A batch that changes nothing is planned again in every cycle",
         "A commit without gain ends as COMMITTED, and its partitions back off",
         off(
-            "runner/execute.py",
+            "loop/execute.py",
             "    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED\n",
             "    status = OutcomeStatus.IMPROVED\n",
-            "runner/test_maintain.py::test_useless_commit_is_reported_and_backs_off",
+            "loop/test_maintain.py::test_useless_commit_is_reported_and_backs_off",
         ),
     ),
     Regression(
@@ -180,10 +180,10 @@ COMMITTING = (
         "A rewrite is committed although the rows written differ from the rows read",
         "A batch is committed only if its proof is equal",
         off(
-            "runner/execute.py",
+            "loop/execute.py",
             "    if not written.proof.equal:\n",
             "    if False:\n",
-            "runner/test_maintain.py::test_unequal_proof_commits_nothing",
+            "loop/test_maintain.py::test_unequal_proof_commits_nothing",
         ),
     ),
     Regression(
@@ -192,10 +192,10 @@ COMMITTING = (
         "An executor retries a run that a person has terminated",
         "An interrupt ends the run and releases its batch for the next run",
         off(
-            "runner/execute.py",
+            "loop/execute.py",
             '        engine.cancel()\n        interrupted(why, "stopped before its commit")\n        raise\n',
             '        engine.cancel()\n        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
-            "runner/test_stops.py::test_terminated_while_writing_hands_the_batch_back",
+            "loop/test_stops.py::test_terminated_while_writing_hands_the_batch_back",
         ),
     ),
     Regression(
@@ -217,7 +217,7 @@ COMMITTING = (
         "table starts",
         "A sensor fails a run whose heartbeats have stopped",
         off(
-            "defs/lost_runs.py",
+            "defs/runs/heartbeats.py",
             "        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
             "        return False and limit_seconds\n",
             "defs/test_lost_runs.py::test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read",
@@ -229,7 +229,7 @@ COMMITTING = (
         "A monitor of dead runs fails a run that has just succeeded",
         "The sensor reads the status of the run again before it fails it",
         off(
-            "defs/lost_runs.py",
+            "defs/runs/heartbeats.py",
             "    if run is not None and run.status is dg.DagsterRunStatus.STARTED:\n",
             "    if run is not None:\n",
             "defs/test_lost_runs.py::test_run_that_ended_by_itself_keeps_its_end",
@@ -253,7 +253,7 @@ COMMITTING = (
         "The commits of a Hadoop catalog are not atomic across processes",
         "Hadoop catalogs are refused",
         off(
-            "spark/session/session.py",
+            "engines/spark/session/session.py",
             '        if conf.get(f"{key}.type") == "hadoop":\n',
             "        if False:\n",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
@@ -265,7 +265,7 @@ COMMITTING = (
         "Rewritten manifests lose sequence numbers or row ids, so other deletes apply to their files",
         "The gate compares all live entries before and after, with all their fields",
         off(
-            "core/commits/rewrite_manifests.py",
+            "core/commits/manifest_rules.py",
             "    if change.before != change.after:\n",
             "    if False:\n",
             "core/commits/test_rewrite_manifests.py::test_entry_that_is_not_what_it_was_is_refused",
@@ -277,7 +277,7 @@ COMMITTING = (
         "A rewrite of manifests fails again and again on a manifest that a writer has replaced",
         "The batch is stale and is planned again",
         off(
-            "core/commits/rewrite_manifests.py",
+            "core/commits/manifest_rules.py",
             "    if missing := planned - old.keys():\n",
             "    if missing := frozenset():\n",
             "core/commits/test_rewrite_manifests.py::test_manifest_that_is_gone_makes_the_plan_stale",
@@ -289,7 +289,7 @@ COMMITTING = (
         "main is compacted while a branch is ahead of it: the branch cannot be fast-forwarded, and the audited work is done again",
         "work that commits to main waits while a branch descends from main's head",
         off(
-            "core/decisions/publish_waits.py",
+            "core/decisions/waits.py",
             "    return None if wait is None else (Verdict.DEFER, Reason.PENDING_PUBLISH, wait)\n",
             "    return None\n",
             "core/decisions/test_publish_waits.py::test_due_work_on_data_waits_and_names_the_branch[False]",
@@ -302,7 +302,7 @@ COMMITTING = (
         "an expiry removes snapshots between main's head and the branch's, and `fast_forward` finds no ancestor",
         "the snapshots of a branch that is waited for are held",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "        *history.publishable(publishing),\n",
             "",
             "core/decisions/test_retention_holds.py::test_branch_that_can_be_published_keeps_its_way_to_main_until_the_wait_ends",
@@ -315,7 +315,7 @@ COMMITTING = (
         "main is compacted while an overwrite is staged on its head: the snapshot cannot be cherry-picked any more",
         "work that commits to main waits while a staged change that is no append can be picked",
         off(
-            "core/model/pending_publishes.py",
+            "core/model/other_writers.py",
             "        if _ends_with_a_commit(s, head_id, on_main)\n",
             "        if False\n",
             "core/model/test_pending_publishes.py::test_staged_change_is_pending_while_it_can_be_picked[overwrite-3-summary0-True]",
@@ -329,7 +329,7 @@ COMMITTING = (
         "a branch gets its first commit between the plan and the commit of a rewrite, and cannot be fast-forwarded",
         "the gate reads branches and staged snapshots of the metadata that the commit builds on",
         off(
-            "spark/commit/gate.py",
+            "engines/spark/commit/gate.py",
             "            return waiting or check(",
             "            return check(",
             f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[rewrite]",
@@ -341,7 +341,7 @@ COMMITTING = (
         "the same between the plan and the commit of regrouped manifests",
         "the gate of that commit reads them, too",
         off(
-            "spark/commit/rewrite_manifests.py",
+            "engines/spark/commit/rewrite_manifests.py",
             "        if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):\n",
             "        if waiting := ():\n",
             f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[regroup]",
@@ -353,11 +353,11 @@ COMMITTING = (
         "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
         "Failures of the environment do not count towards quarantine",
         off(
-            "runner/batch_outcome.py",
+            "loop/batch_outcome.py",
             "    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):\n",
             "    if False:\n",
-            "runner/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
-            "runner/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
+            "loop/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
+            "loop/test_maintain.py::test_commit_that_the_environment_fails_does_not_count_against_the_partition",
         ),
     ),
     Regression(
@@ -366,7 +366,7 @@ COMMITTING = (
         "A cluster starts no executor: the run waits without end, or ends with a page of Java's stack",
         "A session on a cluster runs a job of one row first, within a limit of time",
         off(
-            "spark/session/executors.py",
+            "engines/spark/session/session_checks.py",
             "        job.result(wait_seconds - quiet_seconds)\n",
             "        job.result()\n",
             "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",
@@ -378,7 +378,7 @@ COMMITTING = (
         "`spark.pyspark.python` is ignored outside `spark-submit`: executors run the `python3` of their path, and no batch is columnar",
         "Python workers of a cluster run the configured interpreter",
         off(
-            "spark/rewrite/columnar/job.py",
+            "engines/spark/rewrite/columnar/job.py",
             '    return sys.executable if master.startswith("local") else configured or default\n',
             '    return sys.executable if master.startswith("local") else default\n',
             "spark/rewrite/test_columnar_parts.py::test_workers_of_a_cluster_run_the_configured_interpreter",
@@ -390,7 +390,7 @@ COMMITTING = (
         "The check of executors imports less than a task does: without PyArrow every columnar batch fails, none is written by Spark",
         "The check imports every package that a task may import, and the batch is written by `native` with a note",
         off(
-            "spark/rewrite/columnar/workers.py",
+            "engines/spark/rewrite/columnar/job.py",
             "        import iceberg_maint.columnar.rewrite\n        import iceberg_maint.columnar.storage  # noqa: F401\n",
             "",
             "spark/rewrite/test_columnar_parts.py::test_worker_without_a_package_of_the_engine_names_it",
@@ -402,7 +402,7 @@ COMMITTING = (
         "A session of Spark Connect or a driver in cluster mode starts work that the gate cannot check",
         "A driver that is not this process is refused by ICM-164 before Spark starts",
         off(
-            "spark/session/driver.py",
+            "engines/spark/session/session_checks.py",
             '    if master.startswith("sc://"):\n',
             '    if master.startswith("no://"):\n',
             "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
@@ -414,7 +414,7 @@ COMMITTING = (
         "a commit that breaks a stale rule and corrupts a file beside it is planned again as stale, and no report names it",
         "a violation that no stale rule explains is refused",
         off(
-            "core/commits/violation.py",
+            "core/commits/change.py",
             "    return all(v.is_stale or not stale.isdisjoint(v.explained_by) for v in violations)\n",
             "    return bool(stale)\n",
             "core/commits/test_gate.py::test_stale_rule_excuses_only_the_violations_that_it_explains",
@@ -501,7 +501,7 @@ COMMITTING = (
         "After a lost try the operation is applied and checked once before the commit loads its base. Files that were "
         "read are kept in memory",
         off(
-            "spark/commit/rewrite_files.py",
+            "engines/spark/commit/rewrite_files.py",
             "            if rehearses:\n",
             "            if False:\n",
             "spark/commit/test_rewrite_files.py::"
@@ -514,10 +514,10 @@ COMMITTING = (
         "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
         "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
         off(
-            "runner/batch_outcome.py",
+            "loop/batch_outcome.py",
             "(Reason.STALE, Reason.CONFLICT)",
             "(Reason.STALE,)",
-            "runner/test_maintain.py::"
+            "loop/test_maintain.py::"
             "test_conflict_of_a_batch_leaves_the_other_batches_of_its_partition_and_counts_once",
         ),
     ),
@@ -528,7 +528,7 @@ COMMITTING = (
         "reader waits, and the commit never returns",
         "The server adds no connection after the connections it has are shut down",
         off(
-            "spark/jvm/bridge.py",
+            "engines/spark/jvm/bridge.py",
             "        with server.lock:\n            server.is_shutdown = True\n",
             "        if True:\n",
             "spark/jvm/test_bridge.py::test_callback_server_closes_while_another_client_connects",
@@ -541,7 +541,7 @@ COMMITTING = (
         "PyIceberg applies the append of the first one again on that commit, and each row is there twice",
         "The append is a commit on the snapshot whose rows were read, and PyIceberg does not try it again",
         off(
-            "catalog/audit_table.py",
+            "integrations/audit/table.py",
             '            table.metadata.properties["commit.retry.num-retries"] = "0"\n',
             "",
             "audit/test_publish.py::test_append_on_the_commit_of_another_process_is_refused_and_no_double",

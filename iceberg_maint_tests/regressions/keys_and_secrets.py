@@ -60,7 +60,7 @@ KEYS_AND_SECRETS = (
         "Text that another engine wrote into a snapshot summary is printed unchanged",
         "Names are cut to a maximum length, and control characters are removed",
         off(
-            "core/model/foreign_commits.py",
+            "core/model/other_writers.py",
             'printable = "".join(c if c.isprintable() else " " for c in name)',
             "printable = name",
             "core/decisions/test_foreign_maintainers.py::test_name_that_an_engine_wrote_is_cut_and_cannot_steer_a_terminal",
@@ -108,7 +108,7 @@ KEYS_AND_SECRETS = (
         "Catalog credentials are arguments of a JVM, and every user of the machine can read them",
         "The JVM receives credentials through a socket",
         off(
-            "spark/session/settings.py",
+            "engines/spark/session/settings.py",
             '    if key.startswith(("spark.sql.catalog.", "spark.hadoop.")):\n',
             "    if False:\n",
             "spark/session/test_session.py::test_arguments_of_the_jvm_hold_what_it_starts_with_and_no_secret",
@@ -120,7 +120,7 @@ KEYS_AND_SECRETS = (
         "The path of a jar contains a key id `admin`: `spark.jars` is withheld, and Iceberg's classes are missing",
         "Settings that are read at the start are never withheld",
         off(
-            "spark/session/settings.py",
+            "engines/spark/session/settings.py",
             "    if not key.startswith(READ_AT_START):\n",
             "    if True:\n",
             "spark/session/test_session.py::test_settings_read_at_the_start_stay_arguments_whatever_short_secret_occurs_in_them",
@@ -132,7 +132,7 @@ KEYS_AND_SECRETS = (
         "Spark on one machine accepts connections from other machines",
         "A local master with an address other than loopback is refused",
         off(
-            "spark/session/settings.py",
+            "engines/spark/session/settings.py",
             "    if not is_loopback:\n",
             "    if False:\n",
             "spark/session/test_session.py::test_spark_conf_local_master_that_listens_to_others_is_refused",
@@ -144,7 +144,7 @@ KEYS_AND_SECRETS = (
         "the command line measures a commit, and Dagster stays green for up to six hours",
         "the last observation of Dagster is kept apart from the last measurement",
         off(
-            "defs/due_observations.py",
+            "defs/automation/observations.py",
             "            or self.last.pointer != self.pointer\n",
             "",
             "defs/test_sensors.py::test_commit_turns_red_in_one_tick_although_the_command_line_measured_it_first",
@@ -157,7 +157,7 @@ KEYS_AND_SECRETS = (
         "requested again",
         "the automation asks the stored health, not the checks",
         off(
-            "defs/automation.py",
+            "defs/automation/conditions.py",
             "    due = MaintenanceDue(table, runtime, translator) & not_in_progress()\n",
             "    failed = dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())\n"
             "    due = MaintenanceDue(table, runtime, translator) & failed & not_in_progress()\n",
@@ -171,7 +171,7 @@ KEYS_AND_SECRETS = (
         "the checks of a terminated run stay without a result until the next observation",
         "the run evaluates its checks before it ends",
         off(
-            "defs/table_run.py",
+            "defs/runs/table_run.py",
             "            self._evaluate_planned()\n",
             "            pass\n",
             "defs/test_table_run.py::test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated",
@@ -184,7 +184,7 @@ KEYS_AND_SECRETS = (
         "run that observes them waits as well",
         "tables whose runs wait are observed in the ticks of a sensor, up to 150 partitions per tick",
         off(
-            "defs/tick_observation.py",
+            "defs/automation/tick_observation.py",
             "                chosen.append(signs)\n",
             "                pass\n",
             "defs/test_sensors.py::test_checks_of_many_tables_whose_runs_wait_are_red_after_some_ticks_without_a_run_that_"
@@ -197,7 +197,7 @@ KEYS_AND_SECRETS = (
         "the card of a table under maintenance announces operations that have nothing to do",
         "an operation without a finding shows its predicted time while a run holds the lease",
         off(
-            "report/table_card.py",
+            "defs/assets/table_card.py",
             "        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):\n",
             "        if False:\n",
             "report/test_table_card.py::test_blocker_of_an_operation_is_named_with_its_owner",
@@ -209,7 +209,7 @@ KEYS_AND_SECRETS = (
         "the card of a table under maintenance announces a conversion for small files, which a conversion does not remove",
         "an operation that skips a partition does not count its findings",
         off(
-            "report/table_card.py",
+            "defs/assets/table_card.py",
             "        if not any(p.findings and p.verdict is not Verdict.SKIP for p in decision.partitions):\n",
             "        if not any(p.findings for p in decision.partitions):\n",
             "report/test_table_card.py::test_blocker_of_an_operation_is_named_with_its_owner",
@@ -246,7 +246,7 @@ KEYS_AND_SECRETS = (
         "the history of a conversion shows its data files as files before, and its delete files as files after",
         "the work of an operation on positions is stated in delete files",
         off(
-            "report/work.py",
+            "report/housekeeping_text.py",
             "        if outcome.operation in POSITION_OPERATIONS:\n",
             "        if False:\n",
             "report/test_work.py::test_work_of_an_operation_on_positions_is_in_delete_files",
@@ -270,7 +270,7 @@ KEYS_AND_SECRETS = (
         "mode advise says that a run would maintain every due partition, though its plan ends at the budget of the run",
         "the sentence counts the partitions of the planned batches, and names the rest",
         off(
-            "report/advice.py",
+            "report/plan_notes.py",
             "{number(self.planned_partitions)} of ",
             "{number(self.due_partitions)} of ",
             "report/test_work.py::test_advice_counts_the_partitions_of_the_next_run_not_all_that_are_due",
@@ -294,7 +294,7 @@ KEYS_AND_SECRETS = (
         "a partition key that no partition has is materialized, or turns the checks of a healthy table red",
         "the run passes its checks, drops the key and fails with the key's name",
         off(
-            "defs/data_run.py",
+            "defs/assets/data_run.py",
             "        return frozenset(keys)\n",
             "        return frozenset()\n",
             "defs/test_table_run.py::test_partition_that_never_existed_is_dropped_and_turns_nothing_red",
@@ -306,7 +306,7 @@ KEYS_AND_SECRETS = (
         "Dagster shows a healthy table that was never maintained as missing, with checks that were not evaluated",
         "an observation reports healthy partitions once as examined, and evaluates their checks",
         off(
-            "defs/examined.py",
+            "defs/runs/examined.py",
             "    return sorted(set(healthy).difference(instance.get_materialized_partitions(key))) if healthy else []\n",
             "    return []\n",
             "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
@@ -319,7 +319,7 @@ KEYS_AND_SECRETS = (
         "Dagster shows partitions that wait for their first maintenance as materialized",
         "only a partition without a finding is reported as examined",
         off(
-            "defs/examined.py",
+            "defs/runs/examined.py",
             "        if p.reason in _HEALTHY and not p.findings and p.partition in measured.partitions\n",
             "        if p.partition in measured.partitions\n",
             "defs/test_examined.py::test_healthy_partition_never_maintained_is_materialized_once_as_examined_and_"
@@ -332,7 +332,7 @@ KEYS_AND_SECRETS = (
         "a proof that cannot be read fails the run whose batch was committed",
         "an error of a description is logged, and the work goes on",
         off(
-            "defs/card.py",
+            "defs/assets/table_card.py",
             "    except Exception as error:  # noqa: BLE001 - the work goes on\n",
             "    except KeyboardInterrupt as error:\n",
             "defs/test_table_run.py::test_proof_that_cannot_be_read_fails_no_maintenance",
@@ -344,7 +344,7 @@ KEYS_AND_SECRETS = (
         "Dagster hides the card of a table with many or long partition names behind a button",
         "the card shows less until it is shorter than the text that Dagster shows at once",
         off(
-            "report/table_card.py",
+            "defs/assets/table_card.py",
             "        if len(card) <= MAX_CHARACTERS:\n",
             "        if card:\n",
             "report/test_table_card.py::test_card_is_never_longer_than_dagster_shows_at_once",
@@ -370,7 +370,7 @@ KEYS_AND_SECRETS = (
         "`approved_locations` of the catalog is checked before every request, and for every location that a "
         "pinned table or its live files name",
         off(
-            "core/model/approved_locations.py",
+            "core/model/location.py",
             "        return parsed is not None and any(",
             "        return True or any(",
             "security/test_approved_locations.py::test_store_reaches_nothing_outside",
@@ -396,7 +396,7 @@ KEYS_AND_SECRETS = (
         "a traceback",
         "Claims of such tables are not stored, and stored ones are not read",
         off(
-            "ledger/claims.py",
+            "ledger/registrations.py",
             '        if all(row.table_name.split("."))\n',
             "",
             "ledger/test_claims.py::test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read",
@@ -423,7 +423,7 @@ KEYS_AND_SECRETS = (
         "Back-off is deleted only of partitions that the stored health lacks, twice in a row and for `ledger_keep_days`, "
         "without open work",
         off(
-            "ledger/gone_partitions.py",
+            "ledger/dropped.py",
             "        gone -= stored | set(_of_open_work(conn, of_table))\n",
             "",
             *(
@@ -481,7 +481,7 @@ KEYS_AND_SECRETS = (
         "`write.target-file-size-bytes` of a table is no size, and the observation of all tables ends with a traceback",
         "The property is checked before the measurement, and its error is one of the table",
         off(
-            "runner/reading.py",
+            "loop/read_table.py",
             "    try:\n        target_file_size_bytes(policy.rewrite_data_files, state.properties)\n",
             "    try:\n        pass\n",
             "cli/test_inspect.py::test_target_size_of_a_table_that_is_no_size_stops_no_other_table",
@@ -520,7 +520,7 @@ KEYS_AND_SECRETS = (
         "Another user replaces the archive of Java's classes, and the driver runs that user's code",
         "The file and the folders above it belong to this user or root, and no other user can write them, or Spark does not start",
         off(
-            "spark/session/class_archive.py",
+            "engines/spark/session/class_archive.py",
             "    check_writers(archive)\n    return archive\n",
             "    return archive\n",
             "spark/session/test_class_archive.py::test_archive_that_others_can_write_is_refused",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from iceberg_maint_tests.regressions.regression import Regression, known, off
 
 SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
-    f"orphans/test_{name}.py::test"
+    f"removal/test_{name}.py::test"
     for name in ("scan", "trash", "restore", "orphan_pass", "second_catalog", "pending_manifests")
 )
-BULK, PASSES = "orphans/test_bulk_deletion.py::test", "orphans/test_orphan_pass.py::test"
-RELEASED, RELEASE = "orphans/test_released.py::test", "runner/test_release.py::test"
-IN_PLACE = "orphans/test_in_place.py::test"
-TIME = "orphans/test_time_limit.py::test"
+BULK, PASSES = "removal/test_bulk_deletion.py::test", "removal/test_orphan_pass.py::test"
+RELEASED, RELEASE = "removal/test_released.py::test", "loop/test_release.py::test"
+IN_PLACE = "removal/test_in_place.py::test"
+TIME = "removal/test_time_limit.py::test"
 RETENTION = "core/decisions/test_retention.py::test"
 HOLDS = "core/decisions/test_retention_holds.py::test"
 REST = "spark/commit/test_rest_requirements.py::test"
@@ -96,7 +96,7 @@ REMOVING = (
         "The sweep looks for metadata of another catalog only in the folders of this catalog's log",
         "The sweep lists all prefixes of the table before it deletes a file",
         off(
-            "orphans/sweep.py",
+            "removal/sweep.py",
             "reachability, memo, target.prefixes)",
             "reachability, memo)",
             f"{SECOND}_sweep_with_a_second_owner_in_another_folder_deletes_nothing",
@@ -108,10 +108,10 @@ REMOVING = (
         "Another catalog writes its metadata to a folder whose name begins with `_`",
         "The pass reads the names of metadata files in hidden folders too",
         off(
-            "orphans/path_index.py",
+            "removal/path_index.py",
             "(Kept.METADATA_FILE, Kept.HIDDEN),",
             "(Kept.METADATA_FILE, Kept.METADATA_FILE),",
-            "orphans/test_second_catalog.py::test_second_owner_with_a_hidden_metadata_folder_is_refused",
+            "removal/test_second_catalog.py::test_second_owner_with_a_hidden_metadata_folder_is_refused",
         ),
     ),
     Regression(
@@ -123,7 +123,7 @@ REMOVING = (
             "catalog/reachable_files.py",
             "range(_LOGS_FOLLOWED)",
             "range(0)",
-            "orphans/test_second_catalog.py::test_second_owner_older_than_the_log_of_the_pointer_is_refused",
+            "removal/test_second_catalog.py::test_second_owner_older_than_the_log_of_the_pointer_is_refused",
         ),
     ),
     Regression(
@@ -199,11 +199,11 @@ REMOVING = (
         "The clock of a machine is 30 days ahead. 50 of 60 young snapshots and two refs expire",
         "Nothing is removed while the clocks of the machine, the ledger, the store and the table disagree",
         off(
-            "core/decisions/housekeeping.py",
+            "core/decisions/housekeeping_decision.py",
             "    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:\n",
             "    if False:\n",
-            "runner/test_clocks.py::test_force_does_not_expire_by_clocks_that_disagree",
-            "runner/test_clocks.py::test_table_updated_in_the_future_keeps_its_snapshots",
+            "loop/test_clocks.py::test_force_does_not_expire_by_clocks_that_disagree",
+            "loop/test_clocks.py::test_table_updated_in_the_future_keeps_its_snapshots",
         ),
     ),
     Regression(
@@ -212,7 +212,7 @@ REMOVING = (
         "A clock is set between the plan of an expiry and its commit",
         "The gate reads all clocks again, including the store's",
         off(
-            "runner/housekeeping.py",
+            "loop/housekeeping_attempt.py",
             "    clocks = checked_clocks(runtime, state, store=True)\n",
             "    clocks = table_clocks(runtime, state, store=True)\n",
             "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_reported_at_the_gate",
@@ -224,10 +224,10 @@ REMOVING = (
         "The machine and the ledger share a clock that is 30 days ahead",
         "An expiry also reads the store's clock",
         off(
-            "core/removal/clock_agreement.py",
+            "core/removal/clock_skew.py",
             "    if clocks.store_ms is not None:\n",
             "    if False:\n",
-            "runner/test_clocks.py::test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_as_no_failure",
+            "loop/test_clocks.py::test_store_apart_from_the_machine_and_the_ledger_expires_nothing_and_counts_as_no_failure",
         ),
     ),
     Regression(
@@ -236,10 +236,10 @@ REMOVING = (
         "A clock is set while an orphan pass moves files",
         "The pass reads the clocks again at each check of its lease",
         off(
-            "runner/release.py",
+            "loop/housekeeping_attempt.py",
             "    checked_clocks(runtime, state, store=False)\n",
             "",
-            "orphans/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
+            "removal/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
         ),
     ),
     Regression(
@@ -248,10 +248,10 @@ REMOVING = (
         "A clock was ahead and is set back. The program accepts the times that it recorded before as correct",
         "The ledger stores the newest time. Nothing is removed until the clocks reach that time again",
         off(
-            "core/removal/clock_agreement.py",
+            "core/removal/clock_skew.py",
             "    if clocks.mark.newest_ms - clocks.earliest_ms > MAX_SKEW_MS:\n",
             "    if False:\n",
-            "runner/test_clocks.py::test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted",
+            "loop/test_clocks.py::test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is_accepted",
         ),
     ),
     Regression(
@@ -261,7 +261,7 @@ REMOVING = (
         "that is set between counts as right",
         "only stored readings are forgotten by their age",
         off(
-            "ledger/clock_marks.py",
+            "ledger/registrations.py",
             "clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)",
             "clock.c.newest_ms < newest_ms - _KEPT_MS",
             "ledger/test_clock_marks.py::"
@@ -278,7 +278,7 @@ REMOVING = (
             "    if committed := [path for path, _ in entries if path in unlogged]:\n",
             "    if committed := []:\n",
             "core/removal/test_unlogged_metadata.py::test_entry_that_is_itself_outside_our_log_shows_a_second_line",
-            "orphans/test_second_owner.py::"
+            "removal/test_second_owner.py::"
             "test_version_that_follows_one_outside_the_log_within_the_tolerance_of_clocks_is_refused",
         ),
     ),
@@ -288,10 +288,10 @@ REMOVING = (
         "The machine, the ledger and the store share one clock, and it is set a month ahead",
         "The uptime of the machine shows that its clock was set",
         off(
-            "core/removal/clock_agreement.py",
+            "core/removal/clock_skew.py",
             "        if abs(moved_ms) > MAX_SKEW_MS:\n",
             "        if False:\n",
-            "runner/test_clocks.py::test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing",
+            "loop/test_clocks.py::test_all_clocks_of_one_machine_set_a_month_ahead_expire_nothing",
         ),
     ),
     Regression(
@@ -300,10 +300,10 @@ REMOVING = (
         "The ledger deletes old records by a wrong clock",
         "The ledger deletes no records while the clocks disagree",
         off(
-            "runner/maintain.py",
+            "loop/maintain.py",
             "    if doubt is not None:\n",
             "    if False:\n",
-            "runner/test_clocks.py::test_ledger_forgets_records_only_by_clocks_that_agree",
+            "loop/test_clocks.py::test_ledger_forgets_records_only_by_clocks_that_agree",
         ),
     ),
     Regression(
@@ -319,7 +319,7 @@ REMOVING = (
         "The cache of a catalog returns the table as it was an hour ago",
         "A session with a caching catalog is refused",
         off(
-            "spark/session/session.py",
+            "engines/spark/session/session.py",
             '        if conf.get(f"{key}.cache-enabled", "true").lower() != "false":\n',
             "        if False:\n",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
@@ -497,7 +497,7 @@ REMOVING = (
         "Failed deletes are only logged, and the files are reported as deleted",
         "A file counts as deleted only if the store no longer has it",
         off(
-            "orphans/sweep.py",
+            "removal/sweep.py",
             "    return store.stat(line.trash_path) is None",
             "    return True",
             f"{TRASH}_sweep_counts_only_what_is_gone",
@@ -527,7 +527,7 @@ REMOVING = (
         "`spark.testing` turns off Iceberg's own check of the age",
         "A session with `spark.testing` is refused",
         off(
-            "spark/session/session.py",
+            "engines/spark/session/session.py",
             "    if testing:\n",
             "    if False:\n",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
@@ -540,7 +540,7 @@ REMOVING = (
         "The engine computes the snapshots to expire a second time and removes more than were decided",
         "The gate refuses to remove a snapshot that is not in the plan",
         off(
-            "core/commits/expire_snapshots.py",
+            "core/commits/expiry_rules.py",
             "    if removed := before.keys() - after.keys() - planned:\n",
             "    if removed := frozenset():\n",
             f"{EXPIRY}_change_beside_the_plan_is_refused",
@@ -552,7 +552,7 @@ REMOVING = (
         "The head snapshot of a branch or tag expires",
         "The gate refuses a change that leaves a ref without its snapshot",
         off(
-            "core/commits/expire_snapshots.py",
+            "core/commits/expiry_rules.py",
             '    if dangling := {int(ref["snapshot-id"]) for ref in expected.values()} & planned:\n',
             "    if missing := frozenset():\n",
             f"{EXPIRY}_ref_on_an_expiring_snapshot_is_refused",
@@ -564,7 +564,7 @@ REMOVING = (
         "A tag is set or a reader is registered between the plan and the commit",
         "The commit computes again which snapshots may expire",
         off(
-            "core/commits/expire_snapshots.py",
+            "core/commits/expiry_rules.py",
             "    if held:\n        yield Violation(Rule.RETENTION",
             "    if False:\n        yield Violation(Rule.RETENTION",
             f"{EXPIRY}_what_came_to_be_held_since_the_plan_is_stale",
@@ -576,7 +576,7 @@ REMOVING = (
         "`gc.enabled` is turned off between the plan and the commit",
         "The gate reads the property again",
         off(
-            "core/commits/expire_snapshots.py",
+            "core/commits/expiry_rules.py",
             '    if not gc_enabled(base.get("properties") or {}):\n',
             "    if False:\n",
             f"{EXPIRY}_table_that_is_no_longer_the_planned_one_is_stale",
@@ -588,7 +588,7 @@ REMOVING = (
         "A snapshot staged by write-audit-publish expires before it is published, and its rows are lost",
         "Staged snapshots stay for the time that the policy sets",
         off(
-            "core/model/pending_publishes.py",
+            "core/model/other_writers.py",
             "        if wap_id is None or s.snapshot_id in on_branches:\n",
             "        if True:\n",
             f"{HOLDS}_staged_snapshot_stays_with_what_it_was_staged_on",
@@ -601,7 +601,7 @@ REMOVING = (
         "second time",
         "The newest position of each writer stays",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "    if _FLINK_CHECKPOINT in summary:\n",
             "    if False:\n",
             f"{HOLDS}_newest_position_of_a_writer_stays_with_the_way_to_it",
@@ -613,7 +613,7 @@ REMOVING = (
         "Two jobs write to one table, and only the newer position of the two stays",
         "A writer is identified by job and operator",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             'yield Holder.FLINK, "/".join(summary[k] for k in _FLINK_IDENTITY if k in summary)',
             'yield Holder.FLINK, "flink"',
             f"{HOLDS}_each_writer_has_its_own_newest_position",
@@ -625,7 +625,7 @@ REMOVING = (
         "The offset of a streaming reader expires",
         "A registered reader holds the snapshots that it has not read",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "                _end(r.seen_ms, policy.reader_max_silence_seconds),\n",
             "                0,\n",
             f"{HOLDS}_reader_with_an_age_holds_until_it_has_been_silent_too_long",
@@ -665,7 +665,7 @@ REMOVING = (
         "The snapshot that a running rewrite was planned on expires",
         "A running plan holds its snapshot",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "        *(Hold(Holder.RUNNING, name, snapshot_id) for name, snapshot_id in sorted((running or {}).items())),\n",
             "",
             f"{HOLDS}_running_plan_holds_its_snapshot_and_all_since",
@@ -677,7 +677,7 @@ REMOVING = (
         "Two settings give the retention, and the shorter one wins",
         "The longest retention of all sources applies",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "        age_ms = max(\n            self._policy.max_snapshot_age_seconds * 1000, _number(self._state, _SNAPSHOT_AGE_PROPERTY) or 0\n        )",
             "        age_ms = self._policy.max_snapshot_age_seconds * 1000",
             f"{RETENTION}_table_property_keeps_more_and_never_less",
@@ -689,7 +689,7 @@ REMOVING = (
         "A writer's clock was slow. Its snapshot expires from the middle of a branch",
         "A branch keeps every snapshot from its head to its oldest kept snapshot",
         off(
-            "core/decisions/retention.py",
+            "core/decisions/snapshot_retention.py",
             "chain[: max(ref_min_count, *young, 1)]",
             "[s for n, s in enumerate(chain, 1) if n <= ref_min_count or n in young]",
             f"{RETENTION}_snapshot_of_a_slow_clock_makes_no_hole_in_the_branch",
@@ -701,7 +701,7 @@ REMOVING = (
         '"An hour ago" is read in the session\'s time zone, and the youngest snapshots expire',
         "Times are epoch milliseconds. Sessions in another time zone than UTC are refused",
         off(
-            "spark/session/session.py",
+            "engines/spark/session/session.py",
             '        "spark.sql.session.timeZone": ("", "UTC"),\n',
             "",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
@@ -880,7 +880,7 @@ REMOVING = (
         "A tag moves to an expiring snapshot between the check and the request. The REST catalog removes it",
         "The request of an expiry requires every known ref where the gate saw it",
         off(
-            "spark/commit/rest_requirements.py",
+            "engines/spark/commit/table_operations.py",
             "requirements_of(ids, ids.refs if all_refs else ())",
             "requirements_of(ids)",
             f"{REST}_known_tag_that_moves_to_an_expiring_snapshot_stays",
@@ -893,7 +893,7 @@ REMOVING = (
         "them",
         "Each request requires their ids as the gate saw them",
         off(
-            "spark/commit/rest_requirements.py",
+            "engines/spark/commit/table_operations.py",
             "    requirements = _parsed(bridge, requirements_of(ids, ids.refs if all_refs else ()))\n",
             "    requirements = bridge.list(())\n",
             f"{REST}_commit_is_refused_where_schema_spec_or_sort_order_changed",
@@ -906,7 +906,7 @@ REMOVING = (
         "files of the tag's snapshot move",
         "Without a metadata log, an expiry on a REST catalog stores no release",
         off(
-            "runner/release.py",
+            "loop/housekeeping_attempt.py",
             '        if not catalog.checks_commit_base and not document.get("metadata-log"):\n',
             "        if False:\n",
             f"{RELEASE}_expiry_whose_commit_no_metadata_log_will_show_releases_nothing",
@@ -918,7 +918,7 @@ REMOVING = (
         "A REST catalog vends credentials for an hour. An orphan pass takes longer and fails at each attempt",
         "The FileIO of a table with vended credentials loads the table again before they expire",
         off(
-            "catalog/vended_credentials.py",
+            "catalog/rest_grants.py",
             "            if self._now_ms() >= self._due_ms:\n",
             "            if False:\n",
             "catalog/test_vended_credentials.py::"
@@ -932,7 +932,7 @@ REMOVING = (
         "are not",
         "Files that move at once are of one kind, and kinds move one after the other",
         off(
-            "orphans/released.py",
+            "removal/released.py",
             "store, holds, progress, _kind)",
             "store, holds, progress)",
             f"{RELEASED}_files_that_name_others_move_after_all_of_them_where_many_move_at_once",
@@ -944,10 +944,10 @@ REMOVING = (
         "Files move many at once, and the lease is checked once before all of them",
         "The lease is checked before each group of files that move at once",
         off(
-            "orphans/parallel.py",
+            "removal/store_requests.py",
             "                require_lease()\n",
             "                pass\n",
-            "orphans/test_parallel.py::test_lost_lease_stops_before_the_next_group",
+            "removal/test_parallel.py::test_lost_lease_stops_before_the_next_group",
         ),
     ),
     Regression(
@@ -968,7 +968,7 @@ REMOVING = (
         "The sweep deletes 1,000 files per request, and one of them is referenced by now or is another file",
         "A file that metadata reference, or whose size differs from the manifest, is in no request",
         off(
-            "orphans/bulk_deletion.py",
+            "removal/store_requests.py",
             "if not reached and size == line.size_bytes]",
             "if True]",
             f"{BULK}_referenced_file_file_of_another_size_and_unlisted_file_are_in_no_request",
@@ -980,7 +980,7 @@ REMOVING = (
         "A run that lost its lease goes on to delete 1,000 files per request",
         "The lease is checked before each request",
         off(
-            "orphans/bulk_deletion.py",
+            "removal/store_requests.py",
             "    require_lease()\n    refused",
             "    refused",
             f"{BULK}_lost_lease_stops_before_the_next_request",
@@ -992,7 +992,7 @@ REMOVING = (
         "The store answers that it deleted a file and still has it, and the sweep deletes the manifest that names it",
         "The folder is listed again before the manifest is deleted",
         off(
-            "orphans/bulk_deletion.py",
+            "removal/store_requests.py",
             "            if listing.is_gone(file.path):\n",
             "            if False:\n",
             f"{BULK}_file_that_is_still_listed_after_its_deletion_is_an_error",
@@ -1004,7 +1004,7 @@ REMOVING = (
         "A table cannot be read and has written below another table since it was last read",
         "Files that are younger than the last look at a table that cannot be read stay",
         off(
-            "orphans/scan.py",
+            "removal/orphan_scan.py",
             "        if claim.current_until_ms is not None:\n",
             "        if False:\n",
             f"{PASSES}_files_newer_than_the_last_claim_of_an_unreadable_table_stay[400-0]",
@@ -1016,7 +1016,7 @@ REMOVING = (
         "A table that cannot be read has a metadata file outside the locations that are known of it",
         "Such a table refuses the passes of all tables",
         off(
-            "catalog/location_claims.py",
+            "catalog/location_owners.py",
             'f"{folder}/".startswith(',
             'True or f"{folder}/".startswith(',
             f"{PASSES}_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass",
@@ -1028,7 +1028,7 @@ REMOVING = (
         "A pass lists files and stops. They are committed before the next pass, which moves what the first one listed",
         "The pass that moves reads the metadata after the last file is listed, and judges all files by them",
         off(
-            "orphans/scan.py",
+            "removal/orphan_scan.py",
             "        started_ms = min(started_ms, listing.begin(started_ms))\n",
             "        started_ms = min(started_ms, listing.begin(started_ms))\n"
             "        was = globals().setdefault(target.state.uuid, list(reachability.paths()))\n"
@@ -1043,7 +1043,7 @@ REMOVING = (
         "A file of a write under way passes the minimum age while a listing is continued over several passes",
         "Ages count from the begin of the listing",
         off(
-            "orphans/scan.py",
+            "removal/orphan_scan.py",
             "        started_ms = min(started_ms, listing.begin(started_ms))\n",
             "        listing.begin(started_ms)\n",
             f"{TIME}_file_that_grew_old_during_a_listing_stays",
@@ -1055,7 +1055,7 @@ REMOVING = (
         "A file is committed after its move, and the pass stops for time before its end",
         "A pass that stops restores the files that were committed since",
         off(
-            "orphans/trash.py",
+            "removal/trash.py",
             "            stopped = why\n",
             "            raise\n",
             f"{TIME}_file_committed_while_a_stopped_pass_moves_is_put_back",
@@ -1067,7 +1067,7 @@ REMOVING = (
         "A part of a stored listing is torn, is lost or belongs to another table",
         "A stored listing that is not whole is deleted, and the pass lists all files",
         off(
-            "orphans/stored_listing.py",
+            "removal/stored_listing.py",
             "self.resumed = bool(self._parts) and self._is_usable(now_ms)",
             "self.resumed = bool(self._parts)",
             f"{TIME}_stored_listing_that_is_not_whole_is_discarded",
@@ -1080,7 +1080,7 @@ REMOVING = (
         "with new numbers and times",
         "Records older than the first entry of a log that was pruned are not appended",
         off(
-            "audit/log.py",
+            "integrations/audit/log.py",
             "if known else [r for r in records if r.ended_ms >= since_ms]",
             "if known else records",
             "audit/test_retention.py::test_ledger_with_older_records_only_appends_none_of_them",
@@ -1092,10 +1092,10 @@ REMOVING = (
         "An operation decides on an assessment that an earlier operation of the same run has made out of date",
         "An operation that takes the lease drops the assessment that the others shared",
         off(
-            "runner/maintain.py",
+            "loop/maintain.py",
             "    outlook.forget()\n",
             "",
-            "runner/test_outlook.py::test_operation_after_work_is_assessed_again",
+            "loop/test_outlook.py::test_operation_after_work_is_assessed_again",
         ),
     ),
     Regression(
@@ -1105,7 +1105,7 @@ REMOVING = (
         "value, and the alert on repeated failures stays silent",
         "A counter that is new in a process that is scraped is zero for 75 seconds",
         off(
-            "telemetry/ledger_totals.py",
+            "integrations/telemetry/ledger_totals.py",
             "self._totals.copy(self._zero_until)",
             "self._totals.copy()",
             "telemetry/test_ledger_totals.py::test_counter_that_appears_later_is_zero_until_every_scrape_has_seen_it",
@@ -1117,7 +1117,7 @@ REMOVING = (
         "A writer cuts the front of the audit log. The next retention excuses the missing entries by its own entry",
         "Retention keeps everything if entries before the first one are gone that no retention removed",
         off(
-            "audit/retention.py",
+            "integrations/audit/retention.py",
             "    _check_front(folder, names)\n",
             "",
             "audit/test_retention.py::test_front_that_was_cut_is_not_made_right_by_the_next_retention",
@@ -1130,7 +1130,7 @@ REMOVING = (
         "with a traceback because it names no number",
         "Only an entry that names an earlier one excuses missing entries",
         off(
-            "audit/chain.py",
+            "integrations/audit/chain.py",
             " and type(first_kept) is int and 1 < first_kept < entry.sequence",
             "",
             "audit/test_retention.py::test_retention_entry_that_names_a_later_entry_or_no_number_excuses_nothing",

@@ -113,7 +113,7 @@ REWRITING = (
         "A salted shuffle and a task retry lose some rows and write the same number of other rows twice",
         "A fingerprint compares the rows read with the rows written. Equal row counts are not enough",
         off(
-            "spark/rewrite/bin_pack.py",
+            "engines/spark/rewrite/bin_pack.py",
             "difference = None if before == after else",
             "difference = None if before.records == after.records else",
             "spark/rewrite/test_bin_pack.py::test_proof_value_changed_while_writing_is_unequal",
@@ -125,7 +125,7 @@ REWRITING = (
         "Bounds or counts of a written file are not those of its rows. Queries skip the file and miss rows",
         "The statistics of each written file are compared with its rows, by another decoder than the writer's",
         off(
-            "spark/write/proof.py",
+            "engines/spark/write/rows.py",
             "    detail = detail or statistics_difference\n",
             "",
             "spark/rewrite/test_statistics.py::test_wrong_statistics_fail_the_proof_of_native",
@@ -138,8 +138,8 @@ REWRITING = (
         "every run",
         "The program reads the input a second time before it reports a difference",
         off(
-            "spark/rewrite/bin_pack.py",
-            '            if values["read_rows"] != planned or (full and fingerprint.fingerprint_of(values) != after):\n',
+            "engines/spark/rewrite/bin_pack.py",
+            '            if values["read_rows"] != planned or (full and row_proof.fingerprint_of(values) != after):\n',
             "            if False:\n",
             "spark/rewrite/test_bin_pack.py::test_observation_that_counted_a_retried_stage_twice_is_looked_at_again",
         ),
@@ -150,7 +150,7 @@ REWRITING = (
         "Adaptive execution splits one file over several tasks, and two deletion vectors are written for it",
         "Sessions with adaptive execution or speculation are refused",
         off(
-            "spark/session/session.py",
+            "engines/spark/session/session.py",
             '        "spark.sql.adaptive.enabled": ("true", "false"),\n',
             "",
             "spark/session/test_session.py::test_check_conf_unsafe_session_is_refused",
@@ -196,7 +196,7 @@ REWRITING = (
         "Two live entries name the same data file. A rewrite doubles its rows, or fails on every run",
         "Such a table is refused",
         off(
-            "spark/scan/staging.py",
+            "engines/spark/scan/staging.py",
             "    if duplicates:\n",
             "    if False:\n",
             "spark/scan/test_staging.py::test_plan_tasks_data_file_referenced_twice_is_refused",
@@ -208,7 +208,7 @@ REWRITING = (
         "A rewrite of a v3 table gives its rows new row ids",
         "A write without both lineage columns is refused",
         off(
-            "spark/rewrite/bin_pack.py",
+            "engines/spark/rewrite/bin_pack.py",
             '    if missing:\n        raise RefusedError(\n            "ICM-108"',
             '    if False:\n        raise RefusedError(\n            "ICM-108"',
             "spark/rewrite/test_bin_pack.py::test_rewrite_v3_that_would_not_carry_lineage_is_refused",
@@ -220,7 +220,7 @@ REWRITING = (
         "After a rename or a drop, values are read into other columns",
         "The fingerprint identifies columns by field id",
         off(
-            "spark/proof/fingerprint.py",
+            "engines/spark/proof/row_proof.py",
             "seed = field_ids[field.name]",
             "seed = 1 + schema.names.index(field.name)",
             "spark/proof/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
@@ -265,7 +265,7 @@ REWRITING = (
         "Two maintainers undo each other's changes to deletes",
         "Unless the policy allows it, operations on data are refused on a table that another tool maintains",
         off(
-            "core/decisions/foreign_maintainers.py",
+            "core/decisions/other_engines.py",
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
             "    if False:\n",
             "core/decisions/test_foreign_maintainers.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
@@ -279,7 +279,7 @@ REWRITING = (
         "The gate compares sequence number, rows, bytes, spec and partition of every source with its entry "
         "in the base",
         off(
-            "core/commits/gate.py",
+            "core/commits/gate_rules.py",
             "    for entry in (*change.files.removed, *change.files.arrivals):\n",
             "    for entry in change.files.arrivals:\n",
             f"{IDENTITY}source_with_another_sequence_number_is_stale",
@@ -294,7 +294,7 @@ REWRITING = (
         "are lost",
         "The gate requires that every delete which the rewrite applied is still live",
         off(
-            "core/commits/gate.py",
+            "core/commits/gate_rules.py",
             "    if departures := change.files.departures:\n",
             "    if departures := ():\n",
             f"{IDENTITY}applied_delete_that_is_gone_is_stale",
@@ -310,8 +310,8 @@ REWRITING = (
             "core/commits/planned_files.py",
             "    return {*planned_data_files(batch), *planned_delete_files(batch)}\n",
             "    return set()\n",
-            "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
-            "runner/test_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
+            "loop/test_crashes.py::test_resume_leaves_out_a_batch_whose_input_was_registered_again",
+            "loop/test_crashes.py::test_resume_leaves_out_a_batch_whose_delete_was_undone",
             "spark/commit/test_gate_identity.py::test_stored_batch_whose_sources_were_registered_again_is_stale",
         ),
     ),
@@ -321,7 +321,7 @@ REWRITING = (
         "Each of 100 open batches of a table of a million files decodes all its manifests again",
         "An open batch is judged by the manifests that changed since its plan, read once for all batches",
         off(
-            "runner/changes.py",
+            "loop/select_batches.py",
             "    changed = changes.since(batch)\n",
             "    changed = None\n",
             "catalog/manifests/test_changed_files.py::test_hundred_open_batches_read_the_changed_manifests_once",
@@ -358,10 +358,10 @@ REWRITING = (
         "A batch that a fast writer makes lose every try is planned again in the same size",
         "The next plan halves the smallest lost batch; runs that lose none double the limit",
         off(
-            "runner/assess.py",
+            "loop/assess.py",
             "        limit=limit_after_conflicts(operation, assessment.state, runtime),\n",
             "",
-            "runner/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
+            "loop/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
         ),
     ),
     Regression(
@@ -370,10 +370,10 @@ REWRITING = (
         "A damaged file fails its batch again and again, until all partitions of the batch are quarantined",
         "After a failure each partition is planned in a batch of its own",
         off(
-            "runner/assess.py",
+            "loop/assess.py",
             "if may_be_too_long(p.partition) or works_alone(history.of(p.partition))",
             "if may_be_too_long(p.partition)",
-            "runner/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
+            "loop/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
         ),
     ),
     Regression(
@@ -382,10 +382,10 @@ REWRITING = (
         "A file that ends the process does so in each run that goes on with its batch, until all partitions of the batch are quarantined",
         "After the second crash in a row the batch is closed and planned again, a partition at a time",
         off(
-            "runner/select_batches.py",
+            "loop/select_batches.py",
             "elif _is_to_split(batch, assessment.history):",
             "elif False:",
-            "runner/test_crashes.py::test_batch_that_crashed_twice_is_planned_one_partition_at_a_time",
+            "loop/test_crashes.py::test_batch_that_crashed_twice_is_planned_one_partition_at_a_time",
         ),
     ),
     Regression(
@@ -394,7 +394,7 @@ REWRITING = (
         "S3 answers expired vended credentials with status 400; the partitions of a long write back off and are quarantined",
         "The answer counts as a failure of the environment",
         off(
-            "core/outcomes/environment.py",
+            "core/outcomes/failures.py",
             '    "The provided token has expired",\n',
             "",
             "core/outcomes/test_environment.py::test_credentials_connections_and_classes_are_the_environment",
@@ -406,10 +406,10 @@ REWRITING = (
         "A batch stored by an older version does not name the deletes that it applied, and is resumed",
         "The batch is closed as stale and planned again",
         off(
-            "runner/changes.py",
+            "loop/select_batches.py",
             " or unknown_deletes(batch):\n",
             ":\n",
-            "runner/test_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
+            "loop/test_crashes.py::test_resume_plans_a_batch_again_that_was_stored_without_its_deletes",
         ),
     ),
     Regression(
@@ -442,7 +442,7 @@ REWRITING = (
         "A struct with a required field is added to a table. Columnar rewrites of older files fail at each attempt",
         "The required fields of a struct that a file lacks are filled below its null",
         off(
-            "columnar/single_values.py",
+            "columnar/read/single_values.py",
             "        return _nulls(column, length)\n    kind",
             "        return pa.nulls(length, arrow_type(column))\n    kind",
             "columnar/test_rewrite.py::test_struct_with_required_fields_that_a_file_lacks_is_null",
@@ -454,7 +454,7 @@ REWRITING = (
         "Arrow cannot rewrite the rows of a batch, and the batch fails at each attempt although Spark can rewrite them",
         "Such a batch is unsupported by `columnar`, and `native` writes it",
         off(
-            "spark/rewrite/columnar/worker.py",
+            "engines/spark/rewrite/columnar/worker.py",
             "    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as why:",
             "    except ZeroDivisionError as why:",
             "spark/rewrite/test_columnar_parts.py::test_rows_that_arrow_cannot_rewrite_are_unsupported",
@@ -489,10 +489,10 @@ REWRITING = (
         "table after it",
         "Tables are read by threads that are waited for a limited time. What is late is unknown (ICM-179)",
         off(
-            "bounded_calls.py",
+            "machine/bounded_calls.py",
             "            if not call.has_ended and (is_over or now >= call.started + self.limits.call_seconds):\n",
             "            if False:\n",
-            "runner/test_fleet_look.py::test_pointer_that_does_not_come_leaves_its_table_unknown",
+            "loop/test_fleet_look.py::test_pointer_that_does_not_come_leaves_its_table_unknown",
         ),
     ),
     Regression(
@@ -501,10 +501,10 @@ REWRITING = (
         "A catalog does not list its tables in time, and the stored health of all of them is deleted as that of dropped ones",
         "A list that is late is an error of the catalog, and only a catalog that answers drops tables",
         off(
-            "runner/table_listing.py",
+            "loop/fleet/tables.py",
             "            errors[name] = late_catalog(name, listed, runtime.looks_within)\n",
             "            continue\n",
-            "runner/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
+            "loop/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
         ),
     ),
     Regression(
@@ -514,7 +514,7 @@ REWRITING = (
         "lease is renewed without end",
         "A watchdog ends the process and its JVM. The next run settles what was open, as after SIGKILL",
         off(
-            "runner/watchdog.py",
+            "loop/time_limits.py",
             "        if not over.wait(seconds):\n",
             "        if False:\n",
             "cli/test_hanging_tables.py::"
@@ -528,7 +528,7 @@ REWRITING = (
         "not return",
         "A thread reads the signal from the pipe of the interpreter, and ends the process after a minute",
         off(
-            "runner/watchdog.py",
+            "loop/time_limits.py",
             "                    if not over.wait(GRACE_SECONDS):\n",
             "                    if False:\n",
             "cli/test_hanging_tables.py::test_call_that_nothing_interrupts_ends_the_process_after_a_signal",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from iceberg_maint_tests.regressions.regression import Regression, off
 
 _PAY_BACK = "core/decisions/test_pay_back.py"
-_REMEMBERED = "runner/test_remembered_decisions.py"
+_REMEMBERED = "loop/test_remembered_decisions.py"
 
 SCHEDULING = (
     Regression(
@@ -32,7 +32,7 @@ SCHEDULING = (
             "    if wait is not None and not wait.is_left_alone:\n        return None\n",
             "",
             f"{_PAY_BACK}::test_work_that_waits_for_the_budget_is_not_judged_again",
-            "runner/test_fleet_budget.py::test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known",
+            "loop/test_fleet_budget.py::test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known",
         ),
     ),
     Regression(
@@ -41,7 +41,7 @@ SCHEDULING = (
         "A partition that is appended to often is mistaken for one whose data writers replace, and is left alone",
         "Data was replaced only if every live file is newer than the last batch",
         off(
-            "core/decisions/past_work.py",
+            "core/decisions/history.py",
             "        w.sequence_number is not None and after is not None and after > w.sequence_number\n",
             "        True\n",
             f"{_PAY_BACK}::test_life_is_the_time_over_three_replacements_or_more",
@@ -54,10 +54,10 @@ SCHEDULING = (
         "Batches that run in other processes count with their bytes and no seconds, so that a budget of time starts any number at once",
         "A batch without an outcome counts with its predicted seconds",
         off(
-            "runner/fleet_spends.py",
+            "loop/caches.py",
             "replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
             "s for s in spends",
-            "runner/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
+            "loop/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
         ),
     ),
     Regression(
@@ -71,7 +71,7 @@ SCHEDULING = (
             "    return load",
             "core/decisions/test_fleet_budget.py::test_partitions_that_share_a_batch_count_as_one_commit",
             "core/decisions/test_fleet_budget.py::test_partitions_that_wait_for_one_batch_are_expected_at_one_time",
-            "runner/test_fleet_budget.py::test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one",
+            "loop/test_fleet_budget.py::test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one",
         ),
     ),
     Regression(
@@ -80,7 +80,7 @@ SCHEDULING = (
         "A plan shows work as due, and a run of the table does it, that the next pass over the fleet would leave alone",
         "Each decision judges with the function of the pass, by the present settings; nothing is stored",
         off(
-            "runner/judgement.py",
+            "loop/fleet/budget.py",
             "    if policy.windows.reads_per_day is not None:",
             "    if False:",
             "cli/test_pay_back.py::test_plan_before_a_pass_leaves_work_alone_that_does_not_pay_and_gives_the_numbers",
@@ -93,7 +93,7 @@ SCHEDULING = (
         "A remembered decision stands after a back-off, a cold window or blackout hours have ended, and due work does not start, or starts within them",
         "The time of a decision notes where each of its answers changes; the decision is remembered until then",
         off(
-            "core/decisions/lasting_time.py",
+            "core/decisions/waits.py",
             "            self.last_ms = min(self.last_ms, at_ms - 1)",
             "            pass",
             f"{_REMEMBERED}::test_remembered_decision_equals_one_decided_anew",
@@ -107,7 +107,7 @@ SCHEDULING = (
         "A remembered decision is used for a time before the one that it was made for, after a clock was set back",
         "A decision is remembered for a span of time with a beginning",
         off(
-            "core/decisions/lasting_time.py",
+            "core/decisions/waits.py",
             "            self.first_ms = max(self.first_ms, at_ms)",
             "            pass",
             f"{_REMEMBERED}::test_remembered_decision_equals_one_decided_anew",
@@ -120,7 +120,7 @@ SCHEDULING = (
         "A table goes on by a policy or a history that has changed since",
         "A decision is remembered for equal health, policy, histories and types only",
         off(
-            "runner/remembered_decisions.py",
+            "loop/caches.py",
             "known.key == key:",
             "known.key.head == key.head:",
             f"{_REMEMBERED}::test_decision_of_another_basis_is_made_again",

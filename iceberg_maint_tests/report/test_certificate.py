@@ -9,8 +9,8 @@ import pytest
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.verification import Fingerprint, Proof
 from iceberg_maint.report.certificate import (
     CertificateStatus,
     GateVerdict,

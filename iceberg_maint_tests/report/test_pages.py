@@ -7,10 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from iceberg_maint.report.assessment_page import AssessedTable, assessment_document, assessment_page
-from iceberg_maint.report.html_page import render_html
-from iceberg_maint.report.markdown_page import render_markdown
-from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
+from iceberg_maint.cli.pages.assessment_page import AssessedTable, assessment_document, assessment_page
+from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows, render_html, render_markdown
 
 HOSTILE = "t<script>alert(1)</script>\"'&|`*_[x](http://evil)\x1b[31m\n# x"
 

@@ -18,8 +18,8 @@ from iceberg_maint.core.model.reasons import (
 )
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.defs.assets.table_card import MAX_CHARACTERS, TableView, partition_label, table_card
 from iceberg_maint.ports.stored import Report
-from iceberg_maint.report.table_card import MAX_CHARACTERS, TableView, partition_label, table_card
 
 NOW_MS = 1_800_000_000_000
 TABLE = TableId.parse("lake.db.t")

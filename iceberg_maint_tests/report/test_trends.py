@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.report.html_page import render_html
-from iceberg_maint.report.markdown_page import render_markdown
-from iceberg_maint.report.page import Page
-from iceberg_maint.report.trends import table_trend, trend_document, trend_sentence, trends_section
+from iceberg_maint.report.fleet import table_trend, trend_document, trend_sentence, trends_section
+from iceberg_maint.report.page import Page, render_html, render_markdown
 
 TODAY = 20_000
 NOW_MS = TODAY * 86_400_000

@@ -7,11 +7,10 @@ from io import StringIO
 
 from rich.console import Console
 
-from iceberg_maint.catalog.fake import FakeTable
+from iceberg_maint.cli.pages.plan_page import draw_unplanned
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Leftover, Plan
 from iceberg_maint.core.policy.data import WindowsPolicy
-from iceberg_maint.report.unplanned import draw_unplanned
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     REWRITE,
@@ -20,6 +19,7 @@ from iceberg_maint_tests.support.core.equality_deletes import (
     global_table,
 )
 from iceberg_maint_tests.support.core.values import data, decide, plan, policy_of, small, table_of
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 
 def drawn(*parts: tuple[Plan, Decision]) -> list[str]:

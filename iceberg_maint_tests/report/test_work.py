@@ -9,22 +9,22 @@ import pytest
 from rich.console import Console
 
 from iceberg_maint.cli.context import wrapped
+from iceberg_maint.cli.pages.console import draw_health, draw_outcome
+from iceberg_maint.cli.pages.history_page import draw_records
 from iceberg_maint.core.health.metrics import Measured, TableHealth
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.report.advice import Advice
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.report.certificate import verdict_text
-from iceberg_maint.report.console import draw_health, draw_outcome
 from iceberg_maint.report.fleet import fleet
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.formatting import metric_value, number, setting, size
-from iceberg_maint.report.history_page import draw_records
+from iceberg_maint.report.housekeeping_text import work_of
+from iceberg_maint.report.plan_notes import Advice
 from iceberg_maint.report.report_page import FleetReport
-from iceberg_maint.report.status import Summary
-from iceberg_maint.report.work import work_of
+from iceberg_maint.report.verdicts import Summary
 
 PROOF = Proof("full", True, 3422, 150, 150, "xxh64x2-1:0:0.0,0.0")
 BATCH = BatchOutcome(

@@ -14,14 +14,14 @@ from typing import NoReturn
 
 import dagster as dg
 
-from iceberg_maint import wiring
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.cli import main as program
-from iceberg_maint.code_location import definitions_from
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs import table_run
-from iceberg_maint.demo.in_process import InProcessDagster
+from iceberg_maint.defs.load_definitions import definitions_from
+from iceberg_maint.defs.runs import table_run
+from iceberg_maint.demo.heal import InProcessDagster
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.security.canaries import all_canaries, settings
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     # A database that does not answer, in the words of its driver.
     away = {**os.environ, "LEDGER": os.environ["LEDGER"].replace("127.0.0.1:", "127.0.0.1:1")}
     try:
-        wiring.build(load_config(None, away)).ledger.now_ms()
+        adapters.build(load_config(None, away)).ledger.now_ms()
     except Exception as error:  # noqa: BLE001 - what it says is what is looked at
         print(error)
 

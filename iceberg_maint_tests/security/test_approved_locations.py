@@ -17,8 +17,8 @@ from pyiceberg.types import IntegerType, NestedField
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.approved_io import ApprovedFileIO, guarded_properties
 from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.core.model.approved_locations import ApprovedLocations
 from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.location import ApprovedLocations
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, register, spec
 from iceberg_maint_tests.support.servers.object_server import object_server

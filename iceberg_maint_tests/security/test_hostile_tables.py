@@ -21,11 +21,11 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.wiring import SystemClock
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
 pytestmark = pytest.mark.spark

@@ -17,14 +17,13 @@ from markdown_it import MarkdownIt
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import TableId, shell_argument
 from iceberg_maint.core.model.reasons import Reason, Verdict
-from iceberg_maint.defs.card import described
+from iceberg_maint.defs.assets.table_card import described, table_card
 from iceberg_maint.defs.metadata import decision_text
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
+from iceberg_maint.loop.assess import check_partitions
 from iceberg_maint.report.formatting import escape_control_chars
-from iceberg_maint.report.markdown_page import markdown_code, markdown_text
-from iceberg_maint.report.table_card import table_card
-from iceberg_maint.runner.assess import check_partitions
+from iceberg_maint.report.page import markdown_code, markdown_text
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.report.test_table_card import view
 from iceberg_maint_tests.security.hostile import PAYLOADS, names, partitions

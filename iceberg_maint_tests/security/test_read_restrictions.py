@@ -18,9 +18,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.location_claims import FleetClaims
-from iceberg_maint.catalog.read_restrictions import restrictions
-from iceberg_maint.catalog.vended_credentials import refreshed
+from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.rest_grants import refreshed, restrictions
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import GovernedTableError

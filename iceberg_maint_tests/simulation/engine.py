@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.catalog.fake import document_of
-from iceberg_maint.core.commits import gate
-from iceberg_maint.core.commits.expire_snapshots import check_expiry, expired
+from iceberg_maint.core.commits import gate_rules
+from iceberg_maint.core.commits.expiry_rules import check_expiry, expired
 from iceberg_maint.core.commits.intent import intent_of, keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
@@ -23,7 +22,7 @@ from iceberg_maint.core.model.table_state import (
     TableState,
 )
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import ExpireSnapshots, RewriteManifests
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
@@ -42,6 +41,7 @@ from iceberg_maint_tests.simulation.gate_change import change_of
 from iceberg_maint_tests.simulation.lake import Lake
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import Swap
+from iceberg_maint_tests.support.fakes.catalog import document_of
 
 
 class _StaleError(Exception):
@@ -208,7 +208,7 @@ class SimEngine:
         intent = intent_of(batch, written.files)
         replaced = {d.identity[0]: d.data_sequence_number for d in intent.deletes}
         added = [self._added(f, batch, base, replaced.get(f.path)) for f in written.files]
-        violations = gate.check(intent, change_of(intent, lake.every[base.uuid], base, (*kept, *added)))
+        violations = gate_rules.check(intent, change_of(intent, lake.every[base.uuid], base, (*kept, *added)))
         if violations:
             self._process.world.watch.gated(batch.batch_id, violations)
             raise _StaleError("; ".join(map(str, violations)))

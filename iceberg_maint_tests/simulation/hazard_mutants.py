@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.commits import gate
+from iceberg_maint.core.commits import gate_rules
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.unlogged_metadata import Standing
-from iceberg_maint.orphans import in_place_hold, orphan_pass, scan, second_owner, sweep
-from iceberg_maint.orphans import released as releasing
-from iceberg_maint.runner import assess as surveying
-from iceberg_maint.runner import clocks, housekeeping, maintain
+from iceberg_maint.loop import assess as surveying
+from iceberg_maint.loop import clocks, housekeeping_attempt, maintain
+from iceberg_maint.removal import in_place_hold, orphan_pass, orphan_scan, second_owner, sweep
+from iceberg_maint.removal import released as releasing
 from iceberg_maint_tests.simulation import test_hazards as hazards
 from iceberg_maint_tests.simulation.mutants import wrapped
 from iceberg_maint_tests.simulation.storage_mutants import Planted
@@ -44,7 +44,7 @@ def deletes_taken_back_are_not_missed(patch: pytest.MonkeyPatch) -> None:
 
         return check
 
-    wrapped(patch, gate, "check", make)
+    wrapped(patch, gate_rules, "check", make)
 
 
 @planted(
@@ -91,7 +91,7 @@ def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     nothing = lambda *_args, **_kwargs: None  # noqa: E731
     for module in (in_place_hold, orphan_pass, releasing, sweep):
         patch.setattr(module, "check_folders", nothing)
-    patch.setattr(scan, "check_lineage", nothing)
+    patch.setattr(orphan_scan, "check_lineage", nothing)
 
 
 @planted(
@@ -99,7 +99,7 @@ def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     partial(hazards.test_one_clock_a_month_off_removes_nothing, "machine", hazards.MONTH_MS),
 )
 def clocks_that_disagree_are_believed(patch: pytest.MonkeyPatch) -> None:
-    for module in (clocks, housekeeping, maintain, surveying):
+    for module in (clocks, housekeeping_attempt, maintain, surveying):
         patch.setattr(module, "disagreement", lambda _clocks: None)
     _by_the_machine(patch)
 
@@ -117,7 +117,7 @@ def clock_of_the_store_is_not_read(patch: pytest.MonkeyPatch) -> None:
         return lambda runtime, state, *, store: real(runtime, state, store=False)
 
     wrapped(patch, clocks, "table_clocks", make)
-    wrapped(patch, housekeeping, "table_clocks", make)
+    wrapped(patch, housekeeping_attempt, "table_clocks", make)
 
 
 @planted(
@@ -127,11 +127,11 @@ def clock_of_the_store_is_not_read(patch: pytest.MonkeyPatch) -> None:
 def clocks_are_read_at_the_plan_only(patch: pytest.MonkeyPatch) -> None:
     _by_the_machine(patch)
     patch.setattr(
-        housekeeping,
+        housekeeping_attempt,
         "checked_clocks",
         lambda runtime, state, *, store: clocks.table_clocks(runtime, state, store=store),
     )
-    patch.setattr(housekeeping, "disagreement", lambda _clocks: None)
+    patch.setattr(housekeeping_attempt, "disagreement", lambda _clocks: None)
 
 
 @planted(

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from iceberg_maint.core.commits.violation import Violation, is_stale
+from iceberg_maint.core.commits.change import Violation, is_stale
 from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import CYCLE, Operation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.runner.maintain import BatchEnded, Event, OperationEnded
-from iceberg_maint.runner.reconcile import Settled
+from iceberg_maint.loop.maintain import BatchEnded, Event, OperationEnded
+from iceberg_maint.loop.settle import Settled
 from iceberg_maint_tests.simulation.lake import twice
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, LedgerRows, Past, Seen
 from iceberg_maint_tests.simulation.process import Process

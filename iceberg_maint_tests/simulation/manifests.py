@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from iceberg_maint.catalog.fake import FakeTable, measure_files
 from iceberg_maint.catalog.manifests import live_files as reading
 from iceberg_maint.catalog.manifests.measure import measure
 from iceberg_maint.catalog.manifests.memo import MAX_BYTES, ManifestMemo
@@ -44,6 +43,7 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, S
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.support.core.values import BY_P
 from iceberg_maint_tests.support.damaged_memo import damage
+from iceberg_maint_tests.support.fakes.catalog import FakeTable, measure_files
 
 T = TypeVar("T")
 

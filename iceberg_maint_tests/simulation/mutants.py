@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from sqlalchemy import ColumnElement, and_, bindparam, select, update
 
-from iceberg_maint.core.decisions.backoff import succeeded
+from iceberg_maint.core.decisions.waits import succeeded
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes import settle as settling
+from iceberg_maint.core.outcomes import record as settling
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.ledger import attempts, batches, leases, table_history, unrecorded_runs
+from iceberg_maint.ledger import attempts, batches, leases, records, table_history
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
+from iceberg_maint.loop import execute as executing
+from iceberg_maint.loop import maintain as maintaining
+from iceberg_maint.loop import select_batches as preparing
+from iceberg_maint.loop import settle as reconciling
 from iceberg_maint.ports.stored import BatchStatus, Lease
-from iceberg_maint.runner import execute as executing
-from iceberg_maint.runner import maintain as maintaining
-from iceberg_maint.runner import reconcile as reconciling
-from iceberg_maint.runner import select_batches as preparing
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -116,7 +116,7 @@ def expired_history_is_never_settled(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("every write needs the lease", seed=0)
 def lease_is_not_required(patch: pytest.MonkeyPatch) -> None:
-    for module in (leases, attempts, batches, unrecorded_runs):
+    for module in (leases, attempts, batches, records):
         patch.setattr(module, "require", lambda _conn, _held: None)
 
 
@@ -295,12 +295,12 @@ def stale_work_is_planned_again_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a run without a record is put on record by the next")
 def dead_runs_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unrecorded_runs, "unrecorded", lambda _conn, _lease: ())
+    patch.setattr(records, "unrecorded", lambda _conn, _lease: ())
 
 
 @mutant("a record covers what it tells of")
 def any_record_covers_the_whole_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(unrecorded_runs, "_contains_row", lambda _ends, _row: True)
+    patch.setattr(records, "_contains_row", lambda _ends, _row: True)
 
 
 @mutant("a lease is of one table, not of a name")

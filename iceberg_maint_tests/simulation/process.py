@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from iceberg_maint.core.commits.violation import Violation
+from iceberg_maint.core.commits.change import Violation
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
-from iceberg_maint.runner.maintain import Request
+from iceberg_maint.loop.maintain import Request
 from iceberg_maint_tests.simulation.faults import At, Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
 from iceberg_maint_tests.simulation.lake import Lake

@@ -10,7 +10,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.core.removal.clock_agreement import Uptime
+from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnknownTableError
 from iceberg_maint_tests.simulation.process import Process
 

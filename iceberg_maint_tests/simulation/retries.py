@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
-from iceberg_maint.runner.maintain import MAX_REPLANS
+from iceberg_maint.loop.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.ledger_rows import CLEAN, Attempted, Key, Past
 from iceberg_maint_tests.simulation.rule_context import RuleContext
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, Protocol
 
-from iceberg_maint.catalog.fake import document_of, fake_table
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     BATCH_PROPERTY,
@@ -23,6 +22,7 @@ from iceberg_maint.core.model.table_state import (
 )
 from iceberg_maint_tests.simulation.disk import Disk
 from iceberg_maint_tests.support.core.values import BY_P
+from iceberg_maint_tests.support.fakes.catalog import document_of, fake_table
 
 
 @dataclass(frozen=True, slots=True)

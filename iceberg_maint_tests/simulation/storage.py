@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.core.model.table_state import Manifest, TableState
-from iceberg_maint.core.removal.released_files import NamedFile
+from iceberg_maint.core.removal.released_file_rules import NamedFile
 from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint_tests.simulation.disk import Disk
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.process_ports import ProcessClock

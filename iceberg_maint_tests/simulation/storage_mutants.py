@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.orphans import orphan_pass, scan, trash
-from iceberg_maint.orphans import sweep as sweeping
+from iceberg_maint.core.outcomes.record import Settlement
+from iceberg_maint.loop import assess as surveying
+from iceberg_maint.loop import attempt as adopting
+from iceberg_maint.loop import execute as executing
+from iceberg_maint.loop import housekeeping_attempt
+from iceberg_maint.loop import select_batches as preparing
+from iceberg_maint.loop import settle as reconciling
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner import assess as surveying
-from iceberg_maint.runner import execute as executing
-from iceberg_maint.runner import housekeeping
-from iceberg_maint.runner import reconcile as reconciling
-from iceberg_maint.runner import reuse_files as adopting
-from iceberg_maint.runner import select_batches as preparing
+from iceberg_maint.removal import orphan_pass, orphan_scan, trash
+from iceberg_maint.removal import sweep as sweeping
 from iceberg_maint_tests.simulation import test_adoption as adoption
 from iceberg_maint_tests.simulation import test_housekeeping as keeping
 from iceberg_maint_tests.simulation.mutants import Mutant, Plant, wrapped
@@ -158,7 +158,7 @@ def expiry_of_the_dead_lost_nothing(patch: pytest.MonkeyPatch) -> None:
     keeping.test_expiry_that_a_catalog_says_it_has_done_and_has_not_is_unknown,
 )
 def expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(housekeeping, "expired", lambda _batch, _state: True)
+    patch.setattr(housekeeping_attempt, "expired", lambda _batch, _state: True)
 
 
 @planted(
@@ -177,7 +177,7 @@ def files_in_flight_are_orphans(patch: pytest.MonkeyPatch) -> None:
     keeping.test_files_that_a_pending_manifest_names_are_no_orphans_until_it_is_gone,
 )
 def pending_manifests_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(scan, "add_pending", lambda *_: None)
+    patch.setattr(orphan_scan, "add_pending", lambda *_: None)
 
 
 @planted(
@@ -188,7 +188,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda store, prefix, rules, _youngest_ms: real(store, prefix, rules, 1 << 62)
 
-    wrapped(patch, scan, "_with_reasons", make)
+    wrapped(patch, orphan_scan, "_with_reasons", make)
 
 
 @planted(

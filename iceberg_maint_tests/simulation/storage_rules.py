@@ -18,7 +18,7 @@ from itertools import pairwise
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.rule_context import RuleContext
 from iceberg_maint_tests.simulation.sim_table import SimTable, Swap

@@ -12,7 +12,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.runner.maintain import MAX_REPLANS
+from iceberg_maint.loop.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 

@@ -32,14 +32,13 @@ from iceberg_maint.core.policy.housekeeping import (
     RewriteManifestsPolicy,
 )
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.ledger.order import OutOfOrderError
+from iceberg_maint.loop import lease as table_lease
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Event, Request, maintain
+from iceberg_maint.loop.settle import reconcile, settle_open_attempts
 from iceberg_maint.ports.stored import Lease
-from iceberg_maint.runner import lease as table_lease
-from iceberg_maint.runner.maintain import Event, Request, maintain
-from iceberg_maint.runner.reconcile import reconcile, settle_open_attempts
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.simulation.engine import SimEngine
 from iceberg_maint_tests.simulation.faults import Faults, Killed, Terminated
 from iceberg_maint_tests.simulation.fibers import Fibers
@@ -57,6 +56,7 @@ from iceberg_maint_tests.simulation.sim_table import Swap
 from iceberg_maint_tests.simulation.storage import forget_versions, orphan_pass
 from iceberg_maint_tests.simulation.violations import ViolationError
 from iceberg_maint_tests.support.core.values import NOW_MS
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 NAMES = tuple(TableId.parse(f"lake.db.{name}") for name in ("t", "u", "v"))
 POLICY = Policy(

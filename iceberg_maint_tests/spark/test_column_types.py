@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, row_types, unsupported_columns
+from iceberg_maint.core.decisions.applicability import SPARK_4, row_types, unsupported_columns
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.runner.maintain import Request, maintain
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

@@ -9,8 +9,8 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from iceberg_maint.core.commits.change import MetadataReader
-from iceberg_maint.spark import engine as engine_module
-from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.engines.spark import engine as engine_module
+from iceberg_maint.engines.spark.engine import SparkEngine
 
 
 def no_reader(_table: str) -> MetadataReader:

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.spark.scan.positions import write_deletion_vectors
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.engines.spark.scan.positions import write_deletion_vectors
 from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

@@ -23,14 +23,14 @@ from iceberg_maint.core.policy.data import (
     RewriteStrategy,
     Route,
 )
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written, WrittenFile
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.wiring import SystemClock
+from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import keys, other_engine, rows_of
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 

@@ -24,12 +24,12 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Policy
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.reconcile import reconcile
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.wiring import SystemClock
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint.loop.settle import reconcile
+from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
 pytestmark = pytest.mark.spark

@@ -16,8 +16,8 @@ from iceberg_maint.core.outcomes.verification import (
     Verification,
     VerificationStatus,
 )
+from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.rewrite import bin_pack
 from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
 from iceberg_maint_tests.support.spark.writers import Row
 

@@ -14,8 +14,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.verification import Compared, StoredProof, Verification, VerificationStatus
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.engines.spark.deletes import visible_rows
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.deletes import visible_rows
 from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
 from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
 from iceberg_maint_tests.support.spark.workshop import Workshop

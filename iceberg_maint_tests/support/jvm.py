@@ -51,9 +51,9 @@ def main() -> None:
 
 def _work(folder: Path) -> None:
     """Ends the JVM, which then writes."""
-    from iceberg_maint.runner.maintain import Request, maintain
-    from iceberg_maint.spark.session.session import exit_jvm
-    from iceberg_maint.wiring import load
+    from iceberg_maint.engines.spark.session.session import exit_jvm
+    from iceberg_maint.loop.maintain import Request, maintain
+    from iceberg_maint.wiring.adapters import load
     from iceberg_maint_tests.support.e2e.lake import make_lake, make_table
 
     config = make_lake(folder)

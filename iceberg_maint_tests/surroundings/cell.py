@@ -20,15 +20,15 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from iceberg_maint import wiring
 from iceberg_maint.catalog import open_store as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session, load_configuration
 from iceberg_maint.config import Config
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.errors import EXIT_REFUSED
+from iceberg_maint.loop.context import Runtime
 from iceberg_maint.ports.storage import Store
-from iceberg_maint.runner.runtime import Runtime
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.support.runner.loop import AtClock
 from iceberg_maint_tests.support.spark.writers import Writers
 from iceberg_maint_tests.surroundings import tables
@@ -42,7 +42,7 @@ NO_DOTS = "ICM-156"
 FEW = "rewrite_data_files.min_input_files=2"
 
 
-class LaterClock(wiring.SystemClock):
+class LaterClock(adapters.SystemClock):
     """The machine's clock, some days ahead, without an uptime that contradicts it."""
 
     def __init__(self, days: int) -> None:
@@ -65,13 +65,13 @@ class Cell:
     def __init__(self, config: Path) -> None:
         self._path = config
         self.config: Config = load_configuration(config)
-        self.bridge = Bridge(wiring.session(self.config))
+        self.bridge = Bridge(adapters.session(self.config))
         self.spark = self.bridge.spark
         self.tries = 0
 
     def __call__(self, *arguments: str, code: int = 0, days: int = 0) -> Any:
         """The document of a call of the program with this exit code, so many days from now."""
-        session = Session(build=lambda config: later(config, days) if days else wiring.build(config))
+        session = Session(build=lambda config: later(config, days) if days else adapters.build(config))
         call = [*arguments, "--json", "--config", str(self._path)]
         with ahead(days):
             result = CliRunner().invoke(iceberg_maint, call, obj=session)
@@ -287,11 +287,11 @@ class Cell:
         return OK
 
     def _version(self) -> int:
-        runtime = wiring.build(self.config)
+        runtime = adapters.build(self.config)
         return runtime.catalogs["lake"].pin(runtime.find(V3)).format_version
 
     def _store(self) -> tuple[Store, str]:
-        runtime = wiring.build(self.config)
+        runtime = adapters.build(self.config)
         state = runtime.catalogs["lake"].pin(runtime.find(V3))
         catalog = runtime.catalogs["lake"]
         io = catalog.io_of(state.table)  # type: ignore[attr-defined]
@@ -344,12 +344,12 @@ def refusal(document: Any) -> str:
 
 def later(config: Config, days: int) -> Runtime:
     """The runtime, whose clocks are ahead."""
-    runtime, clock = wiring.build(config), LaterClock(days)
+    runtime, clock = adapters.build(config), LaterClock(days)
     return replace(
         runtime,
         clock=clock,
         ledger=AtClock(runtime.ledger, clock),  # type: ignore[arg-type]
-        orphan_files=wiring.OrphanPasses(config, runtime.catalogs, clock, runtime.ledger),
+        orphan_files=adapters.OrphanPasses(config, runtime.catalogs, clock, runtime.ledger),
     )
 
 

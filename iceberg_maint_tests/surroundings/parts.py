@@ -12,8 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.session.jars import (
+from iceberg_maint.engines.spark.session.jars import (
     Jar,
     environment_fetch,
     load_lock,
@@ -21,7 +20,8 @@ from iceberg_maint.spark.session.jars import (
     pyspark_jars_dir,
     resolve_jars,
 )
-from iceberg_maint.spark.session.java import JavaHome, find_java
+from iceberg_maint.engines.spark.session.java import JavaHome, find_java
+from iceberg_maint.errors import RefusedError
 
 _LOCK = Path(__file__).with_name("jars.lock.json")
 _RUNNER = """\

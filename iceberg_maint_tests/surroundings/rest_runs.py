@@ -16,11 +16,11 @@ import pyarrow as pa
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint import wiring
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import load_configuration
-from iceberg_maint.spark.commit.retry import OPERATION_CALLS
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.commit.retry import OPERATION_CALLS
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.chaos.rest_catalog import Handlers
 from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.surroundings.guarded_rest import CLIENT_ID, SECRET, STATIC, GuardedRest, Request
@@ -60,7 +60,7 @@ class RestRuns:
         uri = f"sqlite:///{folder}/catalog.db"
         self.backend = SqlCatalog(BACKEND, uri=uri, warehouse=f"file://{folder}/warehouse")
         self.backend.create_namespace("db")
-        self.bridge = Bridge(wiring.session(load_configuration(self.config)))
+        self.bridge = Bridge(adapters.session(load_configuration(self.config)))
         self.rest.handlers = Handlers(self.bridge, uri, f"file://{folder}/warehouse")
 
     def _configuration(self) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.spark.session.jars import parse_jars
+from iceberg_maint.engines.spark.session.jars import parse_jars
 from iceberg_maint_tests.surroundings import tables
 from iceberg_maint_tests.surroundings.catalogs import CATALOGS, Surrounding
 from iceberg_maint_tests.surroundings.cell import NAMES, OK

@@ -26,9 +26,9 @@ import pyarrow as pa
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint import wiring
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.surroundings.catalogs import sqlite
 from iceberg_maint_tests.surroundings.cell import ahead, later
@@ -143,7 +143,7 @@ class Unreliable:
 
     def _call(self, call: str, table: str, *more: str) -> str:
         days = DAYS.get(call, 0)
-        session = Session(build=lambda config: later(config, days) if days else wiring.build(config))
+        session = Session(build=lambda config: later(config, days) if days else adapters.build(config))
         arguments = [*(a.format(table=f"lake.{table}") for a in CALLS[call]), *more]
         with ahead(days):
             result = CliRunner().invoke(

@@ -10,10 +10,10 @@ import subprocess
 import pytest
 import yaml
 
-from iceberg_maint.telemetry.catalogue import CATALOGUE
-from iceberg_maint.telemetry.dashboards import DASHBOARDS, RULES, dashboard, files, rules
-from iceberg_maint.telemetry.monitors import monitor_files
-from iceberg_maint.telemetry.series import Kind
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
+from iceberg_maint.integrations.telemetry.dashboards import DASHBOARDS, RULES, dashboard, files, rules
+from iceberg_maint.integrations.telemetry.monitors import monitor_files
+from iceberg_maint.integrations.telemetry.series import Kind
 from iceberg_maint_tests.conftest import PROJECT
 
 FOLDER = PROJECT / "deploy" / "observability"

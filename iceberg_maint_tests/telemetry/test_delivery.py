@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from iceberg_maint.telemetry.catalogue import TELEMETRY_DROPPED
-from iceberg_maint.telemetry.delivery import Delivery, sample_channel
-from iceberg_maint.telemetry.samples import TableLabels
-from iceberg_maint.telemetry.series import Sample
+from iceberg_maint.integrations.telemetry.catalogue import TELEMETRY_DROPPED
+from iceberg_maint.integrations.telemetry.delivery import Delivery, sample_channel
+from iceberg_maint.integrations.telemetry.samples import TableLabels
+from iceberg_maint.integrations.telemetry.series import Sample
 from iceberg_maint_tests.support.telemetry.values import observation, record
 
 

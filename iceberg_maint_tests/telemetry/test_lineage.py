@@ -10,8 +10,8 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.telemetry.lineage import EventType, end_of
-from iceberg_maint.wiring import telemetry
+from iceberg_maint.integrations.telemetry.lineage import EventType, end_of
+from iceberg_maint.wiring.adapters import telemetry
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake, lake_of
 from iceberg_maint_tests.support.telemetry.receivers import Gateway
 from iceberg_maint_tests.support.telemetry.values import record

@@ -11,11 +11,11 @@ import pytest
 
 from iceberg_maint.config import Config, load_config
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.ports.telemetry import NO_TELEMETRY, Telemetry
-from iceberg_maint.telemetry import receivers
-from iceberg_maint.telemetry.catalogue import HEALTH, OBSERVED
-from iceberg_maint.telemetry.prometheus import serve
-from iceberg_maint.wiring import ledger_totals, telemetry
+from iceberg_maint.integrations.telemetry import receivers
+from iceberg_maint.integrations.telemetry.catalogue import HEALTH, OBSERVED
+from iceberg_maint.integrations.telemetry.prometheus import serve
+from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry
+from iceberg_maint.wiring.adapters import ledger_totals, telemetry
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.support.telemetry.receivers import (
     Gateway,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.health.metrics import metric_docs
-from iceberg_maint.telemetry.catalogue import CATALOGUE, COUNTS, HEALTH
-from iceberg_maint.telemetry.samples import TableLabels, operation_samples, table_samples
-from iceberg_maint.telemetry.series import MAX_LABEL_BYTES, Kind, Sample, label_value
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, COUNTS, HEALTH
+from iceberg_maint.integrations.telemetry.samples import TableLabels, operation_samples, table_samples
+from iceberg_maint.integrations.telemetry.series import MAX_LABEL_BYTES, Kind, Sample, label_value
 from iceberg_maint_tests.support.telemetry.values import observation, record
 
 TABLE = ("lake", "db", "t")

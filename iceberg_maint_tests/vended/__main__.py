@@ -21,8 +21,8 @@ from iceberg_maint_tests.vended.runs import BUNDLE, Runs
 
 def main() -> int:
     """Prints what each run did."""
-    from iceberg_maint.spark.session.jars import environment_fetch, parse_jars, resolve_jars
-    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.jars import environment_fetch, parse_jars, resolve_jars
+    from iceberg_maint.engines.spark.session.java import find_java
 
     parser = argparse.ArgumentParser(prog="python -m iceberg_maint_tests.vended")
     parser.add_argument("--cache", type=Path, required=True)

@@ -22,7 +22,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from werkzeug.serving import make_server
 
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.chaos.rest_catalog import Handlers, Server
 
 BUNDLE = {
@@ -173,7 +173,7 @@ class Runs:
                 jars=", ".join(self._jars),
             )
         )
-        from iceberg_maint.wiring import load
+        from iceberg_maint.wiring.adapters import load
 
         self.runtime = load(config)
         bridge = Bridge(self.runtime.spark.session())
@@ -214,7 +214,7 @@ class Runs:
         """Maintains a new table. Returns what is wrong about it."""
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.model.reasons import Reason
-        from iceberg_maint.runner.maintain import Request, maintain
+        from iceberg_maint.loop.maintain import Request, maintain
 
         name = "db.refreshed" if refreshes else "db.static"
         rows = self._make(name)

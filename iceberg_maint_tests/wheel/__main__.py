@@ -101,7 +101,13 @@ def install(place: Place) -> None:
     # Without an index pip fails where the wheel needs what the locks do not hold.
     place.pip("install the wheel with its extra 'demo'", *_INSTALL, "--no-index", f"{built.wheel}[demo]")
     place.pip("check the requirements of all packages", "check")
-    check_java = [str(place.bin / "python"), "-m", "iceberg_maint.spark.session.java", "--cache", "java"]
+    check_java = [
+        str(place.bin / "python"),
+        "-m",
+        "iceberg_maint.engines.spark.session.java",
+        "--cache",
+        "java",
+    ]
     if subprocess.run(
         check_java, cwd=place.folder, env=place.environ, capture_output=True, check=False
     ).returncode:

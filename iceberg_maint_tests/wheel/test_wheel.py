@@ -48,7 +48,7 @@ def test_wheel_holds_every_file_of_the_package_and_no_other_package(built: Built
         "iceberg_maint/cli/init.yaml",
         "iceberg_maint/defs/dagster.yaml",
         "iceberg_maint/defs/workspace.yaml",
-        "iceberg_maint/spark/session/jars.lock.json",
+        "iceberg_maint/engines/spark/session/jars.lock.json",
     } < names
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import Column
+from iceberg_maint.catalog.manifests.column_overlap import file_layout, ranges_of
 from iceberg_maint.catalog.manifests.measure import Columns, Mask, References, to_columns
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
-from iceberg_maint.catalog.manifests.overlap import file_layout, ranges_of
 from iceberg_maint.catalog.manifests.projection import Projection, Wanted, numbers_of, path_digests
 from iceberg_maint.catalog.manifests.reader import (
     CONTENT_OFFSET,
@@ -38,8 +38,14 @@ from iceberg_maint.catalog.manifests.reader import (
 )
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
-from iceberg_maint.core.model.sort_order import LayoutOrder
-from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Manifest, TableState
+from iceberg_maint.core.model.table_state import (
+    ChangedFiles,
+    FileKind,
+    LayoutOrder,
+    LiveFile,
+    Manifest,
+    TableState,
+)
 from iceberg_maint.errors import RefusedError
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from iceberg_maint.catalog.manifests.overlap import FileLayout, joined, layout_metrics
+from iceberg_maint.catalog.manifests.column_overlap import FileLayout, joined, layout_metrics
 from iceberg_maint.catalog.manifests.reader import (
     DATA,
     DELETION_VECTOR,
@@ -24,10 +24,10 @@ from iceberg_maint.core.health.metrics import (
     TableHealth,
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
+from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.parquet_properties import wrong_property
+from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.partition_key import encode_partition
-from iceberg_maint.core.model.pending_publishes import pending_publishes
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from iceberg_maint.catalog.manifests.overlap import FileLayout
+from iceberg_maint.catalog.manifests.column_overlap import FileLayout
 from iceberg_maint.catalog.manifests.reader import Integers, LiveEntries
-from iceberg_maint.core.model.sort_order import LayoutOrder
-from iceberg_maint.core.model.table_state import Manifest
+from iceberg_maint.core.model.table_state import LayoutOrder, Manifest
 
 VERSION = 1
 """Grows with every change of what a projection holds or of how it is stored."""

@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import Column, read_columns
 from iceberg_maint.catalog.manifests.avro_values import AvroError
-from iceberg_maint.catalog.manifests.overlap import FileLayout
+from iceberg_maint.catalog.manifests.column_overlap import FileLayout
 from iceberg_maint.catalog.manifests.unreadable import store_reason, unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
@@ -31,7 +31,7 @@ from iceberg_maint.core.model.table_state import (
     Snapshot,
 )
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.whole_reads import read_whole
+from iceberg_maint.machine.whole_reads import read_whole
 
 Integers = NDArray[np.int64]
 Bounds = tuple[bytes | None, ...] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
 from iceberg_maint.errors import UnreadableTableError
 
 _DENIED = (

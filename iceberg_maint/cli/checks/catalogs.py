@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advises, place, try_check
-from iceberg_maint.core.health.source import choose_source
-from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES, file_system_fix
-from iceberg_maint.core.policy.health import HealthSource
+from iceberg_maint.core.health.metrics import choose_source
+from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, file_system_fix
+from iceberg_maint.core.policy.housekeeping import HealthSource
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 
 def check_catalog(
@@ -65,7 +65,7 @@ def check_catalog(
 
 def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
     """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
-    from iceberg_maint.wiring import stored_names
+    from iceberg_maint.wiring.adapters import stored_names
 
     try:
         names = runtime.list_in_time(name, lambda: stored_names(runtime.catalogs, name))
@@ -83,7 +83,7 @@ def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
 
 def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
     """Probes every right on the first table of a catalog, one by one. Mode advise needs the rights to read only."""
-    from iceberg_maint.wiring import missing_rights
+    from iceberg_maint.wiring.adapters import missing_rights
 
     check, present = f"rights on {listed[0]}", []
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from iceberg_maint.cli.checks.check import OK, WARNING, Check, check_or_failure, try_check
 from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
-from iceberg_maint.private_files import private_folder
+from iceberg_maint.machine.private_files import private_folder
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
@@ -66,7 +66,7 @@ def check_home_folder(folder: Path) -> Check:
 
 def check_java(config: Config) -> str:
     """Returns version and place of Java. Raises RefusedError ICM-103 without a supported one."""
-    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.java import find_java
 
     java = find_java(os.environ, shim_dir=config.cache / "java")
     return f"Java {java.major_version} at {java.path} (from {java.source})"
@@ -74,7 +74,7 @@ def check_java(config: Config) -> str:
 
 def check_jars(config: Config) -> str:
     """Fetches missing jars and returns what was checked. Raises RefusedError ICM-103."""
-    from iceberg_maint.wiring import ready_spark_settings
+    from iceberg_maint.wiring.adapters import ready_spark_settings
 
     declared = config.spark.jars
     locked = len(ready_spark_settings(config).jars) - len(declared)
@@ -87,9 +87,14 @@ def check_jars(config: Config) -> str:
 
 def check_class_archive(config: Config) -> Iterator[Check]:
     """Whether Java will start with the archive of classes, if one is configured."""
-    from iceberg_maint.spark.session.class_archive import COMMAND, is_damaged, newer_parts, usable_archive
-    from iceberg_maint.spark.session.jars import pyspark_jars_dir
-    from iceberg_maint.spark.session.java import find_java
+    from iceberg_maint.engines.spark.session.class_archive import (
+        COMMAND,
+        is_damaged,
+        newer_parts,
+        usable_archive,
+    )
+    from iceberg_maint.engines.spark.session.jars import pyspark_jars_dir
+    from iceberg_maint.engines.spark.session.java import find_java
 
     archive = config.spark.class_archive
     if archive is None:

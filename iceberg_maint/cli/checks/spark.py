@@ -12,12 +12,12 @@ from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advi
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 
 def check_spark(config: Config) -> str:
     """Starts Spark and returns the versions of its parts."""
-    from iceberg_maint.wiring import spark_versions
+    from iceberg_maint.wiring.adapters import spark_versions
 
     versions = spark_versions(config)
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
@@ -25,7 +25,7 @@ def check_spark(config: Config) -> str:
 
 def check_executors(config: Config) -> Check:
     """Whether the executors of a cluster have the packages of the strategy columnar."""
-    from iceberg_maint.wiring import executors_problem
+    from iceberg_maint.wiring.adapters import executors_problem
 
     problem = executors_problem(config)
     if not problem:
@@ -57,7 +57,7 @@ def check_spark_catalogs(
 
 def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
-    from iceberg_maint.wiring import spark_reads
+    from iceberg_maint.wiring.adapters import spark_reads
 
     state = runtime.pin(table)
     return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
@@ -65,7 +65,7 @@ def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
 
 def _requirements(config: Config, table: TableId) -> Check:
     """Asks a REST catalog by a request that changes nothing whether it takes the requirements of our commits."""
-    from iceberg_maint.wiring import weak_requirements
+    from iceberg_maint.wiring.adapters import weak_requirements
 
     check = f"requirements of {table.catalog}"
     try:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import OK, PROPERTIES_READ, WARNING, Check, only_advises, place
-from iceberg_maint.core.removal.clock_agreement import disagreement
+from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.core.removal.unlogged_metadata import sign
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint.loop.context import Runtime
     from iceberg_maint.ports.ledger import Ledger
-    from iceberg_maint.runner.runtime import Runtime
 
 
 def check_ledger(config: Config, ledger: Ledger) -> str:
@@ -86,7 +86,7 @@ def _owner(runtime: Runtime, table: TableId) -> Check | None:
 def check_memory(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     """What the executors of a cluster declare, and warnings of tables that ran out of memory, among the first tables."""
     from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of_heap, setting_text
-    from iceberg_maint.runner.spark_memory import recorded_shortages
+    from iceberg_maint.loop.prepare import recorded_shortages
 
     declared = runtime.spark.memory
     if declared is None:
@@ -110,7 +110,7 @@ def check_memory(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
 def check_clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
     """Compares all clocks, with those of the first table and of its store if files may be written there.
     Raises RefusedError ICM-115 if they disagree."""
-    from iceberg_maint.runner.clocks import clock_refusal, read_clocks
+    from iceberg_maint.loop.clocks import clock_refusal, read_clocks
 
     state = runtime.pin(tables[0]) if tables else None
     probed = None if only_advises(config, tables) else state

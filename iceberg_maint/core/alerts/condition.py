@@ -11,8 +11,8 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.reasons import LOST_RACES, Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.policy.alerts import AlertsPolicy
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.housekeeping import AlertsPolicy
 
 
 class AlertKind(StrEnum):

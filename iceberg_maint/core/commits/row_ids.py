@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from iceberg_maint.core.commits.change import Change, TableVersion
+from iceberg_maint.core.commits.change import Change, Rule, TableVersion, Violation
 from iceberg_maint.core.commits.intent import Intent
-from iceberg_maint.core.commits.violation import Rule, Violation
 
 _SINCE_VERSION = 3
 

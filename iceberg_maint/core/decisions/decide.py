@@ -7,22 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from iceberg_maint.core.decisions.applicability import (
+    SPARK_4,
+    RowTypes,
     candidate_bytes,
     either_may_clean,
     findings_for,
     partition_findings,
-)
-from iceberg_maint.core.decisions.foreign_maintainers import foreign_stop
-from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.pay_back import may_be_left_alone
-from iceberg_maint.core.decisions.publish_waits import publish_stop
-from iceberg_maint.core.decisions.unsupported_types import (
-    SPARK_4,
-    RowTypes,
     property_stop,
     row_readers,
     type_stop,
 )
+from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.other_engines import foreign_stop
+from iceberg_maint.core.decisions.pay_back import may_be_left_alone
+from iceberg_maint.core.decisions.waits import publish_stop
 from iceberg_maint.core.decisions.windows import (
     hour_budget,
     in_blackout,
@@ -32,8 +30,7 @@ from iceberg_maint.core.decisions.windows import (
     take,
 )
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.health.position_deletes import may_merge
-from iceberg_maint.core.health.thresholds import is_due, score, worst
+from iceberg_maint.core.health.thresholds import is_due, may_merge, score, worst
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Finding, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy

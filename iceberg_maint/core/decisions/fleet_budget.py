@@ -14,8 +14,7 @@ from math import ceil
 
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Prediction
-from iceberg_maint.core.decisions.shared_batches import BatchCount, BatchPart
-from iceberg_maint.core.decisions.windows import in_blackout
+from iceberg_maint.core.decisions.windows import BatchCount, BatchPart, in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.pay_back import PayBack
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil, exp
 
-from iceberg_maint.core.decisions.past_work import CommitLosses
+from iceberg_maint.core.decisions.history import CommitLosses
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import expected_output_files, size_limits
 from iceberg_maint.core.policy.data import Policy

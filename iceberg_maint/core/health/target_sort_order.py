@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iceberg_maint.core.model.column_bounds import is_orderable
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.columns import is_orderable
+from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn, TableState
 from iceberg_maint.core.policy.data import LayoutPolicy
 
 _IDENTITY = "identity"

@@ -8,7 +8,7 @@ from itertools import accumulate
 from math import log2
 from statistics import median
 
-from iceberg_maint.core.model.foreign_commits import writer_name
+from iceberg_maint.core.model.other_writers import writer_name
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot
 
 LEAST_COMMITS = 5

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from iceberg_maint.core.model.column_bounds import Range
+from iceberg_maint.core.model.columns import Range
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortField
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One field of a table's own sort order (spec: Sorting)."""
+
+    source_id: int
+    transform: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SortColumn:
+    """A column to sort by: its dotted name, field id and Iceberg type."""
+
+    name: str
+    field_id: int
+    type: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutOrder:
+    """The target order of a table's files. `sort_order_id` is the id of the table's own order if this
+    order is the whole of it, else 0. `measured` are the columns whose bounds show the layout: all columns
+    of a z-order; of a sort, the first column that varies within a partition."""
+
+    columns: tuple[SortColumn, ...]
+    measured: tuple[SortColumn, ...]
+    z_order: bool = False
+    sort_order_id: int = 0
+
+
+_VERSION = re.compile(r"(?:^|/)v?(\d+)(?:-[^/]*)?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
+"""The version number in the name of a metadata file. Every commit raises it: `00012-<uuid>.metadata.json`
+(Iceberg BaseMetastoreTableOperations.newTableMetadataFilePath), `v12.metadata.json`
+(HadoopTableOperations)."""
+
+
+def metadata_version(metadata_location: str) -> int | None:
+    """Returns the version in a metadata file's name, None if the name has none."""
+    match = _VERSION.search(metadata_location)
+    return int(match.group(1)) if match else None
+
 
 TOKEN_PROPERTY = "iceberg-maint.token"  # noqa: S105 - a summary key
 """Snapshot summary key that carries the token of the attempt that made the snapshot."""

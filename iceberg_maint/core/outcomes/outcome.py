@@ -9,12 +9,12 @@ from typing import assert_never
 
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.planning.batch_cost import BatchCost
+from iceberg_maint.core.outcomes.verification import Proof
+from iceberg_maint.core.planning.batch_limit import BatchCost
+from iceberg_maint.core.planning.batch_memory import MemoryUse
+from iceberg_maint.core.planning.cost_prediction import BatchPrediction
 from iceberg_maint.core.planning.layout_gain import LayoutGain
-from iceberg_maint.core.planning.memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.prediction import BatchPrediction
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.work import (
     RewriteManifests,
     RewritePositionDeleteFiles,
 )
-from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 
 

@@ -8,9 +8,9 @@ from typing import assert_never
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
-from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,

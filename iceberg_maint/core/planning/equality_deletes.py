@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from iceberg_maint.core.model.delete_rule import Scope, delete_scope, equality_delete_reaches, scope_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.batch_memory import FIELD_BYTES, MemoryNeed
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile
-from iceberg_maint.core.planning.memory import FIELD_BYTES, MemoryNeed
 
 _WIDTH_BYTES = {
     "boolean": 1,

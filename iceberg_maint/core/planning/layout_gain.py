@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.health.overlap import Overlap, SortFile, overlap_of
-from iceberg_maint.core.model.column_bounds import range_of
-from iceberg_maint.core.model.sort_order import LayoutOrder
+from iceberg_maint.core.health.layout import Overlap, SortFile, overlap_of
+from iceberg_maint.core.model.columns import range_of
+from iceberg_maint.core.model.table_state import LayoutOrder
 
 
 @dataclass(frozen=True, slots=True)

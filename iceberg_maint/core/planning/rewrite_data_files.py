@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import assert_never
 
-from iceberg_maint.core.decisions.unsupported_types import SPARK_4, RowTypes
+from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
@@ -24,13 +24,19 @@ from iceberg_maint.core.planning.equality_deletes import (
     memory_need,
     planned_deletes,
 )
-from iceberg_maint.core.planning.file_groups import Rules, applied_deletes, file_group, packed_groups
+from iceberg_maint.core.planning.file_groups import (
+    Rules,
+    SortedGroup,
+    applied_deletes,
+    file_group,
+    packed_groups,
+    sorted_groups,
+)
 from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.planning.row_writer import with_writers
-from iceberg_maint.core.planning.sort_groups import SortedGroup, sorted_groups
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
-from iceberg_maint.core.health.position_deletes import MERGEABLE, REMAINING, UNMARKING
+from iceberg_maint.core.health.thresholds import MERGEABLE, REMAINING, UNMARKING
 from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from iceberg_maint.core.planning.memory import (
+from iceberg_maint.core.planning.batch_memory import (
     FIELD_BYTES,
     MAX_PASSES,
     DoesNotFitError,

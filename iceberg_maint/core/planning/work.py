@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import ClassVar, assert_never
 
 from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
 from iceberg_maint.core.planning.layout_gain import PlannedLayout
-from iceberg_maint.core.planning.memory import MemoryNeed
 
 
 class Strategy(StrEnum):

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
 
-from iceberg_maint.core.policy.alerts import AlertsPolicy
-from iceberg_maint.core.policy.health import HealthPolicy
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
+    AlertsPolicy,
     ExpireSnapshotsPolicy,
+    HealthPolicy,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
 )
-from iceberg_maint.core.policy.readers import Reader
+from iceberg_maint.core.policy.reading_engines import Reader
 
 GIBIBYTE = 1024**3
 DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024

@@ -1,12 +1,98 @@
-"""Policy of housekeeping: one section for each operation on the table as a whole.
-
-Every field is one documented key, like those of `core.policy.data`. None means "off".
-"""
+"""Policy of measurements, of alerts, and of each operation on the table as a whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+
+class HealthSource(StrEnum):
+    """Where the health of a table is measured: from its `manifests` in this process, or from Iceberg's metadata
+    tables by `spark`. `auto` takes Spark if this process would need more than the declared memory."""
+
+    AUTO = "auto"
+    MANIFESTS = "manifests"
+    SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class HealthPolicy:
+    """Section `health`."""
+
+    source: HealthSource = field(
+        default=HealthSource.AUTO,
+        metadata={
+            "doc": "where health is measured: manifests in this process, spark by Iceberg's metadata tables, auto by "
+            "Spark only if the estimate for manifests exceeds health.memory"
+        },
+    )
+    memory: int = field(
+        default=1024**3,
+        metadata={
+            "doc": "bytes of this process that a measurement from manifests may take, by an estimate from the "
+            "manifest list, with source auto",
+            "minimum": 1024**2,
+        },
+    )
+
+
+_DAY_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsPolicy:
+    """Section `alerts`: the owners of the table and the limits of its alerts."""
+
+    enabled: bool = field(default=True, metadata={"doc": "whether the table has alerts"})
+    owners: tuple[str, ...] = field(
+        default=(),
+        metadata={"doc": "owners of the table; a receiver with owners gets the alerts of theirs only"},
+    )
+    failures: int = field(
+        default=3,
+        metadata={
+            "doc": "alert when as many attempts in a row failed or had no effect on one partition",
+            "minimum": 1,
+        },
+    )
+    not_observed_seconds: int | None = field(
+        default=1800,
+        metadata={
+            "doc": "alert when the last observation is longer ago; null: never",
+            "minimum": 60,
+        },
+    )
+    due_seconds: int | None = field(
+        default=_DAY_SECONDS,
+        metadata={"doc": "alert when work is due for longer without a break; null: never", "minimum": 60},
+    )
+    no_progress_seconds: int | None = field(
+        default=21_600,
+        metadata={
+            "doc": "alert when work is due and nothing was committed for longer; null: never",
+            "minimum": 60,
+        },
+    )
+    expiry_grace_seconds: int | None = field(
+        default=7 * _DAY_SECONDS,
+        metadata={
+            "doc": "alert when the oldest snapshot is this much older than expire_snapshots keeps; null: never",
+            "minimum": 0,
+        },
+    )
+    orphan_passes: int = field(
+        default=3,
+        metadata={
+            "doc": "alert when each of as many orphan passes counts more orphan files than the one before",
+            "minimum": 2,
+            "maximum": 10,
+        },
+    )
+    orphan_files: int = field(
+        default=100,
+        metadata={"doc": "no alert on growing orphans below this number of files", "minimum": 1},
+    )
+
 
 DAY_SECONDS = 86_400
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from iceberg_maint.core.removal.orphans import printable_path
+from iceberg_maint.core.removal.orphan_rules import printable_path
 
 _CLOCKS_MS = 60_000
 """The tolerance of the times in a metadata log between writers (Iceberg's `TableMetadata`)."""

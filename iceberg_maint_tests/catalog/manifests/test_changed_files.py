@@ -22,8 +22,8 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.runner.changes import Changes, still_valid
-from iceberg_maint.runner.runtime import Runtime
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import (
     ADDED,

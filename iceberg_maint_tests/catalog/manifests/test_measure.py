@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.catalog.fake import FakeTable, fake_table, measure_files
 from iceberg_maint.catalog.manifests.measure import References, measure, to_columns
 from iceberg_maint.catalog.manifests.reader import KINDS, LiveEntries
 from iceberg_maint.core.health.metrics import PartitionHealth
@@ -18,6 +17,7 @@ from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.support.examples import examples
+from iceberg_maint_tests.support.fakes.catalog import FakeTable, fake_table, measure_files
 
 POLICY = RewriteDataFilesPolicy(target_file_size_bytes=4 << 20)
 BY_REGION = PartitionSpec(0, (PartitionField(1000, 1, "region", "identity", "string"),))

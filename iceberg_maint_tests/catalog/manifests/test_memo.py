@@ -16,8 +16,7 @@ from pyiceberg.transforms import BucketTransform
 import iceberg_maint.catalog.manifests.live_files as live
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.core.model.table_state import Manifest
+from iceberg_maint.core.model.table_state import LayoutOrder, Manifest, SortColumn
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec

@@ -14,10 +14,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.manifests.overlap import file_layout, joined, layout_metrics
-from iceberg_maint.core.health.overlap import overlap
+from iceberg_maint.catalog.manifests.column_overlap import file_layout, joined, layout_metrics
+from iceberg_maint.core.health.layout import overlap
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
+from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 

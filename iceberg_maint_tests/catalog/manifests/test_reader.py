@@ -34,7 +34,7 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.core.model import partition_key as core
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, EntryStatus, FileKind, Manifest
-from iceberg_maint.core.outcomes.environment import ENVIRONMENT_CODES
+from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,

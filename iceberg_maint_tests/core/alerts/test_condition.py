@@ -9,9 +9,9 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import TableHealth
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.policy.alerts import AlertsPolicy
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.removal.orphans import HeldOrphans
+from iceberg_maint.core.policy.housekeeping import AlertsPolicy
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of
 
 HOUR_MS = 3_600_000

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.commits.expire_snapshots import (
+from iceberg_maint.core.commits.change import STALE_RULES, Rule, is_stale
+from iceberg_maint.core.commits.expiry_rules import (
     applied_to,
     check_expiry,
     has_expired,
     look_for_lost,
     lost_with,
 )
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule, is_stale
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.planning.work import ExpireSnapshots
 
 Document = dict[str, Any]

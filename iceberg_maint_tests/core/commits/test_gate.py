@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.commits.change import Change, Lineage, Since
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import STALE_RULES, Change, Lineage, Rule, Since, Violation, is_stale
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule, Violation, is_stale
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import STALE_RULES, Rule
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import AddedDelete, intent_of
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.support.core.memory_table import (

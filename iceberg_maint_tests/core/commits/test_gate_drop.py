@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.commits import manifest_diff
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import STALE_RULES, Rule
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule
 from iceberg_maint_tests.support.core.conversions import EQUALITY, broken, converted, deleted, mark
 from iceberg_maint_tests.support.core.memory_table import (
     ALL,

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.commits.change import Entry, scope_of
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import STALE_RULES, Entry, Rule, scope_of
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.support.core.conversions import EQUALITY, POSITIONS, broken, converted, mark

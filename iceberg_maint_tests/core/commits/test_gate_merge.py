@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.core.commits.change import STALE_RULES, Rule
 from iceberg_maint.core.commits.intent import Intent
-from iceberg_maint.core.commits.violation import STALE_RULES, Rule
 from iceberg_maint_tests.support.core.conversions import POSITIONS, VECTOR, broken, mark
 from iceberg_maint_tests.support.core.memory_table import (
     P1,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import Entry
 from iceberg_maint.core.commits.delete_scope import DeleteIndex
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.support.core.memory_table import (

@@ -8,10 +8,9 @@ from functools import partial
 
 import pytest
 
-from iceberg_maint.core.commits.change import Change
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import Change, Rule, is_stale
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
-from iceberg_maint.core.commits.violation import Rule, is_stale
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch

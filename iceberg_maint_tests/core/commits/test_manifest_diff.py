@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from iceberg_maint.core.commits.change import FileChange
+from iceberg_maint.core.commits.change import FileChange, Rule
 from iceberg_maint.core.commits.manifest_diff import read_file_change
-from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.table_state import FileKind, Manifest
 from iceberg_maint_tests.support.core.memory_table import (
     P1,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.commits import remembering as module
+from iceberg_maint.core.commits import entry_digest as module
 from iceberg_maint.core.commits.change import MetadataReader
-from iceberg_maint.core.commits.remembering import remembering
+from iceberg_maint.core.commits.entry_digest import remembering
 
 
 def test_files_are_read_once_and_live_entries_each_time() -> None:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.backoff import (
+from iceberg_maint.core.decisions.decide import automation_waits, backs_off
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.waits import (
     environment_failed,
     failed,
     succeeded,
@@ -15,8 +17,6 @@ from iceberg_maint.core.decisions.backoff import (
     works_alone,
     write_ahead,
 )
-from iceberg_maint.core.decisions.decide import automation_waits, backs_off
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.policy.data import RetryPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS
 

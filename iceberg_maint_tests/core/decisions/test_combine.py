@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.combine import combine_decisions
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint_tests.core.decisions.test_decide import (

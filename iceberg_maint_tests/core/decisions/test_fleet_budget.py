@@ -24,7 +24,7 @@ from iceberg_maint.core.decisions.priority import (
     in_run,
     predict,
 )
-from iceberg_maint.core.decisions.shared_batches import BatchPart
+from iceberg_maint.core.decisions.windows import BatchPart
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.foreign_maintainers import (
+from iceberg_maint.core.decisions.other_engines import (
     ActiveMaintainer,
     active_maintainer,
     coexistence_policy,
     foreign_stop,
 )
-from iceberg_maint.core.model.foreign_commits import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.other_writers import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.core.policy.data import (

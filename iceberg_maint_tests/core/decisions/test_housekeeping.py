@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import measure_files
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.housekeeping import decide_housekeeping
-from iceberg_maint.core.decisions.retention import Hold, Holder, Retention
+from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping
+from iceberg_maint.core.decisions.snapshot_retention import Hold, Holder, Retention
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.planning.housekeeping import plan_housekeeping
+from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
 from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RewriteManifestsPolicy
 from iceberg_maint_tests.core.decisions.test_manifests import manifest
 from iceberg_maint_tests.support.core.values import NOW_MS, data, table_of
+from iceberg_maint_tests.support.fakes.catalog import measure_files
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
 POLICY = Policy(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.core.decisions.lasting_time import decided
+from iceberg_maint.core.decisions.waits import decided
 from iceberg_maint_tests.support.examples import examples
 
 EVER = 1 << 62

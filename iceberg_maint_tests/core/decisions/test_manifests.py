@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.manifests import (
+from iceberg_maint.core.decisions.manifests_decision import (
     DueManifests,
     clusters_of,
     due_manifests,

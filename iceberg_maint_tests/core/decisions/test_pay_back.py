@@ -8,8 +8,14 @@ import pytest
 
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, allot, left_alone
-from iceberg_maint.core.decisions.history import FleetWait, TableHistory
-from iceberg_maint.core.decisions.past_work import CommitLosses, PastWork, commit_losses, life_seconds
+from iceberg_maint.core.decisions.history import (
+    CommitLosses,
+    FleetWait,
+    PastWork,
+    TableHistory,
+    commit_losses,
+    life_seconds,
+)
 from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import Load, Prediction, conflict_probability
 from iceberg_maint.core.health.metrics import PartitionHealth

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.commits.gate import check_publishes
-from iceberg_maint.core.commits.violation import Rule, Violation, is_stale
+from iceberg_maint.core.commits.change import Rule, Violation, is_stale
+from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.housekeeping import decide_housekeeping, held_back
-from iceberg_maint.core.decisions.publish_waits import publish_wait
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, held_back
+from iceberg_maint.core.decisions.snapshot_retention import Retention
+from iceberg_maint.core.decisions.waits import publish_wait
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, Operation
-from iceberg_maint.core.model.pending_publishes import PendingPublish, PublishKind
+from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy, PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS

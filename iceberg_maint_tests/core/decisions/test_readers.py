@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import measure_files
-from iceberg_maint.core.decisions.readers import losing_readers, readers_policy
+from iceberg_maint.core.decisions.other_engines import losing_readers, readers_policy
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
-from iceberg_maint.core.policy.readers import Reader
-from iceberg_maint.report.readers import readers_sentence
+from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.report.plan_notes import readers_sentence
 from iceberg_maint_tests.support.core.equality_deletes import cleaning, equality, healthy, inputs, plans
 from iceberg_maint_tests.support.core.values import data, decide, delete, plan, small, table_of
+from iceberg_maint_tests.support.fakes.catalog import measure_files
 
 VECTOR = delete("v", FileKind.DELETION_VECTOR, of="b")
 EQUALITY = [healthy("a"), healthy("b"), equality("e")]

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from iceberg_maint.core.decisions.retention import Retention, gc_enabled, retain
+from iceberg_maint.core.decisions.snapshot_retention import Retention, gc_enabled, retain
 from iceberg_maint.core.model.table_state import Ref
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint_tests.support.core.snapshots import DAY_MS, KEEP_ONE, line, snapshot, state_of

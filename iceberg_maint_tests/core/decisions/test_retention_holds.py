@@ -7,8 +7,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from iceberg_maint.core.decisions.retention import Hold, Holder, RegisteredReader, described_holders, retain
-from iceberg_maint.core.model.pending_publishes import pending_publishes
+from iceberg_maint.core.decisions.snapshot_retention import (
+    Hold,
+    Holder,
+    RegisteredReader,
+    described_holders,
+    retain,
+)
+from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.table_state import Ref, TableState
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.decisions.retention import RegisteredReader, retain
+from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader, retain
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy
 from iceberg_maint_tests.support.core.snapshots import CONNECT, DAY_MS, FLINK, SPARK, snapshot, state_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.step_order import rewrites_first
+from iceberg_maint.core.decisions.table_decision import rewrites_first
 from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 from iceberg_maint_tests.support.core.equality_deletes import CONVERT, REWRITE, cleaning, equality, healthy

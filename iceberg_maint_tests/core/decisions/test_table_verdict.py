@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.decisions.table_verdict import Standing, TableVerdict, faults_of, verdict_on
+from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict, faults_of, verdict_on
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 

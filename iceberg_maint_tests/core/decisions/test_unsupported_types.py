@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.decide import decide
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.unsupported_types import (
+from iceberg_maint.core.decisions.applicability import (
     SPARK_3,
     SPARK_4,
     RowTypes,
@@ -18,9 +16,11 @@ from iceberg_maint.core.decisions.unsupported_types import (
     type_stop,
     unsupported_columns,
 )
+from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
-from iceberg_maint.core.model.parquet_properties import wrong_property
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy

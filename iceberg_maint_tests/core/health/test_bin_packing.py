@@ -7,7 +7,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.core.health.bin_packing import pack
+from iceberg_maint.core.health.layout import pack
 from iceberg_maint_tests.support.examples import examples
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.health.overlap import (
+from iceberg_maint.core.health.layout import (
     Overlap,
     SortChoice,
     SortFile,

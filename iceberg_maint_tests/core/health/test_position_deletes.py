@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.commits.intent import intent_of
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
@@ -15,6 +14,7 @@ from iceberg_maint.core.planning.plan import Batch, Leftover, Plan
 from iceberg_maint.core.policy.data import Policy, RewritePositionDeleteFilesPolicy, WindowsPolicy
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.values import data, decide, delete, plan, policy_of, table_of
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 MERGE = Operation.REWRITE_POSITION_DELETE_FILES
 VECTOR, EQUALITY = FileKind.DELETION_VECTOR, FileKind.EQUALITY_DELETES

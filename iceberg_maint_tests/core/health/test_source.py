@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.health.source import choose_source, indistinct_fields, measuring_bytes
+from iceberg_maint.core.health.metrics import choose_source, indistinct_fields, measuring_bytes
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.core.model.table_state import Manifest, TableState
-from iceberg_maint.core.policy.health import HealthPolicy, HealthSource
+from iceberg_maint.core.model.table_state import LayoutOrder, Manifest, SortColumn, TableState
+from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource
 from iceberg_maint_tests.support.core.values import table_of
 
 AUTO, MANIFESTS, SPARK = HealthSource.AUTO, HealthSource.MANIFESTS, HealthSource.SPARK

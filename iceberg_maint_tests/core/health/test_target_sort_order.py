@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import fake_table
 from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn, SortField
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn, SortField, TableState
 from iceberg_maint.core.policy.data import LayoutPolicy
+from iceberg_maint_tests.support.fakes.catalog import fake_table
 
 ID, CAT, TS = (
     SortColumn("id", 1, "long"),

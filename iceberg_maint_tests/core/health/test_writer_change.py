@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iceberg_maint.core.health.writer_change import WriterChange, writer_changes
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot
-from iceberg_maint.report.trends import writer_change_sentence
+from iceberg_maint.report.fleet import writer_change_sentence
 
 LARGE, SMALL, SMALL_BELOW = 90_000_000, 1_000_000, 75_000_000
 SPARK = {"engine-name": "spark", "app-name": "ingest"}

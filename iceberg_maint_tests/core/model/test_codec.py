@@ -17,9 +17,8 @@ from iceberg_maint.core.model.ids import WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.outcomes.settle import AttemptEvidence, Settlement
+from iceberg_maint.core.outcomes.record import AttemptEvidence, Record, Settlement
+from iceberg_maint.core.outcomes.verification import Fingerprint, Proof
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import Policy

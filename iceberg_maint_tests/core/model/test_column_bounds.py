@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from iceberg_maint.core.model.column_bounds import is_orderable, range_of
+from iceberg_maint.core.model.columns import is_orderable, range_of
 
 
 def i4(n: int) -> bytes:

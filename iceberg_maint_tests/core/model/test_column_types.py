@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.model.column_types import base_type, uncommon_types
+from iceberg_maint.core.model.columns import base_type, uncommon_types
 
 
 def field(name: str, kind: object) -> dict[str, object]:

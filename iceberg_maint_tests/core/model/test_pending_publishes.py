@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.model.pending_publishes import (
+from iceberg_maint.core.model.other_writers import (
     PendingPublish,
     PublishKind,
     pending_publishes,

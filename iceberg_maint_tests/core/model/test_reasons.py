@@ -31,8 +31,8 @@ def test_unknown_reason_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reason", list(Reason), ids=lambda r: r.value)
-def test_reason_is_produced_by_core_or_the_runner(reason: Reason) -> None:
-    modules = [p for room in ("core", "runner") for p in (PACKAGE / room).rglob("*.py")]
+def test_reason_is_produced_by_core_or_the_loop(reason: Reason) -> None:
+    modules = [p for room in ("core", "loop") for p in (PACKAGE / room).rglob("*.py")]
     places = [p for p in modules if p.name != "reasons.py"]
     produced = [p.name for p in places if re.search(rf"\bReason\.{reason.name}\b", p.read_text())]
     assert produced, f"{reason} is never produced: remove it"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.outcomes.damaged_file import is_damaged_file
+from iceberg_maint.core.outcomes.failures import is_damaged_file
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from iceberg_maint.core.outcomes.environment import file_system_fix, is_environment, python_causes
+from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
 
 BROKEN_SCRATCH = (
     "Input/output error\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"

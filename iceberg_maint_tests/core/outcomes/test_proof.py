@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.outcomes.proof import FINGERPRINT_ALGORITHM, Fingerprint
+from iceberg_maint.core.outcomes.verification import FINGERPRINT_ALGORITHM, Fingerprint
 
 words = st.integers(0, 2**64 - 1)
 fingerprints = st.builds(

@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.settle import AttemptEvidence, settle
+from iceberg_maint.core.outcomes.record import AttemptEvidence, settle
 from iceberg_maint_tests.support.core.values import data, table_of
 
 C, R, U = CommitStatus.COMMITTED, CommitStatus.REJECTED, CommitStatus.UNKNOWN

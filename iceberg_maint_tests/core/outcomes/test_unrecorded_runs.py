@@ -11,10 +11,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.outcomes.settle import Settlement
-from iceberg_maint.core.outcomes.unrecorded_runs import AttemptTrace, RunTrace, record_of
+from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, record_of
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch

@@ -14,11 +14,12 @@ from iceberg_maint.core.model.table_state import (
     Snapshot,
     TableState,
 )
-from iceberg_maint.core.outcomes.proof import Fingerprint, Proof
 from iceberg_maint.core.outcomes.verification import (
     Compared,
     Evidence,
+    Fingerprint,
     MaintenanceCommit,
+    Proof,
     Side,
     StoredProof,
     Verification,

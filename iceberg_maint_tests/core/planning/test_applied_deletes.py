@@ -1,7 +1,7 @@
 """Which position deletes of a plan apply to a data file."""
 
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY
-from iceberg_maint.core.planning.applied_deletes import AppliedDeletes
+from iceberg_maint.core.planning.candidates import AppliedDeletes
 from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
 
 

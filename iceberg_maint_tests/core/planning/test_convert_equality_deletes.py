@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_operation
 from iceberg_maint.core.policy.data import RewriteStrategy, WindowsPolicy
@@ -39,6 +38,7 @@ from iceberg_maint_tests.support.core.values import (
     small,
     table_of,
 )
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 POS = FileKind.POSITION_DELETES
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.equality_delete_route import file_cost_bytes
-from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteStrategy, Route, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
@@ -41,6 +40,7 @@ from iceberg_maint_tests.support.core.values import (
     small,
     table_of,
 )
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 
 def test_small_files_under_deletes_are_rewritten_without_the_rows() -> None:

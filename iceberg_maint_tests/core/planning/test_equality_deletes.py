@@ -8,6 +8,7 @@ import pytest
 
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
     LiveData,
@@ -22,7 +23,6 @@ from iceberg_maint.core.planning.equality_deletes import (
     widest_key_bytes,
 )
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile
-from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint_tests.support.core.values import BY_P, data, delete
 
 SPECS = {0: BY_P, 1: PartitionSpec(1, ()), 2: PartitionSpec(2, BY_P.fields)}

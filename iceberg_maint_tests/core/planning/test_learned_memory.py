@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.planning.memory import MemoryUse, learned_correction
+from iceberg_maint.core.planning.batch_memory import MemoryUse, learned_correction
 
 
 def used(ratio: float, correction: float = 1.0, *, exceeded: bool = False) -> MemoryUse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.planning.memory import (
+from iceberg_maint.core.planning.batch_memory import (
     DoesNotFitError,
     MemoryNeed,
     Preflight,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.commits.planned_files import (
     PlannedFile,
     planned_data_files,
@@ -38,6 +37,7 @@ from iceberg_maint_tests.support.core.values import (
     table_of,
 )
 from iceberg_maint_tests.support.examples import examples
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 EITHER = CONVERT, REWRITE = Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.planning.batch_cost import batch_cost
-from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
+from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial, batch_cost
+from iceberg_maint.core.planning.cost_prediction import BatchPrediction, predict_batch
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.prediction import BatchPrediction, predict_batch
 from iceberg_maint_tests.support.core.values import plan, policy_of, small, table_of
 
 POLICY = policy_of()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
@@ -30,6 +29,7 @@ from iceberg_maint_tests.support.core.values import (
     table_of,
 )
 from iceberg_maint_tests.support.examples import examples
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 EQ, POS, DV = FileKind.EQUALITY_DELETES, FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.catalog.fake import fake_table, measure_files
-from iceberg_maint.core.health.position_deletes import position_delete_findings
+from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
@@ -16,6 +15,7 @@ from iceberg_maint.core.policy.data import (
     RewriteDataFilesPolicy,
     RewritePositionDeleteFilesPolicy,
 )
+from iceberg_maint_tests.support.fakes.catalog import fake_table, measure_files
 
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
 POLICY = Policy(rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_dangling_files=1))

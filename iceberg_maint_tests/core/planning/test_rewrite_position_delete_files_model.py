@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from iceberg_maint.catalog.fake import FakeTable, fake_table, measure_files
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.health.position_deletes import position_delete_findings
+from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
@@ -31,6 +30,7 @@ from iceberg_maint_tests.core.commits.test_gate_conversion_model import (
 )
 from iceberg_maint_tests.support.core.memory_table import SPECS, File, Lake, change_of, key_of
 from iceberg_maint_tests.support.examples import examples
+from iceberg_maint_tests.support.fakes.catalog import FakeTable, fake_table, measure_files
 
 POSITIONS, VECTOR = FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES

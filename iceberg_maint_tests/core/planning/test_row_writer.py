@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.decisions.unsupported_types import COLUMNAR_TYPES, SPARK_4, row_readers
+from iceberg_maint.core.decisions.applicability import COLUMNAR_TYPES, SPARK_4, row_readers
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Reason, Verdict

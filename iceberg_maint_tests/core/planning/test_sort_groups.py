@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.fake import FakeTable, measure_files
+from iceberg_maint.core.health.layout import Overlap
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.health.overlap import Overlap
 from iceberg_maint.core.health.thresholds import findings
 from iceberg_maint.core.model.reasons import Check, Finding, Reason, Severity
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.model.table_state import FileKind, LayoutOrder, LiveFile, SortColumn
 from iceberg_maint.core.outcomes.outcome import gained
 from iceberg_maint.core.planning.layout_gain import LayoutGain, PlannedLayout, layout_gain
 from iceberg_maint.core.planning.plan import Plan
@@ -24,9 +22,10 @@ from iceberg_maint.core.policy.data import (
     WindowsPolicy,
 )
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.runner.reading import with_order
+from iceberg_maint.loop.read_table import with_order
 from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, data, delete, rewrite_policy, table_of
 from iceberg_maint_tests.support.core.values import plan as plan_of
+from iceberg_maint_tests.support.fakes.catalog import FakeTable, measure_files
 
 ID = SortColumn("id", 1, "long")
 ORDER = LayoutOrder((ID,), (ID,), sort_order_id=7)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.planning.memory import MemoryNeed
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import (
     DeclaredMemory,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.removal.clock_agreement import MAX_SKEW_MS, ClockMark, Clocks, disagreement
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockMark, Clocks, disagreement
 
 NOW = 1_800_000_000_000
 DAY = 86_400_000

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
-from iceberg_maint.core.removal.orphans import (
+from iceberg_maint.core.removal.orphan_rules import (
     HeldOrphans,
     Kept,
     NameRules,

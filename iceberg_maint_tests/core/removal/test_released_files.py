@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iceberg_maint.core.model.table_state import FileKind, Manifest, Snapshot
-from iceberg_maint.core.removal.clock_agreement import MAX_SKEW_MS
-from iceberg_maint.core.removal.released_files import (
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS
+from iceberg_maint.core.removal.released_file_rules import (
     NamedFile,
     Release,
     ReleasedFile,

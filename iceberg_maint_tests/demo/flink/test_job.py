@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.demo.flink.job import FlinkHome, flink_catalog, flink_home, started
+from bench.flink.job import FlinkHome, flink_catalog, flink_home, started
 from iceberg_maint.demo.workspace import place
 from iceberg_maint.errors import ConfigurationError
 
@@ -78,7 +78,7 @@ def test_flink_and_its_gateway_are_of_one_version() -> None:
     [flink] = re.findall(
         r"^apache-flink-libraries==(\S+)", (project / "requirements/flink.txt").read_text(), re.MULTILINE
     )
-    lock = json.loads((project / "iceberg_maint/demo/flink/jars.lock.json").read_text())
+    lock = json.loads((project / "bench/flink/jars.lock.json").read_text())
     assert lock[0]["coordinate"] == f"org.apache.flink:flink-sql-gateway:{flink}"
     assert lock[1]["coordinate"].startswith(
         f"org.apache.iceberg:iceberg-flink-runtime-{flink.rpartition('.')[0]}:"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from iceberg_maint.demo.flink.stream import TABLES, Stream
+from bench.flink.stream import TABLES, Stream
 
 STREAM = Stream(rows=100, ids=5, rows_per_second=10)
 

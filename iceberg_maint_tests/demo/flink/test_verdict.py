@@ -6,13 +6,13 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from bench.flink.stream import TABLES, Stream
+from bench.flink.verdict import FlinkResult, History, history
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.flink.stream import TABLES, Stream
-from iceberg_maint.demo.flink.verdict import FlinkResult, History, history
 from iceberg_maint.demo.verdict import Look
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake

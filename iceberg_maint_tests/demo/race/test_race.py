@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.race.strategies import Ours, Stock, Way
+from bench.race.stream import HOT_KEYS, RaceTable, tables_of
+from bench.race.verdict import Raced, judge
+from bench.race.writer import Upserter, acknowledged
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.demo.race.strategies import Ours, Stock, Way
-from iceberg_maint.demo.race.stream import HOT_KEYS, RaceTable, tables_of
-from iceberg_maint.demo.race.verdict import Raced, judge
-from iceberg_maint.demo.race.writer import Upserter, acknowledged
-from iceberg_maint.runner.runtime import LazyEngine, SparkAccess
-from iceberg_maint.wiring import build, spark_engine
+from iceberg_maint.loop.context import LazyEngine, SparkAccess
+from iceberg_maint.wiring.adapters import build, spark_engine
 
 pytestmark = pytest.mark.spark
 

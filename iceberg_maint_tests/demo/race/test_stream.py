@@ -3,7 +3,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from iceberg_maint.demo.race.stream import HOT_KEYS, expected_sql, hot_rows, keys_of, only_deletes, rows_of
+from bench.race.stream import HOT_KEYS, expected_sql, hot_rows, keys_of, only_deletes, rows_of
 
 LAP = 46
 """Commits until the first keys come again."""

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.rest import RestCatalog, rest_catalog
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -126,7 +126,7 @@ def _through_rest(workshop: Workshop, folder: Path) -> Iterator[tuple[RestCatalo
 
 def main(count: str, seed: str) -> int:
     """Prints the counts. Returns 1 if a file was released or a loss not reported."""
-    from iceberg_maint.wiring import load
+    from iceberg_maint.wiring.adapters import load
     from iceberg_maint_tests.support.e2e.lake import make_lake
 
     with tempfile.TemporaryDirectory(prefix="rest-races-") as folder:

@@ -11,8 +11,8 @@ import pytest
 
 from iceberg_maint.core.commits.change import Lineage
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
-from iceberg_maint.spark.commit.gate import lineage
-from iceberg_maint.spark.commit.retry import snapshot_with_token
+from iceberg_maint.engines.spark.commit.gate import lineage
+from iceberg_maint.engines.spark.commit.retry import snapshot_with_token
 
 pytestmark = pytest.mark.timeout(10)
 

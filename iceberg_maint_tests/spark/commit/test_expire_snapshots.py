@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
+from iceberg_maint.loop.settle import reconcile
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
-from iceberg_maint.runner.reconcile import reconcile
-from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
-from iceberg_maint.spark.commit.retry import Backoff
 from iceberg_maint_tests.support.runner.loop import Killed
 from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper

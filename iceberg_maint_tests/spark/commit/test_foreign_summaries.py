@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.core.model.foreign_commits import foreign_commits
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.core.model.other_writers import foreign_commits
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.writers import Writers
 
 pytestmark = pytest.mark.spark

@@ -10,11 +10,11 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.violation import Rule
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
+from iceberg_maint.engines.spark.commit.gate import CommitGate, GateRefusedError
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.spark.commit.gate import CommitGate, GateRefusedError
-from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import READER, Output, Rewrite, open_gate, prepare
 from iceberg_maint_tests.support.spark.writers import Writers
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.violation import Rule
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import (
     Output,
     Rewrite,

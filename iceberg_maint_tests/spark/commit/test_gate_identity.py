@@ -14,15 +14,15 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestContent, read_manifest_list, write_manifest_list
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.violation import Rule, is_stale
+from iceberg_maint.core.commits.change import Rule, is_stale
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
 from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.runner.changes import Changes, still_valid
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, registered_again, unguarded
 from iceberg_maint_tests.support.spark.position_deletes import table as table_of
@@ -37,7 +37,7 @@ from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.support.spark.writers import Writers
 
 if TYPE_CHECKING:
-    from iceberg_maint.runner.runtime import Runtime
+    from iceberg_maint.loop.context import Runtime
 
 pytestmark = pytest.mark.spark
 

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.pending_publishes import pending_publishes as pending_of
+from iceberg_maint.core.model.other_writers import pending_publishes as pending_of
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
-from iceberg_maint.spark.commit.gate import pending_publishes
-from iceberg_maint.spark.jvm.bridge import one_line
+from iceberg_maint.engines.spark.commit.gate import pending_publishes
+from iceberg_maint.engines.spark.jvm.bridge import one_line
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.decisions.retention import Retention
+from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint.spark.commit.expire_snapshots import commit_expiry
-from iceberg_maint.spark.commit.rest_requirements import commit_with_requirements, refusal
-from iceberg_maint.spark.commit.retry import Backoff
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, cause_classes
 from iceberg_maint_tests.spark.commit.rest_races import FAULTS, KEPT, LATE, LOST, races
 from iceberg_maint_tests.spark.commit.test_expire_snapshots import append, grown, ids
 from iceberg_maint_tests.support.spark.housekeeping import Keeper

@@ -18,10 +18,10 @@ from iceberg_maint.core.model.table_state import (
     TOKEN_PROPERTY,
 )
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
+from iceberg_maint.engines.spark.commit.gate import Gate
+from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.spark.commit.gate import Gate
-from iceberg_maint.spark.commit.retry import Backoff
-from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Writers
 

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.table_state import (
     TOKEN_PROPERTY,
 )
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import Output, Rewrite, prepare, prepare_conversion
 from iceberg_maint_tests.support.spark.writers import Writers
 

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.commits.change import LiveEntry, MetadataReader
-from iceberg_maint.core.commits.rewrite_manifests import Regrouping, check_regrouping
-from iceberg_maint.core.decisions.manifests import partition_spread
+from iceberg_maint.core.commits.manifest_rules import Regrouping, check_regrouping
+from iceberg_maint.core.decisions.manifests_decision import partition_spread
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.reasons import Reason
@@ -25,10 +25,10 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rej
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
+from iceberg_maint.engines.spark.commit.rewrite_manifests import commit_regrouping, single_values
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint.runner.assess import assess
-from iceberg_maint.runner.housekeeping import NOTHING_WRITTEN
-from iceberg_maint.spark.commit.rewrite_manifests import commit_regrouping, single_values
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

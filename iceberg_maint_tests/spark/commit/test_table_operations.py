@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.spark.commit.gate import GateRefusedError
-from iceberg_maint.spark.commit.retry import quiet_proxies
-from iceberg_maint.spark.commit.table_operations import GuardedTableOperations
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
+from iceberg_maint.engines.spark.commit.gate import GateRefusedError
+from iceberg_maint.engines.spark.commit.retry import quiet_proxies
+from iceberg_maint.engines.spark.commit.table_operations import GuardedTableOperations
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.engines.spark.deletes import convert
+from iceberg_maint.engines.spark.rewrite import bin_pack
+from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.deletes import anti_join
-from iceberg_maint.spark.rewrite import bin_pack
-from iceberg_maint.spark.scan import positions
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.equality_deletes import (
     REWRITE,
@@ -128,9 +128,9 @@ def test_anti_join_mark_that_is_not_written_makes_the_proof_unequal(
 def test_anti_join_marks_that_are_not_applied_make_the_proof_unequal(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = anti_join.scan_task
+    real = convert.scan_task
     monkeypatch.setattr(
-        anti_join, "scan_task", lambda bridge, table, file, _deletes: real(bridge, table, file, ())
+        convert, "scan_task", lambda bridge, table, file, _deletes: real(bridge, table, file, ())
     )
     proof = shop.engine.write(shop.cleaning(upserted(shop, 2), REWRITE), FULL).proof
     assert (proof.equal, proof.detail) == (False, "4 rows are marked deleted, 0 were left out")

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.planning.memory import MemoryNeed
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy
+from iceberg_maint.engines.spark import engine
+from iceberg_maint.engines.spark.deletes import convert, marked_rows
+from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.write import deletes as write_deletes
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import MemoryExceededError
-from iceberg_maint.spark import engine
-from iceberg_maint.spark.deletes import convert, marked_rows
-from iceberg_maint.spark.scan import positions
-from iceberg_maint.spark.write import deletes as write_deletes
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.equality_deletes import (
     CONVERT,

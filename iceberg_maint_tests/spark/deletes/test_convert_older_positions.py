@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.violation import Rule
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import Written

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from iceberg_maint.spark.deletes.anti_join import Marked, discard
+from iceberg_maint.engines.spark.deletes.convert import Marked, discard
 
 _MARKED = Marked((), {"a.puffin": 1, "b.puffin": 1}, 0, "")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.spark.deletes.keys import bit_set_type
+from iceberg_maint.engines.spark.deletes.keys import bit_set_type
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.engines.spark.deletes import membership
+from iceberg_maint.engines.spark.deletes.key_files import KeyFiles
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.deletes import membership
-from iceberg_maint.spark.deletes.key_files import KeyFiles
-from iceberg_maint.spark.jvm.bridge import JVM_ERRORS
 from iceberg_maint_tests.spark.deletes.test_membership import BROADCAST, Lake, rows_of
 
 pytestmark = pytest.mark.spark

@@ -18,16 +18,16 @@ from iceberg_maint.core.policy.data import (
     Policy,
     RewriteDataFilesPolicy,
 )
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.engines.spark.health.measure import SparkHealthSource
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.verify import SparkVerifier
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import maintain
+from iceberg_maint.loop.request import Request
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.maintain import maintain
-from iceberg_maint.runner.request import Request
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.spark.health.measure import SparkHealthSource
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.scan import positions
-from iceberg_maint.spark.verify import SparkVerifier
-from iceberg_maint.wiring import SystemClock
+from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import deletes_of, other_engine, rows_of
 from iceberg_maint_tests.support.spark.position_deletes import (
     POSITIONS,

@@ -10,10 +10,10 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.commits.violation import Rule
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.engines.spark.deletes import merge_position_deletes
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.deletes import merge_position_deletes
 from iceberg_maint_tests.support.spark.equality_deletes import deletes_of, rows_of
 from iceberg_maint_tests.support.spark.position_deletes import (
     POSITIONS,

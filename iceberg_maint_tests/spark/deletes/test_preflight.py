@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
-from iceberg_maint.spark.deletes.preflight import preflight_of
+from iceberg_maint.engines.spark.deletes.keys import preflight_of
 from iceberg_maint_tests.support.ledger.values import make_batch
 
 

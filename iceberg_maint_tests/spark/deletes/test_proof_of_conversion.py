@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyroaring import BitMap64
 
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.spark.deletes.convert import _proof
-from iceberg_maint.spark.scan.positions import Positions
+from iceberg_maint.core.outcomes.verification import Proof
+from iceberg_maint.engines.spark.deletes.convert import _proof
+from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint_tests.support.ledger.values import CONVERT, make_batch
 
 BATCH = make_batch("day=1", operation=CONVERT)

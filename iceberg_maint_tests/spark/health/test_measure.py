@@ -22,13 +22,12 @@ from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.sort_order import LayoutOrder, SortColumn
-from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import RefusedError, UnreadableTableError
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.spark.health.measure import SparkHealthSource, check_measurable
-from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.writers import Writers

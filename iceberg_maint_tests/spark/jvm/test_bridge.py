@@ -12,7 +12,7 @@ from typing import Any
 from py4j.clientserver import JavaParameters, PythonParameters, PythonServer
 from py4j.java_gateway import JavaClass, JavaPackage
 
-from iceberg_maint.spark.jvm.bridge import Bridge, Names
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, Names
 
 CLIENT = SimpleNamespace(gateway_property=SimpleNamespace(pool=None), converters=None)
 

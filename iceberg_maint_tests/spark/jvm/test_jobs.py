@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
 from iceberg_maint.ports.engine import WorkProgress
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.jvm.jobs import PROOF, Jobs, new_job_group
 
 pytestmark = pytest.mark.spark
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.spark.jvm.jobs import PROOF, names_of
+from iceberg_maint.engines.spark.jvm.jobs import PROOF, names_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.outcomes.proof import Fingerprint
-from iceberg_maint.spark.proof import fingerprint
+from iceberg_maint.core.outcomes.verification import Fingerprint
+from iceberg_maint.engines.spark.proof import row_proof
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 
 pytestmark = pytest.mark.spark
@@ -65,8 +65,8 @@ def by_hand(rows: list[tuple[int | None, int | None]], ids: tuple[int, int]) -> 
 def of(spark: SparkSession, query: str, ids: dict[str, int] | None = None) -> Fingerprint:
     frame = spark.sql(query)
     ids = ids or {name: number for number, name in enumerate(frame.columns, 1)}
-    row = frame.agg(*fingerprint.measures(frame.schema, ids)).collect()[0]
-    return fingerprint.fingerprint_of(row.asDict())
+    row = frame.agg(*row_proof.measures(frame.schema, ids)).collect()[0]
+    return row_proof.fingerprint_of(row.asDict())
 
 
 def test_fingerprint_is_what_its_definition_says(spark: SparkSession) -> None:
@@ -82,7 +82,7 @@ def test_fingerprint_is_what_its_definition_says(spark: SparkSession) -> None:
 def test_fingerprint_of_no_rows_is_zero_and_adds_nothing(spark: SparkSession) -> None:
     none = of(spark, "select 1 as a where false")
     some = of(spark, "select 1 as a")
-    assert none == fingerprint.total(())
+    assert none == row_proof.total(())
     assert none + some == some
 
 
@@ -126,7 +126,7 @@ def test_fingerprint_distinguishes_values_null_and_empty_included(
     rows = ", ".join(f"({number}, cast({value} as {kind}))" for number, value in enumerate(values))
     frame = spark.sql(f"select * from values {rows} as t(n, x)")
     only = frame.select("x")
-    hashes: list[Any] = [fingerprint.row_hash(only.schema, {"x": 1}, lane) for lane in (0, 1)]
+    hashes: list[Any] = [row_proof.row_hash(only.schema, {"x": 1}, lane) for lane in (0, 1)]
     for lane in hashes:
         assert frame.select(lane).distinct().count() == len(values)
 
@@ -181,8 +181,8 @@ def test_fingerprint_of_kept_rows_only(spark: SparkSession) -> None:
     from pyspark.sql import functions as F
 
     frame = spark.sql("select id as a from range(10)")
-    kept = frame.agg(*fingerprint.measures(frame.schema, {"a": 1}, F.col("a") < 4)).collect()[0]
-    assert fingerprint.fingerprint_of(kept.asDict()) == of(spark, "select id as a from range(4)")
+    kept = frame.agg(*row_proof.measures(frame.schema, {"a": 1}, F.col("a") < 4)).collect()[0]
+    assert row_proof.fingerprint_of(kept.asDict()) == of(spark, "select id as a from range(4)")
 
 
 @not_on_spark_3("it has no variant")
@@ -190,5 +190,5 @@ def test_fingerprint_variant_distinguishes_types_and_values(spark: SparkSession)
     texts = ["1", "1.0", '"1"', "null", '{"a": 1}', "[1]"]
     rows = ", ".join(f"(parse_json('{text}'))" for text in texts)
     frame = spark.sql(f"select * from values {rows}, (cast(null as variant)) as t(x)")
-    hashed = fingerprint.row_hash(frame.schema, {"x": 1}, 0)
+    hashed = row_proof.row_hash(frame.schema, {"x": 1}, 0)
     assert frame.select(hashed).distinct().count() == len(texts) + 1

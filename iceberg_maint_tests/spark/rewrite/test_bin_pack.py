@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.engines.spark.rewrite import bin_pack
+from iceberg_maint.engines.spark.scan.scan import quoted_columns
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import EngineFailedError
-from iceberg_maint.spark.rewrite import bin_pack
-from iceberg_maint.spark.scan.table import quoted_columns
 from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
@@ -323,7 +323,7 @@ def test_versions_come_from_the_running_jvm(shop: Workshop) -> None:
 
 
 def test_engine_without_work_starts_no_session() -> None:
-    from iceberg_maint.spark.engine import SparkEngine
+    from iceberg_maint.engines.spark.engine import SparkEngine
 
     def never() -> Any:
         raise AssertionError("started")

@@ -22,11 +22,11 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, RewriteStrategy, Route
+from iceberg_maint.engines.spark.rewrite.columnar import key_marks, strategy, worker
+from iceberg_maint.engines.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
+from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, Written
-from iceberg_maint.spark.rewrite.columnar import key_marks, strategy, worker
-from iceberg_maint.spark.rewrite.columnar.job import WORKER_ENVIRONMENT, run_tasks
-from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES, texts
 from iceberg_maint_tests.spark.test_column_types import optional, table_of
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of

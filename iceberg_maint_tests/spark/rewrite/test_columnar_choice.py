@@ -6,7 +6,7 @@ import pytest
 
 from iceberg_maint.core.planning.inputs import RowWriter
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
-from iceberg_maint.spark.rewrite.columnar.strategy import is_columnar
+from iceberg_maint.engines.spark.rewrite.columnar.strategy import is_columnar
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.ledger.values import CONVERT, make_batch
 

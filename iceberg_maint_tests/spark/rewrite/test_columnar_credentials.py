@@ -10,8 +10,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.rewrite.columnar.job import run_tasks
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
 
 SECRET = "c4nary-73"
 IO = {"s3.secret-access-key": SECRET}

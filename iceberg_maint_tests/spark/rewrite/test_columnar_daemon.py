@@ -11,12 +11,12 @@ from typing import Any
 import pyspark
 import pytest
 
-from iceberg_maint.spark.rewrite.columnar.daemon import installed
-from iceberg_maint.spark.session.settings import SparkSettings, spark_conf
+from iceberg_maint.engines.spark.rewrite.columnar.daemon import installed
+from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 
 SPARK = Path(pyspark.__file__).parent
 ARCHIVES = sorted(map(str, (SPARK / "python" / "lib").glob("*.zip")))
-MODULE = "iceberg_maint.spark.rewrite.columnar.daemon"
+MODULE = "iceberg_maint.engines.spark.rewrite.columnar.daemon"
 
 
 def test_archives_of_the_installed_pyspark_are_left_out() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.columnar.leaves import leaves_of
+from iceberg_maint.columnar.read.leaves import leaves_of
+from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.schema import table_schema
 from iceberg_maint.columnar.task import OutputMetrics
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.columnar.tables import (
     ALL_TYPES,
     all_types_row,

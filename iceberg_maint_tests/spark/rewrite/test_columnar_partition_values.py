@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint_tests.spark.rewrite.test_columnar import COLUMNAR
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop

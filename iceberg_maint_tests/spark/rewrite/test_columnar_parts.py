@@ -13,22 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.columnar.digest import digest_of
+from iceberg_maint.columnar.storage import digest_of
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.spark.rewrite.columnar import job
-from iceberg_maint.spark.rewrite.columnar.attempt import of_attempt
-from iceberg_maint.spark.rewrite.columnar.fingerprint import fingerprint
-from iceberg_maint.spark.rewrite.columnar.job import (
+from iceberg_maint.engines.spark.rewrite.columnar import job
+from iceberg_maint.engines.spark.rewrite.columnar.attempt import of_attempt
+from iceberg_maint.engines.spark.rewrite.columnar.fingerprint import fingerprint
+from iceberg_maint.engines.spark.rewrite.columnar.job import (
     LEAST_SPARK_TASK_BYTES,
     SPARK_TASK_BYTES,
     Runner,
+    _import_engine,
+    _shipped_package,
     bins,
+    package_zip,
     worker_python,
 )
-from iceberg_maint.spark.rewrite.columnar.outputs import divided
-from iceberg_maint.spark.rewrite.columnar.worker import TaskResult, rewrite_task
-from iceberg_maint.spark.rewrite.columnar.workers import _import_engine, _shipped_package, package_zip
+from iceberg_maint.engines.spark.rewrite.columnar.outputs import divided
+from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 
@@ -99,7 +101,7 @@ def test_python_looks_for_garbage_less_often_during_a_task() -> None:
 
 def test_worker_imports_nothing_that_plans() -> None:
     program = """
-import sys, iceberg_maint.spark.rewrite.columnar.worker
+import sys, iceberg_maint.engines.spark.rewrite.columnar.worker
 print([m for m in sys.modules if m.startswith(("iceberg_maint.core.p", "iceberg_maint.core.decisions", "pyspark"))])
 """
     result = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True)
@@ -153,14 +155,14 @@ def test_package_in_a_zip_file_runs_the_engine_without_the_checkout(tmp_path: Pa
     archive = package_zip(tmp_path)
     code = (
         f"import sys; sys.path.insert(0, {str(archive)!r}); "
-        "import iceberg_maint.spark.rewrite.columnar.worker as w; print(w.__file__)"
+        "import iceberg_maint.engines.spark.rewrite.columnar.worker as w; print(w.__file__)"
     )
     run = subprocess.run(
         [sys.executable, "-I", "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
     assert (run.stderr, run.stdout.strip()) == (
         "",
-        f"{archive}/iceberg_maint/spark/rewrite/columnar/worker.py",
+        f"{archive}/iceberg_maint/engines/spark/rewrite/columnar/worker.py",
     )
 
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.columnar import page_splice
 from iceberg_maint.columnar.rewrite import rewrite
+from iceberg_maint.columnar.splice import page_splice
 from iceberg_maint.columnar.task import Encoding, InputFile, RewriteResult, RewriteTask
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL
 

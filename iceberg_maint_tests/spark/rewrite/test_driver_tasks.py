@@ -17,13 +17,13 @@ from pyspark.sql import SparkSession
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError
+from iceberg_maint.engines.spark.jvm.jobs import Jobs
+from iceberg_maint.engines.spark.rewrite.columnar import driver_tasks, job, strategy
+from iceberg_maint.engines.spark.rewrite.columnar.attempt import ATTEMPT, of_attempt
+from iceberg_maint.engines.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
+from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.jvm.bridge import Bridge, CancelledError
-from iceberg_maint.spark.jvm.jobs import Jobs
-from iceberg_maint.spark.rewrite.columnar import driver_tasks, job, strategy
-from iceberg_maint.spark.rewrite.columnar.attempt import ATTEMPT, of_attempt
-from iceberg_maint.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
-from iceberg_maint.spark.rewrite.columnar.job import run_tasks
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 

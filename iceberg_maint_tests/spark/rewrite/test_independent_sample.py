@@ -15,8 +15,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, ProofLevel, RewriteStrategy, Route
+from iceberg_maint.engines.spark.rewrite.columnar import sample, strategy
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.rewrite.columnar import independent_sample, strategy
 from iceberg_maint_tests.spark.rewrite.test_bin_pack_schemas import ALL_TYPES, ALL_VALUES
 from iceberg_maint_tests.spark.rewrite.test_columnar import time_table
 from iceberg_maint_tests.support.spark.equality_deletes import keys, rows_of
@@ -231,22 +231,22 @@ def test_position_deletes_of_unknown_count_leave_the_first_row_group(shop: Works
 def test_row_group_behind_too_many_rows_is_not_decoded(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(independent_sample, "MOST_SKIPPED_ROWS", 0)
+    monkeypatch.setattr(sample, "MOST_SKIPPED_ROWS", 0)
     assert groups_of(shop, table_of_row_groups(shop, 3)) == {0}
 
 
 def test_sample_has_the_columns_that_fit_its_limits(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     name = table_of_row_groups(shop, 3)
-    monkeypatch.setattr(independent_sample, "MOST_VALUES", 2000)
-    monkeypatch.setattr(independent_sample, "MOST_SKIPPED_ROWS", 0)
+    monkeypatch.setattr(sample, "MOST_VALUES", 2000)
+    monkeypatch.setattr(sample, "MOST_SKIPPED_ROWS", 0)
     assert sample_of(shop.engine.write(planned(shop, name), ALL)).endswith(", 2 of 5 columns")
-    monkeypatch.setattr(independent_sample, "MOST_CHUNK_BYTES", 0)
+    monkeypatch.setattr(sample, "MOST_CHUNK_BYTES", 0)
     written = shop.engine.write(planned(shop, name), ALL)
     assert sample_of(written).startswith("not compared: each column of ")
 
 
 def test_long_position_delete_files_are_not_read(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(independent_sample, "MOST_POSITIONS", 0)
+    monkeypatch.setattr(sample, "MOST_POSITIONS", 0)
     name = sick_table(shop, 2, by="")
     written = shop.engine.write(planned(shop, name), ALL)
     assert sample_of(written) == "10 rows of row group 0 of FILE, 2 of 2 columns"

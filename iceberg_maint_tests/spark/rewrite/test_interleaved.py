@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.spark.rewrite.sort import _interleaved
+from iceberg_maint.engines.spark.rewrite.sort import _interleaved
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.model.columns import CLASSES_OF_CODECS
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.parquet_properties import CLASSES_OF_CODECS
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.core.policy.readers import Reader
+from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.engines.spark.write import rows
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.write import rows
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
@@ -99,7 +99,7 @@ def test_property_that_the_writer_meets_is_refused_with_its_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("iceberg_maint.core.decisions.decide.property_stop", lambda *_: None)
-    monkeypatch.setattr("iceberg_maint.runner.maintain.property_stop", lambda *_: None)
+    monkeypatch.setattr("iceberg_maint.loop.maintain.property_stop", lambda *_: None)
     table = table_with(shop, name, value)
     outcome = rewritten(shop, table, strategy)
     message = f"ICM-180 {table}: write.parquet.{name} = {value}; {rule}. Fix: {fix}"

@@ -33,7 +33,7 @@ from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_groups
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.writers import Writers
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteStrategy
-from iceberg_maint.spark.rewrite.columnar import strategy
+from iceberg_maint.engines.spark.rewrite.columnar import strategy
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.task_faults import (
     misdeleting,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.spark.rewrite.row_groups import row_group_bytes
+from iceberg_maint.engines.spark.rewrite.bin_pack import row_group_bytes
 
 MIB = 1024 * 1024
 

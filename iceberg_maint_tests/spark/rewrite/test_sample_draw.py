@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.spark.rewrite.columnar.sample_draw import Draw, column_bytes, place_of
+from iceberg_maint.engines.spark.rewrite.columnar.sample import Draw, column_bytes, place_of
 
 BATCHES = [Draw(f"batch {n}") for n in range(1000)]
 

@@ -24,10 +24,10 @@ from iceberg_maint.core.policy.data import (
     RewriteDataFilesPolicy,
     WindowsPolicy,
 )
+from iceberg_maint.engines.spark.rewrite import bin_pack
+from iceberg_maint.engines.spark.rewrite.sort import free_name
+from iceberg_maint.loop.read_table import with_order
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.reading import with_order
-from iceberg_maint.spark.rewrite import row_groups
-from iceberg_maint.spark.rewrite.sort import free_name
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -167,7 +167,7 @@ def test_windows_sort_one_batch_after_the_other_and_come_to_an_end(
 ) -> None:
     """By several columns of policy, descending and with NULLs, within partitions, proved by footers;
     in as many row groups as tasks can read."""
-    monkeypatch.setattr(row_groups, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(bin_pack, "LEAST_BYTES", 1000)
     name = shop.new_name("sorted")
     shop.sql(
         f"create table {name} (p string, m decimal(9,2), at timestamp, d date, v double) using iceberg "

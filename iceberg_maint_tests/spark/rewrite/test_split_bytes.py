@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.spark.rewrite.bin_pack import split_bytes
+from iceberg_maint.engines.spark.rewrite.bin_pack import split_bytes
 from iceberg_maint_tests.support.ledger.values import make_batch
 
 TARGET = 100_000

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.spark.scan import positions
+from iceberg_maint.engines.spark.scan import positions
 
 SOME = BitMap64([0, 7, (1 << 33) + 1])
 

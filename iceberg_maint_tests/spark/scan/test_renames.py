@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.spark.scan.pruning import partitions_filter
-from iceberg_maint.spark.scan.staging import load_planned_table
+from iceberg_maint.engines.spark.scan.scan import partitions_filter
+from iceberg_maint.engines.spark.scan.staging import load_planned_table
 from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 

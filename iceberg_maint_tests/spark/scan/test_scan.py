@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.spark.scan.scan import scan
+from iceberg_maint.engines.spark.scan.scan import scan
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.inputs import InputFile
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.engines.spark.scan import scan as scan_module
+from iceberg_maint.engines.spark.scan import staging
+from iceberg_maint.engines.spark.scan.scan import partitions_filter
+from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, read_staged, staged
 from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError
-from iceberg_maint.spark.scan import scan as scan_module
-from iceberg_maint.spark.scan import staging
-from iceberg_maint.spark.scan.pruning import partitions_filter
-from iceberg_maint.spark.scan.staging import load_planned_table, plan_tasks, read_staged, staged
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.spark.scan.pruning import partition_specs, spec_values
-from iceberg_maint.spark.scan.table import load_table_info
+from iceberg_maint.engines.spark.scan.scan import load_table_info, partition_specs, spec_values
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.session.catalog_access import read_table
+from iceberg_maint.engines.spark.session.settings import catalog_conf
 from iceberg_maint.errors import EXIT_FAILED, EXIT_REFUSED, IcebergMaintError
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.session.catalog_access import read_table
-from iceberg_maint.spark.session.settings import catalog_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

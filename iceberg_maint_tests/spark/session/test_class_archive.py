@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import load_config
+from iceberg_maint.engines.spark.session.class_archive import (
+    check_writers,
+    is_damaged,
+    newer_parts,
+    usable_archive,
+)
+from iceberg_maint.engines.spark.session.java import JavaHome
+from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.errors import EXIT_REFUSED, ConfigurationError, RefusedError
-from iceberg_maint.spark.session.class_archive import check_writers, is_damaged, newer_parts, usable_archive
-from iceberg_maint.spark.session.java import JavaHome
-from iceberg_maint.spark.session.settings import SparkSettings, spark_conf
-from iceberg_maint.wiring import start_settings
+from iceberg_maint.wiring.adapters import start_settings
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 NOBODY = 65534

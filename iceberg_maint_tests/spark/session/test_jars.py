@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.engines.spark.session.jars import Jar, JarLock, ivy_fetch, load_lock, resolve
+from iceberg_maint.engines.spark.session.java import JavaHome
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.session.jars import Jar, JarLock, ivy_fetch, load_lock, resolve
-from iceberg_maint.spark.session.java import JavaHome
 
 GOOD = b"the right bytes"
 BAD = b"other bytes"
@@ -132,7 +132,7 @@ def test_ivy_fetch_passes_java_options_and_the_exact_coordinate(tmp_path: Path) 
 def test_ivy_fetch_tries_the_pem_bundle_when_java_has_no_trusted_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.spark.session.jars.SYSTEM_TRUST_STORES", ())
+    monkeypatch.setattr("iceberg_maint.engines.spark.session.jars.SYSTEM_TRUST_STORES", ())
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(

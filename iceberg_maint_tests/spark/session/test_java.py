@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from iceberg_maint.engines.spark.session.java import (
+    JavaHome,
+    find_java,
+    main,
+    major_version,
+    make_shim,
+    quiet_home,
+)
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.spark.session.java import JavaHome, find_java, main, major_version, make_shim, quiet_home
 
 
 def make_home(folder: Path, version: str | None, script: str = "exit 0") -> Path:

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, IcebergMaintError
-from iceberg_maint.spark.session.java import JavaHome
-from iceberg_maint.spark.session.launch_settings import (
+from iceberg_maint.engines.spark.session.java import JavaHome
+from iceberg_maint.engines.spark.session.session_checks import (
     check_launch,
     check_launch_environment,
     check_master_answers,
     check_scratch,
 )
-from iceberg_maint.wiring import build
+from iceberg_maint.errors import EXIT_FAILED, EXIT_USAGE, ConfigurationError, IcebergMaintError
+from iceberg_maint.wiring.adapters import build
 
 MEMORY, EXECUTOR = "spark.driver.memory", "spark.executor.memory"
 
@@ -170,7 +170,7 @@ def test_jvm_that_does_not_answer_is_ended_and_named(tmp_path: Path, java: JavaH
     )
     (folder / "java").chmod(0o700)
     start = (
-        "from iceberg_maint.spark.session import session\nsession.START_SECONDS = 3.0\n"
+        "from iceberg_maint.engines.spark.session import session\nsession.START_SECONDS = 3.0\n"
         "try: session.launch({'spark.master': 'local[1]'}, ())\nexcept Exception as why: print(why)"
     )
     environ = {**os.environ, "JAVA_HOME": str(tmp_path)}

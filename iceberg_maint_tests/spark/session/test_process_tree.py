@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from iceberg_maint.spark.session.process_tree import _children, _seconds, _tree, tree_cpu_seconds
+from iceberg_maint.engines.spark.session.process_tree import _children, _seconds, _tree, tree_cpu_seconds
 
 pytestmark = pytest.mark.skipif(tree_cpu_seconds() is None, reason="the system has no /proc")
 

@@ -14,18 +14,18 @@ import pyspark
 import pytest
 from py4j.java_gateway import CallbackServer
 
-from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.spark.session import settings
-from iceberg_maint.spark.session.jars import load_lock
-from iceberg_maint.spark.session.java import JavaHome
-from iceberg_maint.spark.session.session import check_conf, check_session, check_versions, versions
-from iceberg_maint.spark.session.settings import (
+from iceberg_maint.engines.spark.session import settings
+from iceberg_maint.engines.spark.session.jars import load_lock
+from iceberg_maint.engines.spark.session.java import JavaHome
+from iceberg_maint.engines.spark.session.session import check_conf, check_session, check_versions, versions
+from iceberg_maint.engines.spark.session.settings import (
     CATALOG_CLASS,
     SparkSettings,
     arguments_of,
     catalog_conf,
     spark_conf,
 )
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -271,7 +271,7 @@ class Runner:
 
 @pytest.mark.spark
 def test_callbacks_two_users_share_one_server_that_ends_with_the_last(spark: SparkSession) -> None:
-    from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 
     bridge = Bridge(spark)
     java_thread = bridge.jvm.java.util.concurrent.Executors.newSingleThreadExecutor()
@@ -304,7 +304,13 @@ def test_callbacks_two_users_share_one_server_that_ends_with_the_last(spark: Spa
 
 @pytest.mark.spark
 def test_causes_of_a_java_exception_are_named_outermost_first(spark: SparkSession) -> None:
-    from iceberg_maint.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, connection_lost, one_line
+    from iceberg_maint.engines.spark.jvm.bridge import (
+        JVM_ERRORS,
+        Bridge,
+        cause_classes,
+        connection_lost,
+        one_line,
+    )
 
     bridge = Bridge(spark)
     with pytest.raises(JVM_ERRORS) as failure:
@@ -347,7 +353,7 @@ def test_callbacks_server_listens_before_its_own_thread_does(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """py4j's server thread is held back, as on a busy machine: Java must get through all the same."""
-    from iceberg_maint.spark.jvm.bridge import Bridge
+    from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
     may_run = threading.Event()
     own_run = CallbackServer.run

@@ -7,7 +7,7 @@ import ssl
 import struct
 from pathlib import Path
 
-from iceberg_maint.spark.session.trust_store import write_trust_store
+from iceberg_maint.engines.spark.session.java import write_trust_store
 
 CERTIFICATES = [b"first certificate", b"second"]
 

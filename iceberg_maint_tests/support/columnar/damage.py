@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from iceberg_maint.columnar.parquet_metadata import ParquetBytes, get, page_header
-from iceberg_maint.columnar.thrift import Reader
+from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes, get, page_header
+from iceberg_maint.columnar.parquet.thrift import Reader
 
 TEXTS = ("aa", "b", "c", "d", "e")
 """Five values: an index of a page has three bits, so it may be 7."""

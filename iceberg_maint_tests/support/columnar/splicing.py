@@ -9,8 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from iceberg_maint.columnar import page_splice, rewrite
-from iceberg_maint.columnar.splice_rules import spliceable
+from iceberg_maint.columnar import rewrite
+from iceberg_maint.columnar.splice import page_splice
+from iceberg_maint.columnar.splice.splice_rules import spliceable
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
 
 NONE, PAGES, ROW_GROUPS = range(3)

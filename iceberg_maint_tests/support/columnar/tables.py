@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.projection import FileColumn, conversion, file_columns
+from iceberg_maint.columnar.read.projection import FileColumn, conversion, file_columns
+from iceberg_maint.columnar.read.schema import Column, arrow_schema, table_schema
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.schema import Column, arrow_schema, table_schema
 from iceberg_maint.columnar.task import InputFile, RewriteResult, RewriteTask
 
 EPOCH = datetime.fromisoformat("2024-01-01")

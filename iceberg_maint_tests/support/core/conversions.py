@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.commits.intent import Intent
-from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint_tests.support.core.memory_table import (
     P1,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
@@ -20,6 +19,7 @@ from iceberg_maint_tests.support.core.values import (
     rewrite_policy,
     table_of,
 )
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
 EQ = FileKind.EQUALITY_DELETES
 CONVERT, REWRITE = DATA_OPERATIONS[:2]

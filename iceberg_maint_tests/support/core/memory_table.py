@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from iceberg_maint.core.commits.change import Change, Lineage, Since, TableVersion
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import Change, Lineage, Rule, Since, TableVersion
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
 from iceberg_maint.core.commits.planned_files import PlannedFile
-from iceberg_maint.core.commits.violation import Rule
 from iceberg_maint.core.model.partition_key import (
     FIRST_SPEC_ID,
     PartitionField,

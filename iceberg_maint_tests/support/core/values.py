@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from iceberg_maint.catalog.fake import FakeCatalog, FakeTable, fake_table, measure_files
 from iceberg_maint.core.decisions import decide as decisions
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
@@ -23,6 +22,7 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table, measure_files
 
 TARGET = 100
 NOW_MS = 1_700_000_000_000

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint import wiring
 from iceberg_maint.config import load_config
-from iceberg_maint.defs import maintenance_sensor, sensors
+from iceberg_maint.defs.automation import maintenance_sensor, sensors
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.code_location.table_list import load_table_list
+from iceberg_maint.defs.reload import load_table_list
+from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.support.defs import quick_dagster
 
 BETWEEN_BATCHES = "between_batches"
@@ -75,7 +75,7 @@ sensors.CHANGES_INTERVAL_SECONDS = 8
 quick_dagster.fork_workers()
 
 _config = load_config(None, os.environ)
-_runtime = wiring.build(_config)
+_runtime = adapters.build(_config)
 _spark = _runtime.spark
 _list = _config.home / "tables.json"
 defs = build_definitions(

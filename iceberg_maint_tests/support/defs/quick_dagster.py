@@ -16,7 +16,12 @@ from typing import Any
 
 _MODULE = "iceberg_maint_tests.support.defs.quick_dagster"
 _LOOK_SECONDS = 2
-_LIBRARIES = ("dagster._grpc.server", "iceberg_maint.defs.build", "iceberg_maint.wiring", "pyspark.sql")
+_LIBRARIES = (
+    "dagster._grpc.server",
+    "iceberg_maint.defs.build",
+    "iceberg_maint.wiring.adapters",
+    "pyspark.sql",
+)
 
 
 def command(program: str) -> list[str]:

@@ -18,11 +18,11 @@ import dagster as dg
 from click.testing import CliRunner
 
 from iceberg_maint.cli import iceberg_maint as program
-from iceberg_maint.code_location import definitions_from
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.load_definitions import definitions_from
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.demo.in_process import InProcessDagster
+from iceberg_maint.demo.heal import InProcessDagster
 from iceberg_maint_tests.support.e2e.lake import catalog_of, make_lake, make_table
 
 COMMITS = 6

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.wiring import load
+from iceberg_maint.wiring.adapters import load
 
 
 def _kill() -> None:

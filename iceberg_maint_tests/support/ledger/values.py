@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
-from iceberg_maint.core.model.foreign_commits import ForeignCommit
 from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.other_writers import ForeignCommit
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.outcomes.settle import Settlement
+from iceberg_maint.core.outcomes.record import Record, Settlement
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, Plan, batch_id, make_plan

@@ -20,14 +20,14 @@ from typing import Any
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.typedef import Record
 
-from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.core.removal.released_files import release_of
-from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.core.removal.released_file_rules import release_of
 from iceberg_maint.ports.storage import ReleasedWork, StoredFile
+from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
     EXISTING,

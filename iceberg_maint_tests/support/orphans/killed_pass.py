@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from iceberg_maint.core.removal.orphans import TRASH
+from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint_tests.support.orphans.layouts import Lake, LiteralPath, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import Passes

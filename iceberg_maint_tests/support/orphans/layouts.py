@@ -24,9 +24,9 @@ from iceberg_maint.catalog.file_store import LocalStore
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import claim_of
-from iceberg_maint.core.removal.orphans import TRASH
-from iceberg_maint.orphans.target import Target
-from iceberg_maint.orphans.trash_manifest import trash_batches
+from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.removal.target import Target
+from iceberg_maint.removal.trash_manifest import trash_batches
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
     EXISTING,

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
@@ -20,10 +20,10 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.orphans.orphan_pass import OrphanPass, Scope, Surroundings
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
-from iceberg_maint.wiring import SystemClock
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.orphans.layouts import Lake, ShiftedStore
 from iceberg_maint_tests.support.runner.loop import AtClock
 

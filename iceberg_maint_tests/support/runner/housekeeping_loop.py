@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from iceberg_maint.catalog.fake import FakeTable
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.table_state import FENCE_PROPERTY, TOKEN_PROPERTY, Manifest, Ref, TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
-from iceberg_maint.orphans.fake import FakeOrphanFiles
+from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
+from iceberg_maint_tests.support.fakes.catalog import FakeTable
+from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 from iceberg_maint_tests.support.runner.loop import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS

@@ -10,12 +10,11 @@ from typing import Any
 
 from sqlalchemy import update
 
-from iceberg_maint.catalog.fake import FakeCatalog, FakeTable
-from iceberg_maint.core.commits.gate import check_publishes
+from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
-from iceberg_maint.core.model.pending_publishes import pending_publishes
+from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.table_state import (
     FENCE_PROPERTY,
     TOKEN_PROPERTY,
@@ -32,19 +31,20 @@ from iceberg_maint.core.outcomes.outcome import (
     Rejection,
     combine_outcomes,
 )
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
-from iceberg_maint.core.removal.clock_agreement import Uptime
-from iceberg_maint.ledger.fake import memory_ledger
+from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.ledger.schema import lease as lease_table
+from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.maintain import Event, Request, maintain
+from iceberg_maint.loop.settle import Settled, reconcile
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.ports.stored import KnownTable
-from iceberg_maint.runner.maintain import Event, Request, maintain
-from iceberg_maint.runner.reconcile import Settled, reconcile
-from iceberg_maint.runner.runtime import LazyEngine, Runtime
 from iceberg_maint_tests.support.core.values import BY_P, NOW_MS, TARGET, data, small, table_of
+from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 TABLE = TableId.parse("lake.db.t")
 POLICY = Policy(

@@ -10,8 +10,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.engine import SparkEngine
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
 
 CONVERT = Operation.CONVERT_EQUALITY_DELETES

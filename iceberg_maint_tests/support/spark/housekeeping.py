@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.catalog.location_claims import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import TableState
@@ -21,14 +21,14 @@ from iceberg_maint.core.policy.housekeeping import (
     ExpireSnapshotsPolicy,
     RemoveOrphanFilesPolicy,
 )
-from iceberg_maint.ledger.fake import memory_ledger
-from iceberg_maint.orphans.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.loop.assess import assess, make_plans
+from iceberg_maint.loop.context import LazyEngine, Runtime, no_store_clock
+from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.runner.assess import assess, make_plans
-from iceberg_maint.runner.maintain import Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime, no_store_clock
-from iceberg_maint.spark.engine import SparkEngine
+from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.orphans.layouts import ShiftedStore
 from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
 from iceberg_maint_tests.support.spark.workshop import Workshop

@@ -16,14 +16,13 @@ from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import PROOF_PROPERTY, TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.outcomes.proof import Proof
-from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Verification, find_commit
+from iceberg_maint.core.outcomes.verification import MaintenanceCommit, Proof, Verification, find_commit
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.scan import positions
-from iceberg_maint.spark.verify import SparkVerifier
 from iceberg_maint_tests.support.batches import with_work
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Row, Writers

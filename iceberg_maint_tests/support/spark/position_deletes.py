@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.health.position_deletes import position_delete_findings
+from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import CommitResult
@@ -19,8 +19,8 @@ from iceberg_maint.core.policy.data import (
     RewriteDataFilesPolicy,
     RewritePositionDeleteFilesPolicy,
 )
+from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.spark.commit.rewrite_files import commit_batch
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.rewrites import open_gate
 from iceberg_maint_tests.support.spark.workshop import FULL, TARGET_BYTES, Workshop

@@ -11,26 +11,25 @@ from pyroaring import BitMap64
 
 from iceberg_maint.catalog.manifests.entries import read_entries
 from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
-from iceberg_maint.core.commits.change import Change, MetadataReader
-from iceberg_maint.core.commits.gate import check
+from iceberg_maint.core.commits.change import Change, MetadataReader, Violation
+from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
-from iceberg_maint.core.commits.violation import Violation
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
-from iceberg_maint.core.outcomes.proof import Proof
+from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch, batch_id
+from iceberg_maint.engines.spark.commit.gate import Check, CommitGate
+from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.scan.delete_files import DeleteFiles
+from iceberg_maint.engines.spark.scan.positions import write_deletion_vectors, write_position_deletes
+from iceberg_maint.engines.spark.scan.scan import partition_specs
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
-from iceberg_maint.spark.commit.gate import Check, CommitGate
-from iceberg_maint.spark.commit.retry import Backoff
-from iceberg_maint.spark.commit.rewrite_files import commit_batch
-from iceberg_maint.spark.jvm.bridge import Bridge
-from iceberg_maint.spark.scan.delete_files import DeleteFiles
-from iceberg_maint.spark.scan.positions import write_deletion_vectors, write_position_deletes
-from iceberg_maint.spark.scan.pruning import partition_specs
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 IO = PyArrowFileIO()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from iceberg_maint.spark.rewrite.columnar import worker
+from iceberg_maint.engines.spark.rewrite.columnar import worker
 
 
 def swapping(task: str, attempt: int) -> str:
@@ -44,7 +44,7 @@ def shifting(task: str, attempt: int) -> str:
 
 def misreading(task: str, attempt: int, wrong: Any) -> str:
     """Runs a task with a fault of the decoder."""
-    from iceberg_maint.columnar import decode
+    from iceberg_maint.columnar.read import decode
 
     real = decode._column
     decode._column = lambda rows, source: wrong(real(rows, source))
@@ -56,7 +56,7 @@ def misreading(task: str, attempt: int, wrong: Any) -> str:
 
 def misdeleting(task: str, attempt: int) -> str:
     """A task that leaves out the row after each deleted one."""
-    from iceberg_maint.columnar import decode
+    from iceberg_maint.columnar.read import decode
 
     real = decode.Positions.of
 
@@ -73,7 +73,7 @@ def misdeleting(task: str, attempt: int) -> str:
 
 def misnumbering(task: str, attempt: int) -> str:
     """A task that gives each row the id of the next one."""
-    from iceberg_maint.columnar import decode
+    from iceberg_maint.columnar.read import decode
 
     real = decode._lineage
     decode._lineage = lambda field, rows, file, start: real(field, rows, file, start + 1)

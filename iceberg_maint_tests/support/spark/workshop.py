@@ -16,10 +16,10 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.batch_body import BatchBody
+from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.candidates import candidates
 from iceberg_maint.core.planning.file_groups import applied_deletes
 from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile
-from iceberg_maint.core.planning.memory import MemoryNeed
 from iceberg_maint.core.planning.plan import Batch, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.data import (
@@ -29,9 +29,9 @@ from iceberg_maint.core.policy.data import (
     RewriteDataFilesPolicy,
     RewriteStrategy,
 )
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 

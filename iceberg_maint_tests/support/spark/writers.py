@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from py4j.java_gateway import JavaObject
 
-from iceberg_maint.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
 Row = Mapping[str, Any]
 

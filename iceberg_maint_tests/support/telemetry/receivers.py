@@ -21,8 +21,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from iceberg_maint.telemetry.catalogue import CATALOGUE
-from iceberg_maint.telemetry.series import Kind
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
+from iceberg_maint.integrations.telemetry.series import Kind
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 Numbers = dict[Key, float]

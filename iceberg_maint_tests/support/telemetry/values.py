@@ -9,12 +9,12 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHe
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.outcomes.proof import Proof
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.outcomes.verification import Proof
+from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.layout_gain import LayoutGain
-from iceberg_maint.core.planning.memory import MemoryUse
-from iceberg_maint.core.removal.orphans import HeldOrphans
-from iceberg_maint.ports.telemetry import Observation
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.ports.observers import Observation
 
 DAY1, DAY2, DAY3 = (PartitionKey(f"day={n}") for n in (1, 2, 3))
 COMMITTED = BatchOutcome(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
-from iceberg_maint.spark.rewrite.columnar import key_marks, tasks
-from iceberg_maint.spark.scan import positions
+from iceberg_maint.engines.spark.rewrite.columnar import key_marks, tasks
+from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.columnar.damage import with_another_value
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of

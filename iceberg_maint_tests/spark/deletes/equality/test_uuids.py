@@ -8,7 +8,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.verification import MaintenanceCommit, VerificationStatus, find_commit
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
-from iceberg_maint.spark.verify import SparkVerifier
+from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 

@@ -25,15 +25,15 @@ from iceberg_maint.core.policy.data import (
     RewriteStrategy,
     Route,
 )
-from iceberg_maint.core.policy.readers import Reader
+from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.engines.spark.engine import SparkEngine
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.loop.context import LazyEngine, Runtime, no_orphan_pass
+from iceberg_maint.loop.maintain import Observer, Request, maintain
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
-from iceberg_maint.runner.maintain import Observer, Request, maintain
-from iceberg_maint.runner.runtime import LazyEngine, Runtime, no_orphan_pass
-from iceberg_maint.spark.engine import SparkEngine
-from iceberg_maint.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.runner.loop import AtClock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER

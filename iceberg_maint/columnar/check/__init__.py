@@ -1,0 +1,1 @@
+"""Checks an output file, read back from storage, against its rows."""

@@ -1,0 +1,1 @@
+"""Parquet's own metadata: footers, page headers, page indexes."""

@@ -1,0 +1,1 @@
+"""Page splice: copies the pages of plain columns, encodes the others."""

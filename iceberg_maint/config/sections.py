@@ -1,0 +1,197 @@
+"""Small sections of the configuration: audit log, budget of the fleet, reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iceberg_maint.config.document import AuditSection, FleetBudgetSection, ReportSection
+from iceberg_maint.config.secrets import Resolver
+from iceberg_maint.core.decisions.fleet_budget import FleetBudget
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """Where the audit log is. `properties` are those of PyIceberg's FileIO. With `required` a run that cannot write
+    its intent is refused. Entries older than `keep_days` are removed; None keeps all. Entries are copied to the
+    Iceberg table `table`, if there is one, by `table_schedule`, a cron expression in UTC."""
+
+    location: str
+    properties: Mapping[str, str] = field(repr=False)
+    required: bool
+    keep_days: int | None
+    table: TableId | None
+    table_schedule: str
+
+    @property
+    def local_path(self) -> str | None:
+        """The folder of a `file:` location; None for other stores."""
+        if not self.location.startswith("file:"):
+            return None
+        return "/" + self.location.removeprefix("file:").lstrip("/")
+
+
+def audit_config(section: AuditSection, resolver: Resolver, catalogs: Collection[str]) -> AuditConfig:
+    """Returns the checked settings. Raises ConfigurationError ICM-100, ICM-118."""
+    location = resolver.text(section.location, "audit.location").rstrip("/")
+    if not re.fullmatch(
+        r"file:/{1,3}[^/].*|[a-z][a-z0-9+.-]*://[^/]+(/.*)?", location
+    ) or ".." in location.split("/"):
+        raise ConfigurationError(
+            "ICM-100",
+            f"audit.location is '{location}'. It must be a location with its scheme, without '..'.",
+            "set audit.location to a location such as file:///var/audit or s3://bucket/audit.",
+        )
+    properties = {k: resolver.text(v, f"audit.properties.{k}") for k, v in section.properties.items()}
+    if section.keep_days is not None and section.keep_days < 1:
+        raise ConfigurationError(
+            "ICM-100",
+            f"audit.keep_days is {section.keep_days}. It must be at least 1.",
+            "set audit.keep_days to a number of days, or remove it to keep every entry.",
+        )
+    if len(section.table_schedule.split()) != 5:
+        raise bad_table_schedule(section.table_schedule)
+    table = None if section.table is None else _table(section.table, catalogs)
+    return AuditConfig(
+        location, properties, section.required, section.keep_days, table, section.table_schedule
+    )
+
+
+def _table(name: str, catalogs: Collection[str]) -> TableId:
+    catalog = name.partition(".")[0]
+    if name.count(".") < 2 or not all(name.split(".")) or catalog not in catalogs:
+        raise ConfigurationError(
+            "ICM-100",
+            f"audit.table is '{name}'. It must be catalog.namespace.table, with a catalog of this configuration: "
+            f"{', '.join(sorted(catalogs))}.",
+            "set audit.table to such a name, for example lake.ops.maintenance_audit.",
+        )
+    return TableId.parse(name)
+
+
+def bad_table_schedule(schedule: str) -> ConfigurationError:
+    """Returns the error of a schedule that is no cron expression."""
+    return ConfigurationError(
+        "ICM-100",
+        f"audit.table_schedule is '{schedule}'. It must be a cron expression of five fields.",
+        "set it to an expression such as '17 * * * *', once an hour.",
+    )
+
+
+_HOURS = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
+_SECONDS = {"hour": 3600, "day": 86_400}
+
+
+def fleet_budget(section: FleetBudgetSection, report: ReportSection) -> FleetBudget:
+    """Returns the checked budget. The cost becomes seconds of work, CPU hours become CPU seconds. Raises
+    ConfigurationError ICM-100 for a period that is neither hour nor day, a cap that is not above 0, a budget without
+    a cap, a cost without a price, and blackout hours that are no times of day."""
+    if section.period not in _SECONDS:
+        raise _error("period", section.period, "hour or day")
+    for name in (
+        "max_bytes",
+        "max_cpu_hours",
+        "max_commits",
+        "max_cost",
+        "cpus_per_run",
+        "max_wait_seconds",
+        "pay_back_seconds",
+    ):
+        value = getattr(section, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise _error(name, value, "a number above 0")
+    for window in section.blackout_hours:
+        if not _HOURS.fullmatch(window):
+            raise _error("blackout_hours", window, "times of day in UTC, as HH:MM-HH:MM")
+    seconds = None
+    if section.max_cost is not None:
+        if not report.run_hour_price:
+            raise ConfigurationError(
+                "ICM-100",
+                "fleet_budget.max_cost has no price of a run hour. It must have one above 0.",
+                "set report.run_hour_price.",
+            )
+        seconds = section.max_cost / report.run_hour_price * 3600
+    if all(
+        c is None for c in (section.max_bytes, section.max_commits, section.max_cpu_hours, section.max_cost)
+    ):
+        raise ConfigurationError(
+            "ICM-100",
+            "fleet_budget has no cap. It must have at least one.",
+            "set max_bytes, max_cpu_hours, max_commits or max_cost, or remove fleet_budget.",
+        )
+    return FleetBudget(
+        period_seconds=_SECONDS[section.period],
+        max_bytes=section.max_bytes,
+        max_seconds=seconds,
+        max_commits=section.max_commits,
+        max_wait_seconds=section.max_wait_seconds,
+        blackout_hours=tuple(section.blackout_hours),
+        max_cpu_seconds=None if section.max_cpu_hours is None else section.max_cpu_hours * 3600,
+        cpus_per_run=section.cpus_per_run,
+        pay_back_seconds=section.pay_back_seconds,
+    )
+
+
+def _error(name: str, value: object, rule: str) -> ConfigurationError:
+    return ConfigurationError(
+        "ICM-100",
+        f"fleet_budget.{name} is {value}. It must be {rule}.",
+        f"set fleet_budget.{name} to {rule}.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConfig:
+    """Prices in one currency, None where not stated. Dagster makes the report by `schedule`, a cron expression in
+    UTC, and writes it to `folder`, if there is one. The newest `keep_reports` reports stay there; None keeps all."""
+
+    currency: str = "USD"
+    run_hour_price: float | None = None
+    stored_gib_month_price: float | None = None
+    folder: Path | None = None
+    keep_reports: int | None = ReportSection.model_fields["keep_reports"].default
+    schedule: str = ReportSection.model_fields["schedule"].default
+
+
+def report_config(section: ReportSection) -> ReportConfig:
+    """Returns the checked settings. Raises ConfigurationError ICM-100 for a negative price, for fewer than one report to
+    keep, and for a schedule that does not have five fields."""
+    for name in ("run_hour_price", "stored_gib_month_price"):
+        price = getattr(section, name)
+        if price is not None and not 0 <= price < float("inf"):
+            raise ConfigurationError(
+                "ICM-100",
+                f"report.{name} is {price}. It must be at least 0.",
+                f"set report.{name} to a price.",
+            )
+    if section.keep_reports is not None and section.keep_reports < 1:
+        raise ConfigurationError(
+            "ICM-100",
+            f"report.keep_reports is {section.keep_reports}. It must be at least 1.",
+            "set report.keep_reports to a number of reports, or to null to keep all.",
+        )
+    if len(section.schedule.split()) != 5:
+        raise bad_schedule(section.schedule)
+    folder = Path(section.folder).expanduser() if section.folder else None
+    return ReportConfig(
+        section.currency,
+        section.run_hour_price,
+        section.stored_gib_month_price,
+        folder,
+        section.keep_reports,
+        section.schedule,
+    )
+
+
+def bad_schedule(schedule: str) -> ConfigurationError:
+    """Returns the error of a schedule that is no cron expression."""
+    return ConfigurationError(
+        "ICM-100",
+        f"report.schedule is '{schedule}'. It must be a cron expression of five fields.",
+        "set it to an expression such as '0 7 * * 1', Mondays at 7 UTC.",
+    )

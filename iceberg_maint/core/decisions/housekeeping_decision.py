@@ -1,0 +1,209 @@
+"""Housekeeping: whether manifests, snapshots and orphan files of a table are due.
+
+Each operation concerns the table as a whole, so its decision has the one unit `WHOLE_TABLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from iceberg_maint.core.decisions.decide import automation_waits, backs_off, decision_of, table_stop
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.manifests_decision import manifest_findings, manifests_without_live_files
+from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
+from iceberg_maint.core.decisions.waits import publish_stop
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
+from iceberg_maint.core.model.reasons import (
+    Check,
+    Decision,
+    Finding,
+    PartitionDecision,
+    Reason,
+    Severity,
+    Verdict,
+)
+from iceberg_maint.core.model.table_state import TableState, metadata_version
+from iceberg_maint.core.policy.data import Mode, Policy
+
+EMPTY_MANIFESTS = "manifests_without_live_files"
+"""A key of the evidence."""
+_METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
+_METADATA_VERSIONS = 100
+"""Iceberg's default of `write.metadata.previous-versions-max`. The metadata log does not list older
+versions."""
+
+
+def decide_housekeeping(
+    operation: Operation,
+    state: TableState,
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    retention: Retention,
+    now_ms: int,
+    *,
+    doubt: str | None = None,
+    force: bool = False,
+) -> Decision:
+    """Returns the decision on one housekeeping operation. `history` is the history of that operation.
+    `retention` is the present result of `core.decisions.retention.retain`. `doubt` says how the clocks
+    disagree; nothing is removed then. `force` makes the operation due, whatever thresholds and back-off
+    say."""
+    found = housekeeping_findings(operation, state, policy, history, retention, now_ms)
+    unit = _unit(operation, found, history, now_ms, force=force)
+    evidence = _evidence(operation, state, retention)
+    stop = _stop(operation, state, measured, policy, history, now_ms)
+    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:
+        stop = Verdict.REFUSE, Reason.CLOCKS_DISAGREE, {"clocks": doubt}
+    until_ms: int | None = None
+    if stop is None and unit.verdict is Verdict.RUN:
+        waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
+        if waiting is not None:
+            stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
+    if stop is not None:
+        verdict, reason, why = stop
+        if unit.verdict is Verdict.RUN:
+            unit = replace(unit, verdict=verdict, reason=reason, until_ms=until_ms)
+        return decision_of(operation, measured, verdict, reason, [unit], {**evidence, **why})
+    verdict, reason = unit.verdict, unit.reason
+    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+        # The unit stays RUN, so that the plan shows what would be done.
+        verdict, reason = Verdict.SKIP, Reason.ADVISE
+    return decision_of(operation, measured, verdict, reason, [unit], evidence)
+
+
+def held_back(
+    operation: Operation, measured: Measured, policy: Policy, history: TableHistory, now_ms: int
+) -> bool:
+    """Returns whether stored facts of the table prevent the operation now, due or not."""
+    past = history.of(WHOLE_TABLE)
+    return (
+        not _enabled(operation, policy)
+        or past.quarantined
+        or automation_waits(past, now_ms)
+        or table_stop(operation, measured, measured.format_version, policy, history, now_ms) is not None
+        or publish_stop(operation, measured.pending_publishes, policy, now_ms) is not None
+    )
+
+
+def housekeeping_findings(
+    operation: Operation,
+    state: TableState,
+    policy: Policy,
+    history: TableHistory,
+    retention: Retention,
+    now_ms: int,
+) -> tuple[Finding, ...]:
+    """Returns the findings on the table as a whole."""
+    if operation is Operation.REWRITE_MANIFESTS:
+        return manifest_findings(state, policy.rewrite_manifests)
+    if operation is Operation.EXPIRE_SNAPSHOTS:
+        count = len(retention.expire) + len(retention.expire_refs)
+        return (
+            _finding(
+                Check.SNAPSHOTS,
+                Reason.SNAPSHOTS,
+                "expirable_snapshots",
+                count,
+                0,
+                "expire_snapshots.max_snapshot_age_seconds",
+            )
+            if count and _is_time(history, policy.expire_snapshots.every_seconds, now_ms)
+            else ()
+        )
+    every_seconds = policy.remove_orphan_files.every_seconds
+    if not _is_time(history, every_seconds, now_ms):
+        return ()
+    if history.last_done_ms is None:
+        key = "remove_orphan_files.every_seconds"
+        return _finding(Check.ORPHAN_FILES, Reason.ORPHAN_FILES, "orphan_scans", 0, 1, key)
+    age_seconds = (now_ms - history.last_done_ms) / 1000
+    return _finding(
+        Check.ORPHAN_FILES,
+        Reason.ORPHAN_FILES,
+        "orphan_scan_age_seconds",
+        age_seconds,
+        every_seconds,
+        "remove_orphan_files.every_seconds",
+    )
+
+
+def may_sweep(
+    retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int, *, expires: bool
+) -> bool:
+    """Returns whether trash past its hold may be deleted: an expiry has succeeded since the files were moved,
+    or no snapshot is left to expire, or this program `expires` none. Returns False while the expiry is held
+    for a person, because that person may need files of the trash. `expiry` is the history of expiries."""
+    expired_ms = expiry.last_done_ms
+    since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
+    return (since or not retention.expire or not expires) and not expiry.of(WHOLE_TABLE).quarantined
+
+
+def _is_time(history: TableHistory, every_seconds: int, now_ms: int) -> bool:
+    return history.last_done_ms is None or now_ms - history.last_done_ms >= every_seconds * 1000
+
+
+def _finding(
+    check: Check, reason: Reason, metric: str, value: float, threshold: float, key: str
+) -> tuple[Finding, ...]:
+    return (Finding(check, Severity.ERROR, reason, metric, float(value), float(threshold), key),)
+
+
+def _unit(
+    operation: Operation, found: tuple[Finding, ...], history: TableHistory, now_ms: int, *, force: bool
+) -> PartitionDecision:
+    past = history.of(WHOLE_TABLE)
+    unit = PartitionDecision(WHOLE_TABLE, Verdict.SKIP, Reason.HEALTHY, found, operation=operation)
+    if force:
+        # A forced rewrite takes all manifests, not only those that are due.
+        due = found[0].reason if found and operation is not Operation.REWRITE_MANIFESTS else Reason.FORCED
+        return replace(unit, verdict=Verdict.RUN, reason=due)
+    if not found:
+        return unit
+    if past.quarantined:
+        return replace(unit, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
+    if backs_off(past, now_ms):
+        return replace(unit, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=past.not_before_ms)
+    return replace(unit, verdict=Verdict.RUN, reason=found[0].reason)
+
+
+def _stop(
+    operation: Operation,
+    state: TableState,
+    measured: Measured,
+    policy: Policy,
+    history: TableHistory,
+    now_ms: int,
+) -> tuple[Verdict, Reason, Mapping[str, str]] | None:
+    if not _enabled(operation, policy):
+        return Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"}
+    if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
+        return Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"}
+    return table_stop(operation, measured, state.format_version, policy, history, now_ms)
+
+
+def _enabled(operation: Operation, policy: Policy) -> bool:
+    return {
+        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
+    }[operation]
+
+
+def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:
+    """Returns further facts for `why` and the check: what keeps snapshots from expiring since when, how many
+    versions of the metadata file have accumulated, which only the table's writers delete, and how many manifests list no
+    live file."""
+    if operation is Operation.REWRITE_MANIFESTS:
+        empty = manifests_without_live_files(state)
+        return {EMPTY_MANIFESTS: f"{empty} of {len(state.manifests)}"} if empty else {}
+    if operation is not Operation.EXPIRE_SNAPSHOTS:
+        return {}
+    holders = described_holders(retention)
+    found = {"held_by": "; ".join(holders)} if holders else {}
+    versions = metadata_version(state.metadata_location) or 0
+    if versions > _METADATA_VERSIONS and state.properties.get(_METADATA_PROPERTY, "").lower() != "true":
+        found["metadata_files"] = f"{versions} were written; set {_METADATA_PROPERTY}=true to keep the newest"
+    return found

@@ -1,0 +1,248 @@
+"""Failures: of the environment, of damaged files, and of paths that a store does not take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from iceberg_maint.core.model.ids import PartitionKey
+
+_DAMAGE_CLASSES = frozenset(
+    {
+        "NotFoundException",
+        "NoSuchKeyException",
+        "ParquetDecodingException",
+        "InvalidAvroMagicException",
+        "FileFormatException",
+    }
+)
+"""Names of exceptions, without their packages: of Iceberg, the AWS SDK, Parquet, Avro and ORC. Java's own are not among them:
+scratch files and workers raise them too."""
+_DAMAGE_TEXTS = (
+    "is not a Parquet file",
+    "Failed to open Parquet file",
+    "Failed to read footer",
+    "Malformed ORC file",
+    "Not an Avro data file",
+    "Invalid magic number",
+    "Invalid puffin",
+    "checksum verification failed",
+    "Reached the end of stream with",
+)
+
+
+def is_damaged_file(causes: Iterable[tuple[str, str]]) -> bool:
+    """Returns whether one of these (class name, message) is the error of a missing or damaged file."""
+    return any(
+        name.rpartition(".")[2] in _DAMAGE_CLASSES or any(t in text for t in _DAMAGE_TEXTS)
+        for name, text in causes
+    )
+
+
+ENVIRONMENT_CODES = frozenset(
+    {
+        "ICM-103",
+        "ICM-104",
+        "ICM-125",
+        "ICM-132",
+        "ICM-133",
+        "ICM-153",
+        "ICM-160",
+        "ICM-161",
+        "ICM-175",
+        "ICM-176",
+    }
+)
+"""Codes of errors of the environment."""
+
+_CLASSES = frozenset(
+    {
+        # Names and connections, in Java and in Python.
+        "UnknownHostException",
+        "ConnectException",
+        "NoRouteToHostException",
+        "HttpHostConnectException",
+        "ConnectTimeoutException",
+        "HttpConnectTimeoutException",
+        "TTransportException",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectTimeout",
+        "NewConnectionError",
+        "EndpointConnectionError",
+        "gaierror",
+        # Certificates.
+        "SSLHandshakeException",
+        "SSLError",
+        "SSLCertVerificationError",
+        # Credentials and permissions.
+        "AccessDeniedException",
+        "AccessControlException",
+        "NotAuthorizedException",
+        "ForbiddenException",
+        "ClientAuthenticationException",
+        "UnauthorizedError",
+        "ForbiddenError",
+        "AuthorizationExpiredError",
+        "OAuthError",
+        "NoCredentialsError",
+        "PermissionError",
+        # Services that answer that they do not serve now.
+        "ServiceUnavailableException",
+        "ServiceUnavailableError",
+        "TooManyRequestsError",
+        # Missing packages and jars.
+        "ClassNotFoundException",
+        "NoClassDefFoundError",
+        "UnsupportedFileSystemException",
+        "ModuleNotFoundError",
+        "NotInstalledError",
+        # HDFS.
+        "QuotaExceededException",
+        "NSQuotaExceededException",
+        "DSQuotaExceededException",
+    }
+)
+"""Names of exceptions, without their packages."""
+
+_TEXTS = (
+    # The AWS SDK for Java has one class for all failures on this side, and one per service for all answers.
+    "Unable to load credentials",
+    "Unable to load region",
+    "Unable to execute HTTP request",
+    "Status Code: 401",
+    "Status Code: 403",
+    "Status Code: 500",
+    "Status Code: 502",
+    "Status Code: 503",
+    "Status Code: 504",
+    "security token included in the request is",
+    # S3's answer to vended credentials that are too old has status 400.
+    "The provided token has expired",
+    # Iceberg names a class that is missing in the text only (DynConstructors).
+    "java.lang.ClassNotFoundException",
+    "java.lang.NoClassDefFoundError",
+    # A signature for another region, in answers with a text.
+    "The authorization header is malformed",
+    "must be addressed using the specified endpoint",
+    # The answers of S3's Java client without a text.
+    "Bad Request (Service: S3, Status Code: 400",
+    "(Service: S3, Status Code: 301",
+    # S3 answers a HEAD request without a text. It refuses a token that has expired by status 400, a signature for
+    # another region by 400 or 301.
+    "(HTTP status 400) during HeadObject",
+    "(HTTP status 301) during HeadObject",
+    # The client of S3FileIO: an answer ends early, or does not come. S3FileIO repeats some of these reads.
+    "Premature end of Content-Length delimited message body",
+    "SocketTimeoutException: Read timed out",
+    "SocketException: Connection reset",
+    # A store that does not serve now, in an answer without a text.
+    "(HTTP status 500) during",
+    "(HTTP status 502) during",
+    "(HTTP status 503) during",
+    "(HTTP status 504) during",
+    # Java's error of a file that may not be read has the class of a missing one.
+    "(Permission denied)",
+    # SQLite, of the file of a catalog that another process locks.
+    "database is locked",
+    # Arrow returns the answer of a store as text.
+    "AWS Error NETWORK_CONNECTION",
+    "AWS Error ACCESS_DENIED",
+    "AWS Error INVALID_ACCESS_KEY_ID",
+    "AWS Error SIGNATURE_DOES_NOT_MATCH",
+    "AWS Error INTERNAL_FAILURE",
+    "AWS Error SERVICE_UNAVAILABLE",
+    "AWS Error SLOW_DOWN",
+    "AWS Error THROTTLING",
+    "AWS Error REQUEST_EXPIRED",
+    "AWS Error REQUEST_TIME_TOO_SKEWED",
+    "AWS Error INVALID_CLIENT_TOKEN_ID",
+)
+
+_BROKEN_DISK = "Input/output error"
+_BROKEN_SCRATCH = re.compile(
+    _BROKEN_DISK
+    + r"\s+(at (?!org\.apache)[^()]+\([^)]*\)\s+)*at org\.apache\.spark\.(storage|shuffle|io|util\.collection)\."
+)
+"""The stack of a task that cannot read or write Spark's scratch files (EIO). The same error of a data file says something of
+that file."""
+_FULL = "free space there, or raise the quota"
+_FILE_SYSTEM = {
+    "No space left on device": _FULL,
+    "Disk quota exceeded": _FULL,
+    "Quota exceeded": _FULL,
+    "QuotaExceeded": _FULL,
+    "Status Code: 507": _FULL,
+    "HTTP status 507": _FULL,
+    "Insufficient Storage": _FULL,
+    "database or disk is full": _FULL,
+    "Read-only file system": "make the file system writable",
+    "Too many open files": "raise the limit of open files of this process (ulimit -n)",
+    _BROKEN_DISK: "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
+}
+"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EIO) of SQLite, and of stores, with what to do. Java, Arrow and Python
+repeat the texts of the C library."""
+
+
+def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
+    """Whether one of these (class name, message) is a failure of the environment."""
+    return any(
+        name.rpartition(".")[2] in _CLASSES
+        or any(t in text for t in _TEXTS)
+        or (file_system_fix(text) is not None and _BROKEN_DISK not in text)
+        or _BROKEN_SCRATCH.search(text) is not None
+        for name, text in _with_workers(causes)
+    )
+
+
+def file_system_fix(text: str) -> str | None:
+    """What to do about the file system that this message of an error is about. None if it is about another cause."""
+    return next((fix for sign, fix in _FILE_SYSTEM.items() if sign in text), None)
+
+
+def _with_workers(causes: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The causes, and the error of a Python worker, of which Java has the traceback only."""
+    for name, text in causes:
+        yield name, text
+        if name.endswith(".PythonException") and (lines := text.strip().splitlines()):
+            error, _, message = lines[-1].partition(": ")
+            yield error, message
+
+
+def python_causes(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """(class name, message) of a Python exception and its causes, outermost first."""
+    chain: list[tuple[str, str]] = []
+    cause: BaseException | None = error
+    while cause is not None and len(chain) < 32:
+        chain.append((type(cause).__name__, str(cause)))
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return tuple(chain)
+
+
+_SIGNS = {
+    # Hadoop's local file system has no errno for a folder.
+    re.compile(
+        r"File name too long|Mkdirs failed to create \S*[^/\s]{256}|maximum path component name limit"
+    ): "a file system takes names of at most 255 bytes",
+    re.compile(r"KeyTooLong|key is too long"): "S3 takes keys of at most 1,024 bytes",
+}
+"""Errors of the C library (ENAMETOOLONG), of Hadoop, HDFS and S3, with their limits."""
+_SHORTEST = 255
+_SHOWN = 100
+
+
+def may_be_too_long(partition: PartitionKey) -> bool:
+    """Whether some store may take no path with this partition. Such a partition shares no batch with others."""
+    return len(partition) > _SHORTEST
+
+
+def long_path(partitions: Collection[PartitionKey], causes: Iterable[tuple[str, str]]) -> str | None:
+    """Returns which partition has a path that the store does not take, and its limit, from the (class name, message) of an
+    error. None for any other error."""
+    texts = [f"{name}: {text}" for name, text in causes]
+    limit = next((rule for sign, rule in _SIGNS.items() if any(map(sign.search, texts))), None)
+    if limit is None or not partitions:
+        return None
+    longest = max(partitions, key=len)
+    shown = longest if len(longest) <= _SHOWN else f"{longest[:_SHOWN]}… ({len(longest):,} characters)"
+    return f"the store does not take the path of a new file of partition {shown}: {limit}."

@@ -1,0 +1,1 @@
+"""The assets of tables, and the runs that materialize them."""

@@ -1,0 +1,1 @@
+"""The asset checks of partitions and of tables."""

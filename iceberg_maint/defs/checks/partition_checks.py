@@ -1,0 +1,286 @@
+"""The texts of the checks: the criterion of each, and a finding as a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+    AssetCheckEvaluationTargetMaterializationData,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from dagster_shared.serdes import serialize_value
+
+from iceberg_maint.core.decisions.applicability import partition_findings
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.health.thresholds import ideal_overlap_depth
+from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.reasons import Check, Finding, Severity
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.defs.automation.observations import finished_runs
+from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARANTINE_CHECK, TABLE_CHECKS
+from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
+from iceberg_maint.defs.translator import IcebergTranslator
+
+DESCRIPTIONS = {
+    Check.SMALL_FILES.value: "There are too few small files to gain from a rewrite.",
+    Check.DELETE_FILES.value: "There are few enough deletes for fast reads.",
+    Check.LAYOUT.value: "Files are sorted well enough for readers to skip most of them.",
+    QUARANTINE_CHECK: "No partition is quarantined.",
+    NO_PROGRESS_CHECK: "The table can be read, and its maintenance has an effect.",
+    Check.MANIFESTS.value: "Manifests are few and well grouped enough for quick planning.",
+    Check.SNAPSHOTS.value: "No snapshot is kept longer than its retention and its holders require.",
+    Check.ORPHAN_FILES.value: "Storage was searched for orphan files recently.",
+}
+"""Check → its criterion, which a check that passes shows."""
+
+
+def finding_sentence(finding: Finding) -> str:
+    """The metric of a finding, its value and its threshold."""
+    if finding.metric == "orphan_scans":
+        return f"No search for orphan files has ended with success yet ({finding.threshold_key})"
+    return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
+
+
+def limits(check: str, health: PartitionHealth, policy: Policy) -> Iterator[tuple[str, float, float]]:
+    """(metric, value, threshold) of each comparison, with the names of the check's findings.
+
+    The threshold is the lowest one that is set. A metric without a threshold is left out.
+    """
+    rewrite, layout = policy.rewrite_data_files, policy.layout
+    if check == Check.SMALL_FILES:
+        yield "small_files", health.small_files, rewrite.min_input_files
+    elif check == Check.DELETE_FILES:
+        ratio = _lowest(rewrite.delete_ratio_warn, rewrite.delete_ratio_act)
+        if ratio is not None:
+            yield "delete_ratio", health.delete_ratio, ratio
+        if rewrite.max_delete_files is not None:
+            files = health.position_delete_files + health.deletion_vectors
+            yield "delete_files", files - health.dangling_position_delete_files, rewrite.max_delete_files
+    elif check == Check.LAYOUT and layout.enabled and health.sort_ranges:
+        multiple = _lowest(layout.overlap_depth_warn, layout.overlap_depth_act)
+        if multiple is not None:
+            yield "overlap_depth", health.overlap_depth, multiple * ideal_overlap_depth(health)
+
+
+def _lowest(*thresholds: float | None) -> float | None:
+    return min((t for t in thresholds if t is not None), default=None)
+
+
+MAX_FAILING = 500
+"""Failing partitions reported to Dagster per table and observation at most, worst first.
+
+Dagster stores about 30 evaluations per second. Automation requests at most this many partitions per tick.
+"""
+
+_ENDED = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
+
+
+def check_specs(
+    table: TableId, partitions: dg.PartitionsDefinition, translator: IcebergTranslator
+) -> list[dg.AssetCheckSpec]:
+    """The checks of one table. The partitioned ones use the table's own partitions."""
+    key = translator.get_asset_key(table)
+    return [
+        dg.AssetCheckSpec(
+            name,
+            asset=key,
+            description=DESCRIPTIONS[name],
+            partitions_def=partitions if name in PARTITION_CHECKS else None,
+        )
+        for name in (*PARTITION_CHECKS, *TABLE_CHECKS)
+    ]
+
+
+def partition_evaluations(
+    instance: dg.DagsterInstance,
+    translator: IcebergTranslator,
+    measured: Measured,
+    policy: Policy,
+    now_ms: int,
+    partitions: Collection[PartitionKey],
+    held_by: str = "",
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The partitioned checks of these partitions. Partitions without files pass. `held_by` is what holds
+    the due work of the table.
+
+    Failing checks come last, because Dagster's list shows the last evaluation of a check.
+    """
+    key = translator.get_asset_key(measured.table)
+    targets = _targets(instance, key, partitions)
+    passing: list[dg.AssetCheckEvaluation] = []
+    failing: list[dg.AssetCheckEvaluation] = []
+    for partition in sorted(partitions):
+        findings = _findings(measured, policy, now_ms, partition)
+        health = measured.partitions.get(partition)
+        for name in PARTITION_CHECKS:
+            compared = tuple(limits(name, health, policy)) if health is not None else ()
+            evaluation = _evaluation(
+                key, name, partition, findings, compared, targets.get(partition), held_by
+            )
+            (passing if evaluation.passed else failing).append(evaluation)
+    yield from passing
+    yield from failing
+
+
+def outdated(
+    instance: dg.DagsterInstance,
+    translator: IcebergTranslator,
+    measured: Measured,
+    policy: Policy,
+    now_ms: int,
+    candidates: Sequence[PartitionKey],
+) -> list[PartitionKey]:
+    """Partitions whose checks in Dagster differ from their health.
+
+    These are the `candidates` (worst first, at most `MAX_FAILING`) that fail and that Dagster does not
+    show as failing, the partitions that Dagster shows as failing and that pass, and those whose last
+    evaluation Dagster does not show: a run ended without it, or a later materialization made it stale.
+    """
+    keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
+    infos = [
+        (info, info.partition_key)
+        for info in instance.event_log_storage.get_asset_check_partition_info(keys)
+        if info.partition_key is not None
+    ]
+    planned = AssetCheckExecutionRecordStatus.PLANNED
+    pending = {i.latest_planned_run_id for i, _ in infos if i.latest_execution_status is planned}
+    ended = finished_runs(instance, pending)
+    existing = set(instance.get_dynamic_partitions(translator.get_partitions_name(measured.table)))
+    shown: dict[tuple[PartitionKey, str], bool | None] = {}
+    for info, partition in infos:
+        status = info.latest_execution_status
+        if partition not in existing or (status is planned and info.latest_planned_run_id not in ended):
+            continue
+        current = info.latest_target_materialization_storage_id == info.latest_materialization_storage_id
+        passed = status is AssetCheckExecutionRecordStatus.SUCCEEDED
+        shown[PartitionKey(partition), info.check_key.name] = (
+            None if status is planned or not current else passed
+        )
+    partitions: dict[PartitionKey, None] = {}
+    for partition in candidates[:MAX_FAILING]:
+        failing = {f.check for f in _findings(measured, policy, now_ms, partition)}
+        if any(name in failing and shown.get((partition, name)) is not False for name in PARTITION_CHECKS):
+            partitions[partition] = None
+    for (partition, name), passes in shown.items():
+        if passes or partition in partitions:
+            continue
+        fails = any(f.check == name for f in _findings(measured, policy, now_ms, partition))
+        if passes is None or not fails:
+            partitions[partition] = None
+    return list(partitions)
+
+
+def changed_evaluations(
+    instance: dg.DagsterInstance, evaluations: Collection[dg.AssetCheckEvaluation]
+) -> list[dg.AssetCheckEvaluation]:
+    """The evaluations of checks without partitions that differ from the last ones, or that Dagster would not show: it hides
+    those that are older than the last materialization of their asset. The others would store the same again."""
+    latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(
+        [e.asset_check_key for e in evaluations]
+    )
+    assets = instance.get_asset_records(sorted({e.asset_key for e in evaluations})) if latest else []
+    materialized = {
+        r.asset_entry.asset_key: last for r in assets if (last := r.asset_entry.last_materialization_record)
+    }
+
+    def is_shown(evaluation: dg.AssetCheckEvaluation) -> bool:
+        record = latest.get(evaluation.asset_check_key)
+        if record is None or record.status not in _ENDED:
+            return False
+        last = materialized.get(evaluation.asset_key)
+        current = last is None or last.run_id == record.run_id or last.timestamp < record.create_timestamp
+        return current and serialize_value(record.evaluation) == serialize_value(evaluation)
+
+    return [e for e in evaluations if not is_shown(e)]
+
+
+def last_results(
+    instance: dg.DagsterInstance, keys: Iterable[dg.AssetCheckKey]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The last results of checks without partitions, which a run repeats that cannot evaluate them again."""
+    for key in keys:
+        records = instance.event_log_storage.get_asset_check_execution_history(
+            key, limit=1, status=set(_ENDED)
+        )
+        yield from (r.evaluation for r in records if r.evaluation is not None)
+
+
+def log_evaluations(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    evaluations: Iterable[dg.AssetCheckEvaluation],
+) -> None:
+    """Logs evaluations from any op. Dagster accepts them, although its annotation does not name them."""
+    with kept_connections(context.instance):
+        known = list(evaluations)
+        with one_transaction(context.instance):
+            for evaluation in known:
+                context.log_event(cast("Any", evaluation))
+
+
+def _findings(
+    measured: Measured, policy: Policy, now_ms: int, partition: PartitionKey
+) -> tuple[Finding, ...]:
+    if partition not in measured.partitions:
+        return ()
+    return partition_findings(measured, partition, policy, now_ms)
+
+
+def _evaluation(
+    key: dg.AssetKey,
+    name: str,
+    partition: PartitionKey,
+    findings: tuple[Finding, ...],
+    compared: tuple[tuple[str, float, float], ...],
+    target: AssetCheckEvaluationTargetMaterializationData | None,
+    held_by: str,
+) -> dg.AssetCheckEvaluation:
+    own_findings = [f for f in findings if f.check == name]
+    severe = any(f.severity is Severity.ERROR for f in own_findings)
+    metadata: dict[str, dg.MetadataValue[Any]] = {}
+    for metric, value, threshold in (*compared, *((f.metric, f.value, f.threshold) for f in own_findings)):
+        metadata[metric] = dg.MetadataValue.float(float(value))
+        metadata[f"{metric}_threshold"] = dg.MetadataValue.float(float(threshold))
+    sentences = [finding_sentence(f) for f in own_findings]
+    if sentences and not severe:
+        sentences.insert(0, "warning, not due")
+    if sentences and held_by:
+        metadata["held_by"] = dg.MetadataValue.text(held_by)
+        sentences.append(f"held by {held_by}")
+    return dg.AssetCheckEvaluation(
+        asset_key=key,
+        check_name=name,
+        partition=partition,
+        passed=not own_findings,
+        severity=dg.AssetCheckSeverity.ERROR if severe or not own_findings else dg.AssetCheckSeverity.WARN,
+        description="; ".join(sentences) if sentences else DESCRIPTIONS[name],
+        metadata=metadata,
+        target_materialization_data=target,
+    )
+
+
+def _targets(
+    instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[PartitionKey]
+) -> dict[str, AssetCheckEvaluationTargetMaterializationData]:
+    """Each partition's latest materialization.
+
+    Without it Dagster assigns the evaluation to an older state and shows the check as missing.
+    """
+    latest = instance.get_latest_storage_id_by_partition(
+        key, dg.DagsterEventType.ASSET_MATERIALIZATION, partitions=set(partitions)
+    )
+    if not latest:
+        return {}
+    latest_ids = dg.AssetRecordsFilter(asset_key=key, storage_ids=list(latest.values()))
+    records = instance.fetch_materializations(latest_ids, limit=len(latest)).records
+    materializations = {r.storage_id: r for r in records}
+    return {
+        partition: AssetCheckEvaluationTargetMaterializationData(
+            storage_id=storage_id,
+            run_id=materializations[storage_id].run_id,
+            timestamp=materializations[storage_id].timestamp,
+        )
+        for partition, storage_id in latest.items()
+        if storage_id in materializations
+    }

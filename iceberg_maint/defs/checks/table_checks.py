@@ -1,0 +1,180 @@
+"""The checks of housekeeping: its decisions as check evaluations of Dagster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.table_decision import verdict_on
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
+from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.defs.checks.partition_checks import DESCRIPTIONS, finding_sentence
+from iceberg_maint.defs.metadata import housekeeping_check_metadata
+from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, NO_PROGRESS_CHECK, QUARANTINE_CHECK
+from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.loop.assess import Assessment
+from iceberg_maint.ports.stored import Report
+from iceberg_maint.report.formatting import counted, shortened, size
+from iceberg_maint.report.holds import hold
+from iceberg_maint.report.verdicts import verdict_sentence
+
+
+def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> list[dg.AssetCheckSpec]:
+    """The checks of a table's housekeeping, which concern the table as a whole."""
+    key = translator.get_housekeeping_key(table)
+    return [
+        dg.AssetCheckSpec(name, asset=key, description=DESCRIPTIONS[name]) for name in HOUSEKEEPING_CHECKS
+    ]
+
+
+def housekeeping_evaluations(
+    assessment: Assessment,
+    translator: IcebergTranslator,
+    last_pass: Report | None,
+    last_expiry: Report | None = None,
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The checks of the housekeeping operations that `assessment` decided on.
+
+    A check passes if its operation is turned off or the table's owner forbids it. The metadata shows
+    what would be removed, and what holds it. `last_pass` is the table's last orphan pass, and `last_expiry` its
+    last expiry; the function does not read storage.
+    """
+    for decision in assessment.decisions:
+        operation = decision.operation
+        if operation not in CHECK_OF:
+            continue
+        findings = [f for p in decision.partitions for f in p.findings]
+        turned_off = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
+        doubt = decision.evidence.get("clocks")
+        passed = (not findings or turned_off) and doubt is None
+        name = CHECK_OF[operation].value
+        description = "; ".join(map(finding_sentence, findings)) or (
+            SENTENCES[decision.reason] if turned_off else _passing(name, last_pass)
+        )
+        if findings and (delay := hold(decision)):
+            description += f"; held by {delay}"
+        if doubt is not None:
+            description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
+        if operation is Operation.REMOVE_ORPHAN_FILES:
+            description += _waiting(last_pass)
+        if holders := decision.evidence.get("held_by"):
+            description += f" Held by {holders}."
+        if operation is Operation.EXPIRE_SNAPSHOTS:
+            description += _released(last_expiry)
+        yield dg.AssetCheckEvaluation(
+            asset_key=translator.get_housekeeping_key(assessment.state.table),
+            check_name=name,
+            passed=passed,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=description,
+            metadata=housekeeping_check_metadata(assessment, decision, last_pass, last_expiry),
+        )
+
+
+def _released(last_expiry: Report | None) -> str:
+    """What the last expiry says of the files that expiries released."""
+    if last_expiry is None:
+        return ""
+    counts = last_expiry.outcome.counts
+    files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
+    held = f" {files} released files ({size(size_bytes)}) are held before their deletion." if files else ""
+    return f"{held} {last_expiry.outcome.message}".rstrip()
+
+
+def _passing(name: str, last_pass: Report | None) -> str:
+    """The criterion of a check that passes, or why no search for orphan files is due although the last one
+    was refused or failed."""
+    refused = last_pass is not None and last_pass.outcome.outcome not in SUCCESSFUL
+    if name == Check.ORPHAN_FILES.value and refused:
+        return "No search for orphan files is due. The last one did not end with success."
+    return DESCRIPTIONS[name]
+
+
+def _waiting(last_pass: Report | None) -> str:
+    if last_pass is None:
+        return ""
+    files = sum(h.files for h in (last_pass.outcome.held or ()))
+    waiting = (
+        f" {counted(files, 'file is in the trash or waits', 'files are in the trash or wait')} for approval."
+        if files
+        else ""
+    )
+    refused = last_pass.outcome.reason is Reason.REFUSED
+    message = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
+    return f"{waiting} {message}".rstrip()
+
+
+STALLED_AFTER = 2
+"""Number of attempts in a row without effect, or without a report, that fails `no_progress`."""
+
+NOT_MEASURED = "The table was not measured yet. The first observation is requested."
+
+
+def table_evaluations(
+    table: TableId, translator: IcebergTranslator, history: TableHistory
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The table checks, from the ledger's history."""
+    quarantined = sorted(p for p, h in history.partitions.items() if h.quarantined)
+    yield _table_evaluation(
+        table,
+        translator,
+        QUARANTINE_CHECK,
+        quarantined,
+        f"Quarantined until a person runs iceberg-maint release: {shortened(quarantined)}.",
+        dg.AssetCheckSeverity.ERROR,
+    )
+    stalled = sorted(
+        p
+        for p, h in history.partitions.items()
+        if not h.quarantined and max(h.ineffective, h.crashes, h.environment_failures) >= STALLED_AFTER
+    )
+    why = f"{STALLED_AFTER} or more attempts in a row without effect: {shortened(stalled) or 'none'}."
+    if history.unknown_commits:
+        why = f"{history.unknown_commits} commit(s) are neither confirmed nor refuted. {why}"
+    verdict = verdict_on(True, history.faults)
+    yield _table_evaluation(
+        table,
+        translator,
+        NO_PROGRESS_CHECK,
+        stalled or [f.partition for f in verdict.faults] or ["unknown"] * min(1, history.unknown_commits),
+        verdict_sentence(verdict) or why,
+        dg.AssetCheckSeverity.WARN,
+    )
+
+
+def unreadable_evaluation(
+    table: TableId, translator: IcebergTranslator, error: str
+) -> dg.AssetCheckEvaluation:
+    """The failed check `no_progress` of a table that could not be read."""
+    return _table_evaluation(
+        table, translator, NO_PROGRESS_CHECK, [error], error, dg.AssetCheckSeverity.ERROR
+    )
+
+
+def unmeasured_evaluation(table: TableId, translator: IcebergTranslator) -> dg.AssetCheckEvaluation:
+    """The check `no_progress` of a table that Dagster has never observed, as a warning."""
+    return _table_evaluation(
+        table, translator, NO_PROGRESS_CHECK, ["unmeasured"], NOT_MEASURED, dg.AssetCheckSeverity.WARN
+    )
+
+
+def _table_evaluation(
+    table: TableId,
+    translator: IcebergTranslator,
+    name: str,
+    problems: Sequence[str],
+    why: str,
+    severity: dg.AssetCheckSeverity,
+) -> dg.AssetCheckEvaluation:
+    return dg.AssetCheckEvaluation(
+        asset_key=translator.get_asset_key(table),
+        check_name=name,
+        passed=not problems,
+        severity=severity,
+        description=why if problems else DESCRIPTIONS[name],
+        metadata={"problems": dg.MetadataValue.int(len(problems))},
+    )

@@ -1,0 +1,86 @@
+"""Builds the definitions of a code location. Its settings are environment variables and the configuration file.
+
+- `ICEBERG_MAINT_CONFIG`: the configuration file.
+- `ICEBERG_MAINT_SHARD=i/n`: this code location loads share i of n of the tables, counted from 0.
+- `ICEBERG_MAINT_DAGSTER_URL`: the web server that reloads the location when tables or the configuration change.
+- `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
+- `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import dagster as dg
+
+from iceberg_maint.config import CONFIG_VARIABLE, Config, load_config
+from iceberg_maint.defs.automation.maintenance_sensor import SHARD_VARIABLE, parse_shard
+from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.integrations import AuditPublishing, FleetReporting
+from iceberg_maint.defs.reload import ConfigurationFile, executed_run, keeping_all, load_table_list
+from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
+from iceberg_maint.integrations.audit.publish import publish_audit_log
+from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.wiring import adapters
+
+URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
+PREFIX_VARIABLE = "ICEBERG_MAINT_KEY_PREFIX"
+TABLE_LIST_VARIABLE = "ICEBERG_MAINT_TABLE_LIST"
+
+
+def definitions_from(
+    environ: Mapping[str, str],
+    translator: IcebergTranslator | None = None,
+    shard: tuple[int, int] | None = None,
+) -> dg.Definitions:
+    """Returns the definitions for these environment variables. `translator` replaces the default translator
+    and its key prefix, `shard` (index, count) the shard of the variables.
+
+    Reads the catalogs only if there is no table list. Raises ConfigurationError.
+    """
+    configured = environ.get(CONFIG_VARIABLE)
+    configuration = (
+        ConfigurationFile(Path(configured), lambda: adapters.build(load_config(None, environ)))
+        if configured
+        else None
+    )
+    config = load_config(None, environ)
+    runtime = adapters.build(config)
+    receivers = adapters.alert_receivers(config)
+    listed = environ.get(TABLE_LIST_VARIABLE)
+    table_list = Path(listed) if listed else config.home / "tables.json"
+    return build_definitions(
+        runtime,
+        load_table_list(table_list, runtime.catalogs),
+        table_list,
+        translator=translator
+        or IcebergTranslator([p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]),
+        shard=shard or parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
+        webserver_url=environ.get(URL_VARIABLE) or None,
+        configuration=configuration,
+        alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
+        reporting=FleetReporting(partial(write_fleet_report, runtime, config.report), config.report.schedule),
+        publishing=_publishing(config, runtime),
+        run=executed_run(),
+        keep_days=config.dagster_keep_days,
+    )
+
+
+def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] | None = None) -> dg.Definitions:
+    """As `definitions_from`, for a process that keeps them until it ends: their objects are never looked at for garbage."""
+    with keeping_all():
+        return definitions_from(environ, shard=shard)
+
+
+def _publishing(config: Config, runtime: Runtime) -> AuditPublishing | None:
+    """What publishes the audit log; None without an audit table."""
+    name = config.audit.table if config.audit else None
+    table = adapters.audit_table(config) if config.audit else None
+    if config.audit is None or table is None or name is None:
+        return None
+    log, chains = adapters.audit_log(config, runtime.ledger), partial(adapters.audited_tables, config)
+    return AuditPublishing(
+        partial(publish_audit_log, runtime, log, chains, table, name), config.audit.table_schedule
+    )

@@ -1,0 +1,180 @@
+"""The configuration file and the table list of a running Dagster, and its reload."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import dagster as dg
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.errors import ConfigurationError, unwritable_home
+from iceberg_maint.machine.private_files import private_folder, replace_file
+from iceberg_maint.ports.catalog import Catalog
+
+
+class ConfigurationFile:
+    """The file at `path` as of the creation of this object. Create it before the file is read.
+
+    A code location reads the file once; each run reads it again. After a change, sensors could request
+    work at every tick that the runs refuse. `load` reads the file and raises its errors.
+    """
+
+    def __init__(self, path: Path, load: Callable[[], object]) -> None:
+        self._path, self._load = path, load
+        self._loaded = self._digest()
+
+    def follow(self, reload: Callable[[], str]) -> list[str]:
+        """Requests a reload if the file has changed. Returns messages for a person.
+
+        A file that cannot be loaded causes no reload: the code location would lose its sensors and its
+        schedule.
+        """
+        if self._digest() == self._loaded:
+            return []
+        try:
+            self._load()
+        except Exception as why:  # noqa: BLE001 - reported, and read again at the next tick
+            return [f"the configuration changed; runs fail until this is fixed: {why}"]
+        return [reload()]
+
+    def _digest(self) -> str | None:
+        try:
+            return hashlib.sha256(self._path.read_bytes()).hexdigest()
+        except OSError:
+            return None
+
+
+@contextmanager
+def keeping_all() -> Iterator[None]:
+    """Collects no garbage in the block, and never looks at the objects that exist at its end.
+
+    Assets, checks and modules live as long as the process of a code location. Python would look at all of them again
+    whenever their number has grown by a quarter: a quarter of the CPU that a location takes to load.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+BY_HAND = "reload the code location (Deployment > Reload), or set ICEBERG_MAINT_DAGSTER_URL to reload it automatically"
+
+
+def reload_location(webserver_url: str | None, location: str | None, why: str) -> str:
+    """Reloads the location of this name over GraphQL and returns the result as a sentence.
+
+    Without an address or a name (outside the daemon), or if the reload fails, the sentence says how to
+    reload by hand. `why` is the cause of the reload.
+    """
+    by_hand = f"{why}: {BY_HAND}"
+    if webserver_url is None or location is None:
+        return by_hand
+    from dagster_graphql import (
+        DagsterGraphQLClient,
+        DagsterGraphQLClientError,
+        ReloadRepositoryLocationStatus,
+    )
+
+    url = urlsplit(webserver_url)
+    try:
+        client = DagsterGraphQLClient(
+            url.hostname or "127.0.0.1",
+            port_number=url.port,
+            use_https=url.scheme == "https",
+            timeout=20,
+        )
+        info = client.reload_repository_location(location)
+    except (DagsterGraphQLClientError, OSError) as error:
+        return f"{by_hand} ({webserver_url} does not answer: {_cause(error)})"
+    if info.status is not ReloadRepositoryLocationStatus.SUCCESS:
+        return f"{by_hand} ({webserver_url}: {info.message})"
+    return f"{why}: code location reloaded"
+
+
+def _cause(why: BaseException) -> str:
+    """The innermost cause, on one line: the client's own text repeats its whole query."""
+    while why.__cause__ is not None:
+        why = why.__cause__
+    return f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
+
+
+_EXECUTES_A_RUN = ("core_execute_run", "dagster_run")
+"""The function of `dagster._grpc.impl` that every launcher's process calls, and its argument."""
+
+
+def executed_run() -> dg.DagsterRun | None:
+    """Returns the run that the calling process is about to execute. None in every other process."""
+    function, variable = _EXECUTES_A_RUN
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "dagster._grpc.impl":
+            run = frame.f_locals.get(variable)
+            return run if isinstance(run, dg.DagsterRun) else None
+        frame = frame.f_back
+    return None
+
+
+def executed_keys(
+    run: dg.DagsterRun | None, own_jobs: Collection[str], is_ours: Callable[[dg.AssetKey], bool]
+) -> frozenset[dg.AssetKey] | None:
+    """Returns the keys of the assets that the run's process needs. None if it needs all definitions.
+
+    `own_jobs` are jobs without assets. A run that selects an asset of other definitions, or names no asset,
+    may ask for the definition of any asset.
+    """
+    if run is None:
+        return None
+    if run.job_name in own_jobs:
+        return frozenset()
+    keys = {*(run.asset_selection or ()), *(c.asset_key for c in run.asset_check_selection or ())}
+    return frozenset(keys) if keys and all(map(is_ours, keys)) else None
+
+
+_VERSION = 1
+
+
+def read_table_list(path: Path) -> tuple[TableId, ...] | None:
+    """The listed tables, sorted; None without a file. Raises ConfigurationError ICM-100."""
+    try:
+        data = json.loads(path.read_text("utf-8"))
+        if data["version"] != _VERSION:
+            raise ValueError(f"version {data['version']}")
+        return tuple(sorted(TableId(t[0], tuple(t[1:-1]), t[-1]) for t in data["tables"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, IndexError) as why:
+        raise ConfigurationError(
+            "ICM-100",
+            f"{path} is no table list of version {_VERSION} ({why}).",
+            "delete it. The next tick writes it from the catalogs.",
+        ) from why
+
+
+def write_table_list(path: Path, tables: Iterable[TableId]) -> None:
+    """Replaces the file atomically. Raises IcebergMaintError ICM-100 or ICM-176 if it cannot be written."""
+    body = {"version": _VERSION, "tables": [list(t.parts) for t in sorted(set(tables))]}
+    try:
+        private_folder(path.parent)
+        replace_file(path, json.dumps(body, indent=1))
+    except OSError as why:
+        raise unwritable_home(str(path.parent), why) from why
+
+
+def load_table_list(path: Path, catalogs: Mapping[str, Catalog]) -> tuple[TableId, ...]:
+    """The listed tables. Without a file, lists the tables of the catalogs and writes the file."""
+    listed = read_table_list(path)
+    if listed is None:
+        listed = tuple(sorted(t for c in catalogs.values() for t in c.tables()))
+        write_table_list(path, listed)
+    return listed

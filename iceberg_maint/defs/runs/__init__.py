@@ -1,0 +1,1 @@
+"""Runs of Dagster over tables."""

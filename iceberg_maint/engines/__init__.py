@@ -1,0 +1,1 @@
+"""Engines: what writes, commits and verifies the batches of a plan."""

@@ -1,0 +1,219 @@
+"""Regroups manifests by partition, in one commit through the gate.
+
+Iceberg's `RewriteManifests` writes data manifests. Their entries keep sequence
+numbers, row ids and snapshots. Each manifest gets a run of partitions that fills it. `RewriteManifests` does not
+rewrite delete manifests; Iceberg's Spark action does. Both need Iceberg 1.12, because earlier versions gave
+rows of format v3 new ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from iceberg_maint.core.commits.change import LiveEntry, MetadataReader, Violation
+from iceberg_maint.core.commits.entry_digest import Partition, digest_entries, planned_entries
+from iceberg_maint.core.commits.gate_rules import check_publishes
+from iceberg_maint.core.commits.manifest_rules import Regrouping, check_regrouping, cuts
+from iceberg_maint.core.decisions.manifests_decision import clusters_of, target_manifest_bytes
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import Manifest
+from iceberg_maint.core.outcomes.outcome import CommitResult, Rejection
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteManifests
+from iceberg_maint.engines.spark.commit.gate import Gate, pending_publishes, table_version
+from iceberg_maint.engines.spark.commit.retry import (
+    OPERATION_CALLS,
+    Backoff,
+    LoadTable,
+    commit_with_retry,
+    quiet_proxies,
+    rejected,
+    snapshot_with_token,
+)
+from iceberg_maint.engines.spark.commit.rewrite_files import summary_of
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, failed_by_environment, one_line
+from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.scan.scan import metadata_specs, spec_values
+from iceberg_maint.errors import StaleBatchError
+from iceberg_maint.ports.engine import CommitContext, Written
+
+_WRITTEN_WITH = {"write.manifest.compression-level": "6"}
+"""Avro's default level is 9. At level 9 regrouping takes 1.5 times as long (docs: manifests-decoder)."""
+
+RegroupCheck = Callable[[Batch, RewriteManifests, Regrouping], tuple[Violation, ...]]
+
+
+def commit_regrouping(
+    bridge: Bridge,
+    batch: Batch,
+    work: RewriteManifests,
+    written: Written,
+    context: CommitContext,
+    *,
+    reader: MetadataReader,
+    backoff: Backoff,
+    load_table: LoadTable | None = None,
+    check: RegroupCheck = check_regrouping,
+) -> CommitResult:
+    """Rewrites the batch's manifests, which have one spec and one kind, and swaps them in.
+
+    Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
+    """
+    load = load_table or bridge.load_table
+    planned = frozenset(work.manifests)
+    try:
+        listed = _manifests(reader, load(batch.table).currentSnapshot())
+        manifests = [m for m in listed if m.path in planned]
+        if len(manifests) < len(planned):
+            return rejected(Rejection.STALE, "the table no longer has a manifest of the plan", 0)
+        # One read serves every try, because a manifest never changes.
+        before = planned_entries(_entries(reader, manifests), batch.format_version)
+    except Exception as why:  # noqa: BLE001 - nothing was tried, so every exception rejects
+        kind = Rejection.ENVIRONMENT if failed_by_environment(why) else Rejection.ERROR
+        return rejected(kind, one_line(why), 0)
+    commit_manifests = _commit_delete_manifests if manifests[0].is_deletes else _commit_data_manifests
+    commit = partial(commit_manifests, bridge, batch.table, manifests, before.partitions)
+
+    def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+        if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):
+            return waiting
+        old, new = (table_version(m, metadata_specs(bridge, m), reader) for m in (base, metadata))
+        old_paths = {m.path for m in old.manifests}
+        new_manifests = [m for m in new.manifests if m.path not in old_paths]
+        after = digest_entries(_entries(reader, new_manifests), before.without_row_ids)
+        return check(batch, work, Regrouping(old, new, before.digest, after))
+
+    def try_once(table: Any) -> tuple[Gate, Exception | None]:
+        bridge.take_calls(batch.table, OPERATION_CALLS)
+        bridge.check_written_locations(batch.table, table)
+        if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
+            raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
+        gate = Gate(bridge, table.operations(), inspect, context.lease_is_held, context.record_try)
+        with bridge.callbacks(), quiet_proxies():
+            try:
+                commit(gate, summary_of(batch, written, context))
+            except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
+                return gate, why
+        return gate, None
+
+    def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
+        return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
+
+    return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
+
+
+def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:
+    return () if snapshot is None else reader.manifest_list(str(snapshot.manifestListLocation()))
+
+
+def _entries(reader: MetadataReader, manifests: Iterable[Manifest]) -> Iterator[LiveEntry]:
+    """The live entries of the manifests, read one manifest at a time. Memory holds the entries of one manifest."""
+    return (entry for manifest in manifests for entry in reader.live_entries(manifest))
+
+
+def _commit_data_manifests(
+    bridge: Bridge,
+    name: str,
+    manifests: Sequence[Manifest],
+    partitions: Mapping[Partition, int],
+    gate: Gate,
+    summary: dict[str, str],
+) -> None:
+    lambdas = bridge.once(JavaFunctions)
+    table = gate.table(name)
+    with gate.showing(_WRITTEN_WITH):
+        operation = table.rewriteManifests()
+    starts = _starts(bridge, table, manifests, partitions)
+    operation.rewriteIf(lambdas.manifest_in([m.path for m in manifests])).clusterBy(
+        lambdas.partition_run(starts)
+    )
+    for key, value in summary.items():
+        operation.set(key, value)
+    operation.commit()
+
+
+def _commit_delete_manifests(
+    bridge: Bridge,
+    name: str,
+    manifests: Sequence[Manifest],
+    _partitions: Mapping[Partition, int],
+    gate: Gate,
+    summary: dict[str, str],
+) -> None:
+    table = gate.table(name)
+    action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
+    action.specId(manifests[0].spec_id).rewriteIf(
+        bridge.once(JavaFunctions).manifest_in([m.path for m in manifests])
+    )
+    for key, value in summary.items():
+        action.snapshotProperty(key, value)
+    action.execute()
+
+
+def _starts(
+    bridge: Bridge, table: Any, manifests: Sequence[Manifest], partitions: Mapping[Partition, int]
+) -> Any:
+    """The partitions at which a new manifest starts, as a `TreeMap` in Iceberg's order of partitions."""
+    java_spec = table.specs().get(manifests[0].spec_id)
+    partition_type = java_spec.partitionType()
+    starts = bridge.jvm.java.util.TreeMap(bridge.iceberg.types.Comparators.forType(partition_type))
+    clusters = clusters_of(manifests, target_manifest_bytes(dict(table.properties())))
+    [spec] = spec_values(bridge, [java_spec]).values()
+    runs = cuts(partitions, clusters)
+    # The partition with NULL in every field is the first of all.
+    for document in ({}, *(single_values(spec, partition) for partition in runs)):
+        if document is not None:
+            start = bridge.iceberg.SingleValueParser.fromJson(partition_type, json.dumps(document))
+            starts.put(start, start)
+    return starts
+
+
+def single_values(spec: PartitionSpec, partition: Partition) -> dict[str, Any] | None:
+    """A partition as JSON (spec: "JSON single-value serialization").
+
+    None if a value has no such form, for example NaN or a date that Python cannot represent. No run starts at
+    such a partition, so the run before it is longer.
+    """
+    values: dict[str, Any] = {}
+    for field, value in zip(spec.fields, partition, strict=True):
+        if value is None:
+            continue
+        try:
+            values[str(field.field_id)] = _single_value(field.result_type, value)
+        except (OverflowError, ValueError):
+            return None
+    return values
+
+
+def _single_value(type_name: str, value: object) -> Any:
+    if isinstance(value, bool | str) or type_name in ("int", "long"):
+        return value
+    if isinstance(value, int):
+        return _temporal(type_name, value)
+    if isinstance(value, bytes):
+        if type_name in ("float", "double"):
+            raise ValueError("runs do not start at floats")
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, UUID):
+        return str(value)
+    raise ValueError(f"{type_name} {value!r}")
+
+
+def _temporal(type_name: str, value: int) -> str:
+    if type_name == "date":
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    digits = 9 if type_name.endswith("_ns") else 6
+    seconds, fraction = divmod(value, 10**digits)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    clock = f"{moment:%H:%M:%S}.{fraction:0{digits}d}"
+    if type_name == "time":
+        return clock
+    return f"{moment.date().isoformat()}T{clock}{'+00:00' if 'tz' in type_name else ''}"

@@ -1,0 +1,218 @@
+"""Files whose key columns are read: the facts that decide which deletes apply to them, and their scan tasks.
+
+A few calls make the facts and tasks of all files inside the JVM. The `# Java:` comments show the equal Java code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.content_files import json_spec
+from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
+from iceberg_maint.engines.spark.jvm.local_frame import texts_of
+from iceberg_maint.engines.spark.scan.scan import Table
+
+_FUNCTION = "java.util.function.Function"
+_TASK = "org.apache.iceberg.FileScanTask"
+_FILE = "org.apache.iceberg.ContentFile"
+_DATA_FILE = "org.apache.iceberg.DataFile"
+_JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind."
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file. `scope` is its spec and partition. `has_deletes` says whether position deletes or a deletion
+    vector apply to it."""
+
+    path: str
+    sequence_number: int
+    scope: str
+    has_deletes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteFile:
+    """An equality delete file.
+
+    `scope` is None if the spec is unpartitioned: the deletes then apply in every partition. `without_null` are
+    the key columns that have no NULL according to the file's metrics. `as_data` is the content-file JSON of a
+    data file with the same rows.
+    """
+
+    path: str
+    sequence_number: int
+    scope: str | None
+    equality_ids: tuple[int, ...]
+    without_null: frozenset[int]
+    as_data: str
+
+
+class KeyFiles(JavaFunctions):
+    """Reads the facts of one table's files with loops in the JVM."""
+
+    def __init__(self, bridge: Bridge, table: Table) -> None:
+        super().__init__(bridge)
+        self._table = table
+        self._specs = {int(i): table.java.specs()[i] for i in table.java.specs()}
+
+    def data_files(self, tasks: Any) -> list[DataFile]:
+        """The data files of a `java.util.List<FileScanTask>`."""
+        files = []
+        for spec_id in self._specs:
+            spec_tasks = self.to_list(tasks.stream().filter(self.task_has_spec(spec_id)))
+            if spec_tasks.isEmpty():
+                continue
+            columns = (
+                self.texts(spec_tasks.stream().map(f))
+                for f in (
+                    self.task_location,
+                    self._sequence_number(self._task_file),
+                    self._partition(spec_id, self._task_file),
+                    self.task_position_deletes,
+                )
+            )
+            for path, number, partition, deletes in zip(*columns, strict=True):
+                scope = f"{spec_id}:{partition}"
+                files.append(DataFile(path, int(number), scope, deletes != SEPARATOR_WITHIN))
+        return files
+
+    def delete_files(self, deletes: Sequence[Any]) -> list[DeleteFile]:
+        """The facts of these Java DeleteFiles, which contain equality deletes."""
+        java_files, files = self.bridge.list(deletes), []
+        file = self._identity(_FILE)
+        for spec_id, spec in self._specs.items():
+            has_spec = self.as_interface("java.util.function.Predicate", self.has_spec(spec_id, file))
+            spec_files = self.to_list(java_files.stream().filter(has_spec))
+            if spec_files.isEmpty():
+                continue
+            columns = (
+                self.texts(spec_files.stream().map(f))
+                for f in (self._json(spec), self._sequence_number(file), self._partition(spec_id, file))
+            )
+            everywhere = bool(spec.isUnpartitioned())
+            for content, number, partition in zip(*columns, strict=True):
+                scope = None if everywhere else f"{spec_id}:{partition}"
+                files.append(_delete_file(json.loads(content), int(number), scope))
+        return files
+
+    def data_tasks(self, tasks: Any, paths: Collection[str]) -> Any:
+        """The scan tasks of these files, without their equality deletes."""
+        result = self.bridge.jvm.java.util.ArrayList()
+        path_tasks = self.to_list(tasks.stream().filter(self.task_location_in(paths)))
+        for spec_id, spec in self._specs.items():
+            spec_tasks = path_tasks.stream().filter(self.task_has_spec(spec_id))
+            result.addAll(self.to_list(spec_tasks.map(self._without_equality_deletes(spec))))
+        return result
+
+    def delete_tasks(self, deletes: Iterable[DeleteFile]) -> Any:
+        """Scan tasks that read the rows of delete files.
+
+        The tasks have no partition. Iceberg's reader would replace column values of the file by partition
+        values, and the file deletes by its own values.
+        """
+        return self.to_list(texts_of(self.bridge, (d.as_data for d in deletes)).map(self._reading_json()))
+
+    # functions; `file` is a handle from an element of the stream to its file
+
+    def _identity(self, class_name: str) -> Any:
+        # Java: value -> value
+        return self.invoke.MethodHandles.identity(self.class_of(class_name))
+
+    def _sequence_number(self, file: Any) -> Any:
+        # Java: element -> String.valueOf(file.apply(element).dataSequenceNumber())
+        number = self.getter(_FILE, "dataSequenceNumber", "java.lang.Long")
+        text = self._static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
+        text = text.asType(self.type_of("java.lang.String", "java.lang.Long"))
+        return self.as_interface(_FUNCTION, self.compose(file, self.compose(number, text)))
+
+    def _partition(self, spec_id: int, file: Any) -> Any:
+        """A function: the partition as JSON of its values by field id. Equal texts are equal partitions."""
+        # Java: element -> SingleValueParser.toJson(spec.partitionType(), file.apply(element).partition())
+        struct = "org.apache.iceberg.StructLike"
+        names = ("java.lang.String", "org.apache.iceberg.types.Type", "java.lang.Object")
+        text = self._static("org.apache.iceberg.SingleValueParser", "toJson", *names)
+        text = self.bind_argument(text, 0, self._specs[spec_id].partitionType())
+        text = text.asType(self.type_of("java.lang.String", struct))
+        partition = self.getter(_FILE, "partition", struct)
+        return self.as_interface(_FUNCTION, self.compose(file, self.compose(partition, text)))
+
+    def _json(self, spec: Any) -> Any:
+        # Java: file -> ContentFileParser.toJson(file, spec)
+        names = ("java.lang.String", _FILE, "org.apache.iceberg.PartitionSpec")
+        to_json = self._static("org.apache.iceberg.ContentFileParser", "toJson", *names)
+        return self.as_interface(_FUNCTION, self.bind_argument(to_json, 1, json_spec(self.bridge, spec)))
+
+    def _without_equality_deletes(self, spec: Any) -> Any:
+        """A function: a scan task as one without its equality deletes."""
+        # Java: task -> newTask((DataFile) task.file(),
+        #           (DeleteFile[]) task.deletes().stream().filter(isEqualityDelete.negate()).toArray(DeleteFile[]::new))
+        stream, array = "java.util.stream.Stream", "[Lorg.apache.iceberg.DeleteFile;"
+        make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(array))
+        steps = (
+            ("filter", stream, "Predicate", self.is_equality_delete.negate()),
+            (
+                "toArray",
+                "[Ljava.lang.Object;",
+                "IntFunction",
+                self.as_interface("java.util.function.IntFunction", make_array),
+            ),
+        )
+        deletes = self._deletes_stream
+        for method, result, parameter, argument in steps:
+            step_type = self.type_of(result, f"java.util.function.{parameter}")
+            step = self.lookup.findVirtual(self.class_of(stream), method, step_type)
+            deletes = self.compose(deletes, self.bind_argument(step, 1, argument))
+        return self.task_with(self._table.schema_json, spec, deletes)
+
+    def _reading_json(self) -> Any:
+        """A function: the JSON of an unpartitioned data file as a scan task."""
+        # Java: json -> newTask((DataFile) ContentFileParser.fromJson(mapper.readTree(json), spec), new DeleteFile[0])
+        spec = self.bridge.iceberg.PartitionSpec.unpartitioned()
+        mapper, node = self.bridge.iceberg.util.JsonUtil.mapper(), f"{_JACKSON}JsonNode"
+        read_tree = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
+        names = (_FILE, node, "org.apache.iceberg.PartitionSpec")
+        from_json = self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names)
+        from_json = self.bind_argument(from_json, 1, spec)
+        no_deletes = self.bridge.array(self.bridge.iceberg.DeleteFile, ())
+        new_task = self.bind_argument(self.new_task(self._table.schema_json, spec), 1, no_deletes)
+        file = self.compose(read_tree, from_json).asType(self.type_of(_DATA_FILE, "java.lang.String"))
+        return self.as_interface(_FUNCTION, self.compose(file, new_task))
+
+    def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
+        return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))
+
+
+def keys_without_null(content: Mapping[str, Any]) -> frozenset[int]:
+    """The key columns of which an equality delete file, given as its content-file JSON, has no NULL."""
+    counts = content.get("null-value-counts", {"keys": (), "values": ()})
+    nulls = dict(zip(counts["keys"], counts["values"], strict=True))
+    return frozenset(i for i in content["equality-ids"] if nulls.get(i) == 0)
+
+
+def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | None) -> DeleteFile:
+    fields = (
+        "file-path",
+        "file-format",
+        "file-size-in-bytes",
+        "record-count",
+        "key-metadata",
+        "split-offsets",
+    )
+    as_data = {
+        "spec-id": 0,
+        "content": "data",
+        "partition": [],
+        **{name: content[name] for name in fields if name in content},
+    }
+    return DeleteFile(
+        path=content["file-path"],
+        sequence_number=sequence_number,
+        scope=scope,
+        equality_ids=tuple(sorted(content["equality-ids"])),
+        without_null=keys_without_null(content),
+        as_data=json.dumps(as_data),
+    )

@@ -1,0 +1,153 @@
+"""The rows of scan tasks that readers see, and the rows that are deleted for them, in bounded memory.
+
+Iceberg's reader keeps all equality deletes of a task in memory. Up to a number of them, Iceberg's reader applies
+them. Beyond that number `membership` finds the rows that they delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from iceberg_maint.core.outcomes.verification import Fingerprint
+from iceberg_maint.core.planning.batch_memory import DoesNotFitError, MemoryNeed, Preflight, preflight
+from iceberg_maint.core.planning.equality_deletes import key_bytes
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.spark_memory import default_budget_bytes
+from iceberg_maint.core.planning.work import ConvertEqualityDeletes
+from iceberg_maint.engines.spark.deletes.marked_rows import kept_deletes
+from iceberg_maint.engines.spark.deletes.membership import marked_rows
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.local_frame import quoted
+from iceberg_maint.engines.spark.proof import row_proof
+from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.scan.positions import Positions
+from iceberg_maint.engines.spark.scan.scan import Table, scan_task
+from iceberg_maint.engines.spark.scan.staging import read_staged, staged
+from iceberg_maint.engines.spark.session.executor_memory import executor_memory
+from iceberg_maint.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+READER_EQUALITY_DELETES = 200_000
+"""The most rows of equality deletes that Iceberg's reader applies. They take about 60 MB in its sets."""
+
+
+def rows(bridge: Bridge, table: Table, tasks: Any) -> Fingerprint:
+    """The fingerprint of the rows that readers of the tasks (a Java list) see.
+
+    Raises what `membership.marked_rows` raises, and RefusedError ICM-124 if the equality deletes
+    do not fit half of Spark's memory in any number of passes.
+    """
+    from pyspark.sql import functions as F
+
+    if tasks.isEmpty():
+        return row_proof.total(())
+    with _read(bridge, table, tasks) as (frame, marked):
+        columns = [quoted(c) for c in (*table.columns, *table.lineage)]
+        schema = frame.select(*columns).schema
+        if marked is None:
+            visible, measures = frame.select(*columns), row_proof.measures(schema, table.field_ids)
+        else:
+            # Spark shuffles the hashes of a row, not the row.
+            names = [f"hash{lane}" for lane in range(row_proof.LANES)]
+            hashes = [
+                row_proof.row_hash(schema, table.field_ids, lane).alias(n) for lane, n in enumerate(names)
+            ]
+            place = [F.xxhash64("_file").alias("file"), F.col("_pos")]
+            visible = frame.select(*place, *hashes).join(marked.select(*place), ["file", "_pos"], "left_anti")
+            measures = row_proof.sums([F.col(n) for n in names])
+        # One sum per Spark partition, because a sum over all rows of a commit may not fit 64 bits.
+        parts = visible.groupBy(F.spark_partition_id()).agg(*measures).collect()
+    return row_proof.total([row_proof.fingerprint_of(row.asDict()) for row in parts])
+
+
+def deleted_positions(bridge: Bridge, table: Table, tasks: Any) -> Positions:
+    """The positions of the rows that are deleted for readers of the tasks (a Java list). Raises what
+    `rows` raises."""
+    if tasks.isEmpty():
+        return {}
+    lambdas = bridge.once(JavaFunctions)
+    paths = lambdas.texts(tasks.stream().map(lambdas.task_location))
+    partitions = int(bridge.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    with _read(bridge, table, tasks) as (frame, marked):
+        deleted = frame.where("_deleted").select("_file", "_pos")
+        frames = [deleted] if marked is None else [deleted, marked]
+        return positions.union([positions.gather(bridge, f, paths, partitions) for f in frames])
+
+
+@contextmanager
+def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame, DataFrame | None]]:
+    """The tasks' rows by Iceberg's reader, and the rows that only equality deletes delete, as `_file` and `_pos`.
+
+    The second frame is None if Iceberg's reader applies the equality deletes itself.
+    """
+    lambdas = bridge.once(JavaFunctions)
+    applied = tasks.stream().flatMap(lambdas.task_deletes).filter(lambdas.is_equality_delete)
+    by_path = {str(d.location()): d for d in bridge.iterate(lambdas.to_list(applied.distinct()))}
+    deletes = list(by_path.values())
+    few = sum(int(d.recordCount()) for d in deletes) <= READER_EQUALITY_DELETES
+    # The reader of Spark 3.5 fails for a key column that was dropped. `marked_rows` raises ICM-119 for it.
+    if few and not (bridge.is_spark_3 and _by_dropped_column(bridge, table, deletes)):
+        with staged(bridge, table.java, tasks) as group_id:
+            yield read_staged(bridge, table.java, table.name, group_id), None
+        return
+    under_deletes = lambdas.to_list(tasks.stream().filter(lambdas.has_equality_deletes))
+    without_equality = lambdas.to_list(tasks.stream().filter(lambdas.has_equality_deletes.negate()))
+    for task in bridge.iterate(under_deletes):
+        without_equality.add(scan_task(bridge, table.java, task.file(), kept_deletes(bridge, task)))
+    estimate = _preflight(bridge, table, under_deletes, deletes)
+    with (
+        staged(bridge, table.java, without_equality) as group_id,
+        marked_rows(bridge, table, _as_batch(table), under_deletes, deletes, estimate) as marked,
+    ):
+        frame = read_staged(bridge, table.java, table.name, group_id)
+        yield frame, marked.where("not _already").select("_file", "_pos")
+
+
+def _by_dropped_column(bridge: Bridge, table: Table, deletes: list[Any]) -> bool:
+    return any(int(i) not in table.types for d in deletes for i in bridge.iterate(d.equalityFieldIds()))
+
+
+def _as_batch(table: Table) -> Batch:
+    """A batch without files. `marked_rows` reads only the table's name of it."""
+    return Batch(
+        batch_id="",
+        table=table.name,
+        table_uuid="",
+        format_version=2,
+        snapshot_id=0,
+        snapshot_sequence_number=0,
+        schema_id=0,
+        target_file_size_bytes=1,
+        work=ConvertEqualityDeletes(()),
+    )
+
+
+def _preflight(bridge: Bridge, table: Table, tasks: Any, deletes: list[Any]) -> Preflight:
+    keys = {tuple(int(i) for i in bridge.iterate(d.equalityFieldIds())) for d in deletes}
+    need = MemoryNeed(
+        keys=sum(int(d.recordCount()) for d in deletes),
+        key_bytes=max(key_bytes(table.types.get(i, "string") for i in ids) for ids in keys),
+        rows=sum(int(task.file().recordCount()) for task in bridge.iterate(tasks)),
+    )
+    executor = executor_memory(bridge)
+    memory_bytes = default_budget_bytes(executor)
+    try:
+        return preflight(
+            need,
+            memory_bytes=memory_bytes,
+            scratch_bytes=None,
+            slots=executor.slots,
+            page_bytes=executor.page_bytes,
+        )
+    except DoesNotFitError as why:
+        raise RefusedError(
+            "ICM-124",
+            f"{table.name}: applying {len(deletes)} equality delete files needs {why.needed_bytes} bytes "
+            f"of {why.resource}, {why.declared_bytes} are available",
+            "give Spark more memory.",
+        ) from why

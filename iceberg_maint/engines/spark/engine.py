@@ -1,0 +1,350 @@
+"""The engine: writes batches with Spark and commits them through the gate."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
+from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    file_work,
+)
+from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
+from iceberg_maint.engines.spark.commit.rewrite_manifests import commit_regrouping
+from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
+from iceberg_maint.engines.spark.deletes.marked_rows import DeleteWork
+from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
+from iceberg_maint.engines.spark.jvm.bridge import (
+    JVM_ERRORS,
+    Bridge,
+    CheckWrites,
+    all_lines,
+    bridge_of,
+    causes,
+    connection_lost,
+    failed_by_environment,
+    first_cause,
+    one_line,
+)
+from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.engines.spark.proof.row_proof import fingerprint_files
+from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
+from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.scan.scan import load_table_info
+from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
+from iceberg_maint.engines.spark.session.executor_memory import ran_out
+from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
+from iceberg_maint.engines.spark.write.deletes import write_conversion, write_merge
+from iceberg_maint.engines.spark.write.files import (
+    BatchFiles,
+    files_of_batch,
+    job_description,
+    restore_batch_files,
+)
+from iceberg_maint.engines.spark.write.rows import write_rows
+from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.ports.engine import (
+    CommitContext,
+    EngineFailedError,
+    EnvironmentFailedError,
+    WorkProgress,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
+"""Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
+_WRONG_CHECKSUM = "CRC checksum verification failed"
+_WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
+_UNREADABLE = {
+    "UnsupportedOperationException: ORC cannot read default value": "rewrite the files with an engine that reads them.",
+    "UnsupportedOperationException: Unsupported type: ": _WRONG_TYPE,
+    "ClassCastException: ": _WRONG_TYPE,
+}
+"""What Iceberg's readers raise for a file that they cannot read, by its beginning, and what to do. No try would succeed."""
+"""The end of the message of Parquet's Java reader for such a page."""
+
+
+class SparkEngine:
+    """`ports.Engine` on one Spark session, which starts with the first batch.
+
+    `session` returns the session of the process. `reader_of` returns, for a table's full name, the reader
+    through which the gate reads its manifests. `take_calls` takes calls on a table from its catalog's budget.
+    `check_writes` is called with a table that was just loaded to write its files or to commit; None if every location is
+    approved.
+    """
+
+    def __init__(
+        self,
+        session: Callable[[], SparkSession],
+        reader_of: Callable[[str], MetadataReader],
+        backoff: Backoff = COMMIT_BACKOFF,
+        take_calls: Callable[[str, int], None] | None = None,
+        check_writes: CheckWrites | None = None,
+    ) -> None:
+        self._session = session
+        self._reader_of = reader_of
+        self._backoff = backoff
+        self._take_calls = take_calls
+        self._check_writes = check_writes
+        self._bridge_lock = threading.Lock()
+        self._bridge: Bridge | None = None
+        self._versions: Mapping[str, str] = {}
+        self._jobs = Jobs()
+        self._batch_files: dict[str, BatchFiles] = {}
+        self._step, self._step_started = "", time.monotonic()
+
+    def versions(self) -> Mapping[str, str]:
+        """Returns the versions of Spark, Iceberg, Scala and Java, as read when the JVM started. Empty before.
+
+        They are kept because a run is recorded even if its JVM has died, or an interrupt has left an answer
+        of the JVM half read.
+        """
+        return self._versions
+
+    def start(self) -> None:
+        """Starts the session. Raises what the start raises, and RuntimeError if its JVM has died: every
+        batch would fail on it, through no fault of the batch."""
+        self._enter("starting Spark" if self._bridge is None else "preparing")
+        bridge = self._start_bridge()
+        try:
+            bridge.jvm.java.lang.System.nanoTime()
+        except Exception as why:
+            if not connection_lost(why):
+                raise
+            raise RuntimeError(f"Spark's JVM has died or does not answer: {one_line(why)}") from why
+
+    def write(self, batch: Batch, policy: Policy) -> Written:
+        """Writes and proves the files that the batch commits.
+
+        A rewrite writes the replacement of every group, up to `max_concurrent_groups` at once. A conversion
+        writes the positions of the rows that its equality deletes delete. A merge writes the positions of
+        its position deletes.
+
+        Raises StaleBatchError or RefusedError as `plan_tasks` and `rewrite_group` do, ICM-101 for a missing or damaged file, ICM-119 for
+        keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
+        memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, ICM-135 for files that Iceberg cannot
+        read, ICM-183 for a path that the store does not take, EnvironmentFailedError for credentials, connections or classes that are missing, EngineFailedError for everything
+        else that Spark raises. The orphan pass removes files that were written by then.
+        """
+        try:
+            return self._write(batch, policy)
+        except JVM_ERRORS as why:
+            if ran_out(why):
+                raise IcebergMaintError(
+                    "ICM-124",
+                    f"{batch.table}: Spark ran out of memory: its heap was full, or its JVM has died.",
+                    "raise spark.driver.memory under spark.conf, on a cluster also spark.executor.memory; a row with large values "
+                    "takes several times their bytes. Or lower windows.max_bytes_per_batch.",
+                ) from why
+            if (cause := first_cause(why)).endswith(_WRONG_CHECKSUM):
+                raise RefusedError(
+                    "ICM-101",
+                    f"{batch.table}: a page of a file has another checksum than its header states. Spark's log names the file.",
+                    LOST_FILE_FIX,
+                ) from why
+            if failed_by_environment(why):
+                raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
+            if fix := next((fix for text, fix in _UNREADABLE.items() if text in cause), None):
+                message = f"{batch.table}: Iceberg's reader cannot read a data file: {cause}."
+                raise RefusedError("ICM-135", message, fix) from why
+            if too_long := long_path(batch.partitions, causes(why)):
+                raise RefusedError(
+                    "ICM-183",
+                    f"{batch.table}: {too_long}",
+                    "set write.object-storage.enabled=true and write.object-storage.partitioned-paths=false on the table, so "
+                    "that paths have no partition values, or write shorter values.",
+                ) from why
+            if is_damaged_file(causes(why)):
+                raise RefusedError("ICM-101", f"{batch.table}: {cause}.", LOST_FILE_FIX) from why
+            raise EngineFailedError(cause) from why
+
+    def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
+        """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose
+        progress stays the one that is shown.
+
+        Raises RefusedError ICM-178, UnreadableTableError ICM-101, EnvironmentFailedError for credentials, connections
+        or classes that are missing.
+        """
+        try:
+            bridge = self._activated_bridge()
+            check_measurable(bridge, state)
+            return SparkHealthSource(bridge).measure(state, policy)
+        except JVM_ERRORS as why:
+            message = f"{state.table}: Spark cannot measure it: {all_lines(why)}."
+            if failed_by_environment(why):
+                raise EnvironmentFailedError(message) from why
+            raise UnreadableTableError("ICM-101", message, "correct what the message names.") from why
+
+    def progress(self) -> WorkProgress:
+        """Returns the current step, and the figures that Spark has of its jobs."""
+        bridge = self._bridge
+        at_step = WorkProgress(self._step, round(time.monotonic() - self._step_started, 1))
+        return at_step if bridge is None else self._jobs.progress(bridge, at_step)
+
+    def _enter(self, step: str) -> None:
+        """Notes the step for its progress."""
+        self._step, self._step_started = step, time.monotonic()
+
+    def _write(self, batch: Batch, policy: Policy) -> Written:
+        self._enter("preparing")
+        bridge = self._activated_bridge()
+        java_table = load_planned_table(bridge, batch)
+        # The properties may have changed since the plan.
+        bridge.check_written_locations(batch.table, java_table)
+        check_keys(bridge, java_table, batch)
+        table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
+        deletes = planned_delete_files(bridge, java_table, batch, batch.equality_deletes)
+        preflight = preflight_of(bridge, table, batch, policy.equality_deletes, deletes.java)
+        footers = policy.rewrite_data_files.proof is ProofLevel.FOOTER
+        planned = plan_tasks(
+            bridge, java_table, batch, column_stats=footers and not keeps_data_files(batch.work)
+        )
+        position_deletes = planned_delete_files(bridge, java_table, batch, batch.position_deletes)
+        work = DeleteWork(table, batch, planned, deletes, preflight)
+        self._enter("writing")
+        match batch_work := file_work(batch.work):
+            case ConvertEqualityDeletes():
+                files, written = write_conversion(bridge, self._jobs, work, policy)
+            case RewritePositionDeleteFiles():
+                files, written = write_merge(
+                    bridge, self._jobs, work, position_deletes, policy.rewrite_position_delete_files.proof
+                )
+            case RewriteDataFiles():
+                files, written = write_rows(bridge, self._jobs, work, policy)
+            case _:
+                assert_never(batch_work)
+        if written.proof.equal:
+            outputs = {(w.path, w.content_offset): f for w, f in zip(written.files, files, strict=True)}
+            delete_files = deletes.with_others(bridge, position_deletes)
+            self._batch_files[batch.batch_id] = files_of_batch(bridge, batch, planned, delete_files, outputs)
+        return written
+
+    def reuse_files(self, batch: Batch, written: Written) -> bool:
+        """Reads the files of another process again, with Iceberg's readers. Returns whether they have their
+        sizes, and whether their rows or positions have the fingerprint of their proof. A proof at level
+        `footer` has no fingerprint, so only the sizes are compared.
+
+        Raises what `load_planned_table` and `plan_tasks` raise, and what Spark raises for a file that is
+        missing or damaged.
+        """
+        self._enter("reading the files of an earlier attempt")
+        bridge = self._activated_bridge()
+        java_table = load_planned_table(bridge, batch)
+        batch_files = restore_batch_files(bridge, batch, java_table, written)
+        files = list(batch_files.outputs.values())
+
+        def check_files(files: Sequence[Any]) -> bool:
+            io = java_table.io()
+            if any(io.newInputFile(f.location()).getLength() != f.fileSizeInBytes() for f in files):
+                return False
+            if keeps_data_files(batch.work):
+                rows = positions.fingerprint(positions.read_back(bridge, java_table, files))
+            elif written.proof.fingerprint is None:
+                return True
+            elif written.proof.fingerprint.startswith(f"{FILES_ALGORITHM}:"):
+                try:
+                    rows = fingerprint_bytes(bridge, java_table, written.files)
+                except NotColumnarError:
+                    return False
+            else:
+                table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
+                rows = fingerprint_files(bridge, table, bridge.list(files))
+            return rows.text() == written.proof.fingerprint
+
+        items = [(job_description(batch, "reused files"), files)]
+        [is_proven] = self._jobs.run(bridge, new_job_group(), check_files, items, 1)
+        if is_proven:
+            self._batch_files[batch.batch_id] = batch_files
+        return is_proven
+
+    def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
+        """Commits through the gate. Files of another process are committed from their content JSON."""
+        self._enter("committing")
+        bridge = self._activated_bridge()
+        match batch.work:
+            case ExpireSnapshots() as work:
+                return commit_expiry(bridge, batch, work, context, backoff=self._backoff)
+            case RewriteManifests() as work:
+                reader = self._reader_of(batch.table)
+                return commit_regrouping(
+                    bridge, batch, work, written, context, reader=reader, backoff=self._backoff
+                )
+            case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+                return self._commit_files(bridge, batch, written, context)
+            case RemoveOrphanFiles():
+                raise ValueError("an orphan pass commits nothing")
+            case _:
+                assert_never(batch.work)
+
+    def _commit_files(
+        self, bridge: Bridge, batch: Batch, written: Written, context: CommitContext
+    ) -> CommitResult:
+        batch_files = self._batch_files.pop(batch.batch_id, None)
+        if batch_files is None or set(batch_files.outputs) != {
+            (f.path, f.content_offset) for f in written.files
+        }:
+            batch_files = restore_batch_files(bridge, batch, load_planned_table(bridge, batch), written)
+        return commit_batch(
+            bridge,
+            batch,
+            written,
+            context,
+            sources=batch_files.sources,
+            outputs=tuple(batch_files.outputs.values()),
+            deletes=batch_files.deletes,
+            reader=self._reader_of(batch.table),
+            backoff=self._backoff,
+        )
+
+    def abandon_calls(self) -> None:
+        """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""
+        self._batch_files.clear()
+        if self._bridge is not None:
+            self._bridge.abandon_calls()
+
+    def cancel(self) -> None:
+        """Cancels the running jobs. Safe in a signal handler."""
+        if self._bridge is not None:
+            self._jobs.cancel(self._bridge)
+
+    def _start_bridge(self) -> Bridge:
+        with self._bridge_lock:
+            if self._bridge is None:
+                with keeping_sigint():
+                    bridge = bridge_of(self._session())
+                if self._take_calls is not None:
+                    bridge.take_calls = self._take_calls
+                bridge.check_writes = self._check_writes
+                self._versions = versions(bridge.spark)
+                self._bridge = bridge
+            return self._bridge
+
+    def _activated_bridge(self) -> Bridge:
+        """Returns the bridge, and makes its session the session of this thread: Iceberg resolves catalogs in
+        that one."""
+        bridge = self._start_bridge()
+        bridge.activate()
+        return bridge

@@ -1,0 +1,283 @@
+"""The Python workers of a session: whether they can rewrite files, and what a cluster's workers get for it."""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+from zipimport import zipimporter
+
+import iceberg_maint
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.engines.spark.rewrite.columnar.driver_tasks import is_small, run_in_driver
+
+Worker = Callable[[str, int], str]
+"""Runs one task, given as JSON, in the given attempt of its Spark task. Returns the result as JSON."""
+
+SPARK_TASK_BYTES = 32 * 1024 * 1024
+"""The input bytes from which one task is a Spark task of its own. Smaller tasks share one."""
+LEAST_SPARK_TASK_BYTES = 1024 * 1024
+"""A Spark task costs about as much CPU as the rewrite of a megabyte: no core gets a smaller one."""
+
+WORKER_ENVIRONMENT = {
+    "MIMALLOC_PURGE_DELAY": "60000",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(64 * 1024 * 1024),
+}
+"""The workers keep freed memory, also for the next Spark task. By default it is returned and faulted in again, which
+costs a fifth of the CPU of a task of tiny files. Spark ends a worker that is idle for a minute."""
+
+_NEW_OBJECTS = 20_000
+"""New objects after which Python looks for garbage during a task. After 700, which is the default, it looks 30 times as
+often at the metadata that the task holds: 4 % of its CPU. The rows are no such objects."""
+
+WORKER_PYTHON = "spark.pyspark.python"
+
+MEMORY_SETTING = "spark.executor.pyspark.memory"
+DEFAULT_TASK_BYTES = 1024 * 1024 * 1024
+LEAST_TASK_BYTES = 128 * 1024 * 1024
+INTERPRETER_BYTES = 384 * 1024 * 1024
+"""Address space of a worker without a task: the interpreter and its libraries, of which 90 MB are resident. Spark limits
+address space."""
+
+
+def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
+    """The tasks of each Spark task, as indexes of `sizes` (input bytes), the largest Spark task first.
+
+    Small tasks share a Spark task. There are enough Spark tasks for `parallelism`, unless they would have less than
+    LEAST_SPARK_TASK_BYTES.
+    """
+    total = sum(sizes)
+    for_all_cores = min(2 * parallelism, -(-total // LEAST_SPARK_TASK_BYTES))
+    count = min(len(sizes), max(1, for_all_cores, -(-total // SPARK_TASK_BYTES)))
+    loads: list[tuple[int, int]] = [(0, number) for number in range(count)]
+    chosen: list[list[int]] = [[] for _ in range(count)]
+    for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        load, number = heapq.heappop(loads)
+        chosen[number].append(index)
+        heapq.heappush(loads, (load + sizes[index], number))
+    # Tasks without bytes share one bin and leave others empty.
+    return sorted(filter(None, chosen), key=lambda members: -sum(sizes[i] for i in members))
+
+
+def run_tasks(
+    bridge: Bridge,
+    worker: Callable[..., str],
+    tasks: Sequence[str],
+    sizes: Sequence[int],
+    io: Mapping[str, str] | None = None,
+    values: int | None = None,
+    here: Callable[..., str] | None = None,
+) -> list[str]:
+    """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
+    properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
+    worker takes them as a third argument. `values` counts the values that the tasks decode, None if they are not known.
+    With few, on a local master and a local file system, the tasks run in this process, unless
+    `spark.executor.pyspark.memory` declares the memory of the workers. A process does not end while Arrow's S3 client waits
+    for an answer. `here` is the worker of this process if it is another: it raises an error for a task that should not run
+    in it. That run is the first attempt of each task.
+
+    Raises what Spark raises for a task that fails or is cancelled, CancelledError for one in this process.
+    """
+    if not tasks:
+        return []
+    context = bridge.spark.sparkContext
+    attempts = 0
+    if (
+        values is not None
+        and not io
+        and is_small(sum(sizes), values)
+        and str(context.master).startswith("local")
+        and not _declared(bridge)[0]
+    ):
+        if (found := run_in_driver(bridge, here or worker, tasks)) is not None:
+            return found
+        attempts = 1
+    members = bins(sizes, int(context.defaultParallelism))
+    parts = [[(index, tasks[index]) for index in indexes] for indexes in members]
+    shared = context.broadcast(dict(io)) if io else None
+    try:
+        run = worker if shared is None else WithFileIO(worker, shared)
+        results = dict(_rdd(bridge, parts, Runner(run, attempts)).collect())
+    finally:
+        if shared is not None:
+            shared.destroy()
+    return [results[index] for index in range(len(tasks))]
+
+
+class WithFileIO:
+    """A worker that gets the properties of a FileIO from a broadcast."""
+
+    def __init__(self, worker: Callable[..., str], shared: Any) -> None:
+        self._worker, self._shared = worker, shared
+
+    def __call__(self, task: str, attempt: int) -> str:
+        return self._worker(task, attempt, self._shared.value)
+
+
+class Runner:
+    """The function of a Spark task. The files of `attempts_before`, which Spark does not count, may exist."""
+
+    def __init__(self, worker: Worker, attempts_before: int = 0) -> None:
+        self._worker, self._attempts_before = worker, attempts_before
+
+    def __call__(self, parts: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, str]]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = self._attempts_before + (0 if context is None else context.attemptNumber())
+        before = gc.get_threshold()
+        gc.set_threshold(_NEW_OBJECTS, *before[1:])
+        try:
+            for part in parts:
+                for index, task in part:
+                    yield index, self._worker(task, attempt)
+        finally:
+            gc.set_threshold(*before)
+        _forget_zip_importers()
+        _freeze_modules()
+
+
+def _forget_zip_importers() -> None:
+    """PySpark invalidates all importers of a worker before each Spark task. An importer of a zip file then reads the
+    whole directory of `pyspark.zip` again, and there is one for each of its folders: 0.1 s of CPU per Spark task. An
+    import makes a new importer, for which Python keeps the directory."""
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            sys.path_importer_cache.pop(path, None)
+
+
+def _freeze_modules() -> None:
+    """PySpark collects garbage after each Spark task. It would look at all objects of all imported modules, which takes
+    0.1 s of CPU, more than the rewrite of a small table. Frozen objects are not looked at."""
+    if (modules := len(sys.modules)) != _frozen.get("modules"):
+        gc.collect()
+        gc.freeze()
+        _frozen["modules"] = modules
+
+
+_frozen: dict[str, int] = {}
+"""The number of imported modules when they were frozen."""
+
+
+def worker_python(master: str, configured: str | None, default: str) -> str:
+    """The interpreter of the Python workers. A cluster's `configured` path may be relative to an executor's folder,
+    into which `spark.archives` are unpacked."""
+    return sys.executable if master.startswith("local") else configured or default
+
+
+_worker_lock = threading.Lock()
+
+
+def _rdd(bridge: Bridge, parts: Sequence[list[tuple[int, str]]], runner: Runner) -> Any:
+    """The job's RDD. Its workers have WORKER_ENVIRONMENT. On a local master they run this process's interpreter, on a
+    cluster that of `spark.pyspark.python`, which PySpark itself reads only in `spark-submit`. By default they run the
+    `python3` of the path, which may not have this program."""
+    context = bridge.spark.sparkContext
+    with _worker_lock:
+        before, environment = context.pythonExec, context.environment
+        try:
+            context.environment = {**WORKER_ENVIRONMENT, **environment}
+            master = str(context.master)
+            # `getConf` copies each setting by a call.
+            configured = None if master.startswith("local") else context.getConf().get(WORKER_PYTHON)
+            context.pythonExec = worker_python(master, configured, before)
+            rdd = context.parallelize(parts, len(parts)).mapPartitions(runner)
+            rdd.id()  # PySpark reads both when it makes the Java object.
+        finally:
+            context.pythonExec, context.environment = before, environment
+    return rdd
+
+
+def task_memory_bytes(bridge: Bridge) -> int:
+    """The memory of one task. `spark.executor.pyspark.memory` declares it, with that of the interpreter."""
+    return task_bytes(*_declared(bridge))
+
+
+def task_bytes(declared: int, cores: int) -> int:
+    """The memory of one task of workers with `declared` bytes, which Spark divides among the cores: what the interpreter
+    leaves. 1 GiB if 0 are declared."""
+    if not declared:
+        return DEFAULT_TASK_BYTES
+    return max(LEAST_TASK_BYTES, declared // max(1, cores) - INTERPRETER_BYTES)
+
+
+def declared_memory(bridge: Bridge) -> str:
+    """The setting of the workers' memory with its value."""
+    declared, cores = _declared(bridge)
+    value = f"{declared} bytes for {cores} cores" if declared else "not set"
+    return f"{MEMORY_SETTING} is {value}"
+
+
+def _declared(bridge: Bridge) -> tuple[int, int]:
+    """The bytes of `spark.executor.pyspark.memory`, 0 without it, and the cores that share them."""
+    context = bridge.spark.sparkContext
+    conf = context._jsc.sc().conf()
+    declared = int(conf.getSizeAsBytes(MEMORY_SETTING, "0"))
+    local = str(context.master).startswith("local")
+    cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
+    return declared, cores
+
+
+class Workers:
+    """Whether the Python workers of a session can rewrite files: they import this package and what it needs."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._lock = threading.Lock()
+        self._problem: str | None = None
+
+    def problem(self) -> str:
+        """Returns why the workers cannot run tasks, "" if they can. The first call on a cluster ships the package
+        and runs a job."""
+        with self._lock:
+            if self._problem is None:
+                self._problem = self._check()
+            return self._problem
+
+    def _check(self) -> str:
+        context = self._bridge.spark.sparkContext
+        if str(context.master).startswith("local"):
+            return ""
+        try:
+            context.addPyFile(str(_shipped_package()))
+            [answer] = run_tasks(self._bridge, _import_engine, [""], [0])
+        except JVM_ERRORS as why:
+            return f"the executors run no Python worker: {one_line(why)}"
+        return answer
+
+
+@cache
+def _shipped_package() -> Path:
+    """The package as a zip file, the same one for every engine of this process: Spark refuses another file of the name."""
+    return package_zip(Path(mkdtemp(prefix="iceberg-maint-")))
+
+
+def _import_engine(_task: str, _attempt: int) -> str:
+    """Imports all that a task may import, some of it late: returns "", or which package is missing."""
+    try:
+        import pyarrow as pa  # noqa: F401
+        import pyroaring  # noqa: F401
+
+        import iceberg_maint.columnar.rewrite
+        import iceberg_maint.columnar.storage  # noqa: F401
+    except ImportError as why:
+        return f"the Python of the executors cannot import {why.name}"
+    return ""
+
+
+def package_zip(folder: Path) -> Path:
+    """Writes this package as a zip file that Python imports from. Returns its path."""
+    source = Path(iceberg_maint.__file__).parent
+    path = folder / "iceberg_maint.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(source.rglob("*.py")):
+            archive.write(file, Path("iceberg_maint") / file.relative_to(source))
+    return path

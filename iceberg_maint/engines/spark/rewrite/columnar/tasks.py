@@ -1,0 +1,228 @@
+"""Which settings of a table's FileIO Arrow's S3 client follows."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from iceberg_maint.columnar.read.schema import LINEAGE
+from iceberg_maint.columnar.task import (
+    FULL_PROOF,
+    STATISTICS_PROOF,
+    DeleteKind,
+    DeleteReference,
+    Encoding,
+    InputFile,
+    RewriteTask,
+)
+from iceberg_maint.core.model.partition_key import PartitionSpec
+from iceberg_maint.core.model.table_state import NO_ROW_IDS
+from iceberg_maint.core.planning import inputs as plan
+from iceberg_maint.core.planning.candidates import AppliedDeletes
+from iceberg_maint.core.planning.inputs import PositionDeleteFile
+from iceberg_maint.core.policy.data import ProofLevel
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.rewrite.bin_pack import ROW_GROUP_PROPERTY, row_group_bytes
+from iceberg_maint.engines.spark.rewrite.columnar.job import task_memory_bytes
+from iceberg_maint.engines.spark.scan.positions import Positions
+from iceberg_maint.engines.spark.scan.scan import Table, partition_specs
+
+S3_FILE_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+_RESOLVING_FILE_IO = "org.apache.iceberg.io.ResolvingFileIO"
+_FOLLOWED = frozenset(
+    {
+        "client.region",
+        "http-client.proxy-endpoint",
+        "s3.access-key-id",
+        "s3.endpoint",
+        "s3.force-virtual-addressing",
+        "s3.path-style-access",
+        "s3.proxy-uri",
+        "s3.region",
+        "s3.secret-access-key",
+        "s3.session-token",
+    }
+)
+_WITHOUT_EFFECT = (
+    "client.refresh-credentials",
+    "s3.analytics-accelerator",
+    "s3.checksum-enabled",
+    "s3.connect-timeout",
+    "s3.crt.",
+    "s3.delete",
+    "s3.multipart.",
+    "s3.preload-client-enabled",
+    "s3.request-timeout",
+    "s3.retry.",
+    "s3.session-token-expires-at-ms",
+    "s3.staging-dir",
+)
+"""Settings of speed, of other requests, or of credentials that are checked here."""
+_OF_S3 = ("client.", "s3.")
+_S3 = ("s3://", "s3a://", "s3n://")
+_EXPIRY = "s3.session-token-expires-at-ms"
+LEAST_SECONDS = 600
+"""Credentials that end sooner are left to Iceberg's own client, which asks the catalog for new ones."""
+
+
+class NotColumnarError(Exception):
+    """The batch does not qualify, for a reason that metadata do not show. Nothing is left of what was written."""
+
+
+class TaskMemoryError(NotColumnarError):
+    """A Python worker had too little memory for a task, also in streaming mode."""
+
+
+def io_of(java_table: Any, paths: Iterable[str]) -> Mapping[str, str] | None:
+    """Returns the properties of a table's FileIO, None if all paths are on a local file system. Raises NotColumnarError
+    if Arrow would read or write them with other settings than Iceberg."""
+    remote = [p for p in paths if not p.startswith(("/", "file:"))]
+    if not remote:
+        return None
+    if other := next((p for p in remote if not p.startswith(_S3)), ""):
+        raise NotColumnarError(f"files are on {other.partition(':')[0]}")
+    if any("//" in p.partition("://")[2] for p in remote):
+        raise NotColumnarError("Arrow reads no key with two slashes in a row")
+    io = java_table.io()
+    name = str(io.getClass().getName())
+    if name == _RESOLVING_FILE_IO:
+        name = str(io.ioClass(remote[0]).getName())
+    properties = {str(k): str(v) for k, v in dict(io.properties()).items()}
+    if reason := unfollowed(name, properties, time.time()):
+        raise NotColumnarError(reason)
+    return properties
+
+
+def unfollowed(io_class: str, properties: Mapping[str, str], now_seconds: float) -> str:
+    """Returns why Arrow cannot take the place of a FileIO on S3, "" if it can. It ignores settings that it does not
+    have, such as encryption by the server, tags and signing by the catalog."""
+    if io_class != S3_FILE_IO:
+        return f"the table's FileIO is {io_class}"
+    for key, value in sorted(properties.items()):
+        is_set = key.startswith(_OF_S3) and value.lower() not in ("", "false")
+        if is_set and key not in _FOLLOWED and not key.startswith(_WITHOUT_EFFECT):
+            return f"Arrow has no setting {key}"
+    expiry_ms = properties.get(_EXPIRY, "")
+    if expiry_ms.isdecimal() and int(expiry_ms) / 1000 - now_seconds < LEAST_SECONDS:
+        return f"the catalog's credentials end within {LEAST_SECONDS} seconds"
+    return ""
+
+
+_METRICS_PREFIX = "write.metadata.metrics."
+_PAGE_PROPERTIES = frozenset(
+    f"write.parquet.{name}"
+    for name in ("page-size-bytes", "page-row-limit", "dict-size-bytes", "compression-level")
+)
+"""A table with one of these wants its pages encoded so. Pages are not copied."""
+_MOST_INFERRED = 100
+"""Iceberg's `write.metadata.metrics.max-inferred-column-defaults`: further columns have no metrics by default."""
+_DEFAULT_CODEC = "gzip"
+"""Iceberg's codec for a table that was created before 1.4 and names none."""
+
+
+class TaskMaker:
+    """Makes the tasks of one batch."""
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        table: Table,
+        format_version: int,
+        deletes: Sequence[PositionDeleteFile],
+        proof: ProofLevel,
+        marks: Positions,
+    ) -> None:
+        self._bridge, self._table, self._format_version = bridge, table, format_version
+        self._properties = bridge.texts_by_key(table.java.properties())
+        self._specs = partition_specs(bridge, table.java)
+        self._metrics_modes = metrics_modes(bridge, table, self._properties)
+        self._memory_bytes = task_memory_bytes(bridge)
+        self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
+        self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
+        self._deletes = AppliedDeletes(deletes)
+        self._marks = marks
+
+    def task(
+        self, location: str, files: Sequence[plan.InputFile], template: Mapping[str, Any], group_bytes: int
+    ) -> RewriteTask:
+        """The task that writes these files' rows to the location. `template` is the content-file JSON of one of
+        them, `group_bytes` the size of their group."""
+        constants = self._constants(template)
+        return RewriteTask(
+            inputs=tuple(self._input(f, constants) for f in files),
+            output_path=location,
+            schema=self._table.schema_json,
+            format_version=self._format_version,
+            name_mapping=self._properties.get("schema.name-mapping.default"),
+            encoding=self._encoding(group_bytes),
+            metrics_modes=self._metrics_modes,
+            keep_row_lineage=bool(self._table.lineage),
+            memory_limit_bytes=self._memory_bytes,
+            proof=self._proof,
+            splice=not self._properties.keys() & _PAGE_PROPERTIES,
+        )
+
+    def _input(self, file: plan.InputFile, constants: Mapping[int, object]) -> InputFile:
+        return InputFile(
+            path=file.path,
+            size_bytes=file.size_bytes,
+            record_count=file.record_count,
+            data_sequence_number=file.data_sequence_number,
+            first_row_id=None if file.first_row_id == NO_ROW_IDS else file.first_row_id,
+            constants=constants,
+            deletes=tuple(reference(d) for d in self._deletes.of_file(file)),
+            marks=b64encode(marks.serialize()).decode() if (marks := self._marks.get(file.path)) else "",
+        )
+
+    def _constants(self, template: Mapping[str, Any]) -> dict[int, object]:
+        return identity_constants(self._specs[int(template["spec-id"])], template)
+
+    def _encoding(self, group_bytes: int) -> Encoding:
+        given, defaults = self._properties, Encoding()
+
+        def number(name: str, default: int) -> int:
+            return int(given.get(f"write.parquet.{name}", default))
+
+        table_bytes = int(given.get(ROW_GROUP_PROPERTY, defaults.row_group_bytes))
+        level = given.get("write.parquet.compression-level")
+        return Encoding(
+            codec=given.get("write.parquet.compression-codec", _DEFAULT_CODEC).lower(),
+            level=None if level is None else int(level),
+            row_group_bytes=row_group_bytes(group_bytes, self._parallelism, table_bytes),
+            page_bytes=number("page-size-bytes", defaults.page_bytes),
+            page_row_limit=number("page-row-limit", defaults.page_row_limit),
+            dictionary_bytes=number("dict-size-bytes", defaults.dictionary_bytes),
+        )
+
+
+def metrics_modes(bridge: Bridge, table: Table, properties: Mapping[str, str]) -> dict[int, str]:
+    """Returns the metrics mode of each column, none if all have the default of the engine."""
+    leaves = [i for i, kind in table.types.items() if not kind.startswith(("struct", "list", "map"))]
+    if len(leaves) <= _MOST_INFERRED and not any(k.startswith(_METRICS_PREFIX) for k in properties):
+        return {}
+    config = bridge.iceberg.MetricsConfig.forTable(table.java)
+    schema = table.java.schema()
+    names = {i: schema.findColumnName(i) for i in leaves}
+    if table.lineage:
+        names |= {c.field_id: c.name for c in LINEAGE}
+    return {i: str(config.columnMode(name).toString()) for i, name in names.items()}
+
+
+def identity_constants(spec: PartitionSpec, template: Mapping[str, Any]) -> dict[int, object]:
+    """The values of identity-partitioned columns by field id, from the content-file JSON of a file of the spec."""
+    pairs = zip(spec.fields, template.get("partition") or (), strict=False)
+    return {f.source_id: v for f, v in pairs if f.transform == "identity"}
+
+
+def reference(delete: PositionDeleteFile) -> DeleteReference:
+    """A position delete file or deletion vector of the plan, for a task."""
+    is_vector = delete.content_offset is not None
+    return DeleteReference(
+        kind=DeleteKind.DELETION_VECTOR if is_vector else DeleteKind.POSITION_FILE,
+        path=delete.path,
+        size_bytes=delete.size_bytes,
+        offset=delete.content_offset,
+        record_count=delete.record_count if is_vector else None,
+    )

@@ -1,0 +1,253 @@
+"""Checks of a session: its driver, executors, jars and launch settings."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.engines.spark.jvm.jobs import new_job_group
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def check_declared(path: Path, sha256: str | None) -> None:
+    """Checks one jar of `spark.jars`. Without a `sha256` it checks only that the file can be read.
+
+    `sha256` is in lower case. Raises RefusedError ICM-103 for a file that is missing, cannot be read, or has
+    another checksum.
+    """
+    try:
+        with path.open("rb") as file:
+            digest = None if sha256 is None else hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as why:
+        raise RefusedError(
+            "ICM-103",
+            f"spark.jars: {path} cannot be read: {why.strerror}.",
+            "put the file there, or remove it from spark.jars.",
+        ) from why
+    if digest != sha256:
+        raise RefusedError(
+            "ICM-103",
+            f"spark.jars: {path} has sha256 {digest}; it must have {sha256}.",
+            "fetch the file again, or correct its sha256.",
+        )
+
+
+_REASON = "The program calls Iceberg's Java API in the JVM of the driver, which this process must start."
+_FIX = (
+    "name the master of the cluster in spark.master: spark://…, k8s://… or yarn; this process is the driver."
+)
+_CONNECT_SETTINGS = ("spark.remote", "spark.api.mode")
+_CONNECT_VARIABLES = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+
+
+def check_driver(master: str, conf: Mapping[str, str]) -> None:
+    """Raises RefusedError ICM-164 for the address of a Spark Connect server, and for deploy mode `cluster`."""
+    if master.startswith("sc://"):
+        raise _refused(f"spark.master = {master} is a Spark Connect server.")
+    for key in _CONNECT_SETTINGS:
+        if conf.get(key, "classic").lower() != "classic":
+            raise _refused(f"spark.conf: {key} = {conf[key]} chooses Spark Connect.")
+    mode = conf.get("spark.submit.deployMode", "client")
+    if mode.lower() == "cluster":
+        raise _refused(f"spark.conf: spark.submit.deployMode = {mode} starts the driver in the cluster.")
+    if mode.lower() != "client":
+        raise RefusedError(
+            "ICM-164",
+            f"spark.conf: spark.submit.deployMode = {mode}; it must be client.",
+            "remove the setting.",
+        )
+
+
+def check_driver_environment(environ: Mapping[str, str]) -> None:
+    """Raises RefusedError ICM-164 for a variable with which PySpark builds sessions of Spark Connect."""
+    for name in _CONNECT_VARIABLES:
+        if environ.get(name):
+            raise _refused(f"the environment variable {name} chooses Spark Connect.", f"unset {name}.")
+
+
+def check_classic(session: object) -> None:
+    """Raises RefusedError ICM-164 for a session of Spark Connect that other code built."""
+    if type(session).__module__.startswith("pyspark.sql.connect"):
+        raise _refused("the session is a client of Spark Connect.")
+
+
+def _refused(what: str, fix: str = _FIX) -> RefusedError:
+    return RefusedError("ICM-164", f"{what} {_REASON}", fix)
+
+
+WAIT_SETTING = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+"""Spark's setting for the wait for executors. Its default of 30 seconds is short for clusters that start machines."""
+_DEFAULT_WAIT = "300s"
+QUIET_SECONDS = 15.0
+"""Seconds of a wait for executors after which it is logged."""
+
+_log = logging.getLogger(__name__)
+
+
+def is_local(master: str) -> bool:
+    """Whether the tasks of this master run on this machine."""
+    return master.startswith("local")
+
+
+def check_executors(spark: SparkSession) -> None:
+    """Runs a job of one row on a cluster. Does nothing on a local master. Raises IcebergMaintError ICM-132 if the
+    job fails or does not end in time."""
+    context = spark.sparkContext
+    master = str(context.master)
+    if is_local(master):
+        return
+    bridge, job_group = Bridge(spark), new_job_group()
+
+    def run_job() -> None:
+        bridge.activate()
+        context.setJobGroup(job_group, "iceberg-maint: wait for an executor", interruptOnCancel=True)
+        bridge.session.range(1).count()
+
+    wait_seconds = int(context._jsc.sc().conf().getTimeAsSeconds(WAIT_SETTING, _DEFAULT_WAIT))
+    require_executor(run_job, lambda: context.cancelJobGroup(job_group), master, wait_seconds)
+
+
+def require_executor(
+    run_job: Callable[[], None], cancel: Callable[[], None], master: str, wait_seconds: float
+) -> None:
+    """Calls `run_job` on a thread. Raises IcebergMaintError ICM-132 if it raises an error of the JVM, or if it does
+    not return within `wait_seconds`: then calls `cancel`. Warns of a long wait."""
+    pool = ThreadPoolExecutor(1, "iceberg-maint-executors")
+    job = pool.submit(run_job)
+    quiet_seconds = min(QUIET_SECONDS, wait_seconds)
+    try:
+        done, _ = wait([job], quiet_seconds)
+        if not done and wait_seconds > quiet_seconds:
+            _log.warning(
+                "%s has run no executor for %g seconds; waiting up to %g seconds (%s)",
+                master,
+                quiet_seconds,
+                wait_seconds,
+                WAIT_SETTING,
+            )
+        job.result(wait_seconds - quiet_seconds)
+    except JVM_ERRORS as why:
+        raise no_executor(master, one_line(why)) from why
+    except BaseException as why:
+        cancel()
+        if isinstance(why, TimeoutError):
+            raise no_executor(master, f"no executor ran a job within {wait_seconds:g} seconds") from why
+        raise
+    finally:
+        pool.shutdown(wait=False)
+
+
+def no_executor(master: str, why: str) -> IcebergMaintError:
+    """The error for a cluster that runs no job."""
+    return IcebergMaintError(
+        "ICM-132",
+        f"the Spark cluster {master} runs no executor: {why}.",
+        "read the logs of the cluster's master and of its workers; compare spark.executor.memory and "
+        "spark.executor.cores with what the workers offer. Executors must reach this machine at "
+        f"spark.driver.host. If they start slowly, raise {WAIT_SETTING}.",
+    )
+
+
+SMALLEST_HEAP_MIB = 450
+"""Spark starts with no smaller heap: one and a half times the 300 MiB that it reserves."""
+PROBE_SECONDS = 5.0
+LEAST_SCRATCH_BYTES = 16 * 1024 * 1024
+_MIB = 1024 * 1024
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(, ?\d+)?\])?|local-cluster\[.+\]|yarn|k8s://.+|spark://[^:/,\s]+:\d+(,[^:/,\s]+:\d+)*"
+)
+_UNITS_KIB = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3, "p": 1024**4}
+# The size of the driver is an argument of Java, which takes one letter and counts bytes without it.
+_DRIVER_SIZE, _EXECUTOR_SIZE = (
+    re.compile(r"(\d+)([kmgt])", re.IGNORECASE),
+    re.compile(r"(\d+)(?:([kmgtp])b?)?", re.IGNORECASE),
+)
+_YARN_FOLDERS = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+def check_launch(master: str, conf: Mapping[str, str]) -> None:
+    """Raises ConfigurationError ICM-100 for a master of no known form, and for a memory that Java does not read or with
+    which Spark does not start."""
+    if not master.startswith("sc://") and not _MASTER.fullmatch(master):
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.master is '{master}'. It must be local[n], spark://host:port, k8s://address or yarn.",
+            "correct spark.master.",
+        )
+    _check_size("spark.driver.memory", conf, _DRIVER_SIZE, "a whole number and one of k, m, g, t, as 2g")
+    _check_size("spark.executor.memory", conf, _EXECUTOR_SIZE, "a whole number and a unit, as 4g")
+
+
+def check_launch_environment(master: str, environ: Mapping[str, str]) -> None:
+    """Raises ConfigurationError ICM-100 for YARN without the folder of its settings."""
+    if master == "yarn" and not any(environ.get(name) for name in _YARN_FOLDERS):
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.master is yarn, and neither {' nor '.join(_YARN_FOLDERS)} is set in the environment.",
+            "set HADOOP_CONF_DIR to the folder with the cluster's core-site.xml and yarn-site.xml.",
+        )
+
+
+def check_master_answers(master: str) -> None:
+    """Raises IcebergMaintError ICM-132 if no master of a standalone cluster takes a connection. Spark would try for a
+    minute and say that its context is stopped."""
+    if not master.startswith("spark://"):
+        return
+    failures = []
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), PROBE_SECONDS):
+                return
+        except OSError as why:
+            failures.append(f"{address}: {why.strerror or why}")
+    raise IcebergMaintError(
+        "ICM-132",
+        f"the Spark cluster {master} cannot be reached: {'; '.join(failures)}.",
+        "start its master, or correct spark.master.",
+    )
+
+
+def check_scratch(folders: Iterable[str]) -> None:
+    """Raises IcebergMaintError ICM-176 for a folder of scratch files with less than LEAST_SCRATCH_BYTES. The JVM of a full one
+    cannot answer. A folder that does not exist is made later."""
+    for folder in map(Path, folders):
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+        if (free_bytes := shutil.disk_usage(existing).free) < LEAST_SCRATCH_BYTES:
+            raise IcebergMaintError(
+                "ICM-176",
+                f"Spark does not start: its scratch folder {folder} has {free_bytes / _MIB:.1f} MiB free. It needs at least "
+                f"{LEAST_SCRATCH_BYTES / _MIB:.0f} MiB.",
+                "free space there, or name other folders: TMPDIR, and SPARK_LOCAL_DIRS or spark.local.dir.",
+            )
+
+
+def _check_size(key: str, conf: Mapping[str, str], form: re.Pattern[str], rule: str) -> None:
+    value = conf.get(key)
+    if value is None:
+        return
+    match = form.fullmatch(value.strip())
+    if match is None:
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.conf.{key} is '{value}'. It must be {rule}.",
+            f"correct {key} under spark.conf.",
+        )
+    if int(match[1]) * _UNITS_KIB[(match[2] or "m").lower()] < SMALLEST_HEAP_MIB * 1024:
+        raise ConfigurationError(
+            "ICM-100",
+            f"spark.conf.{key} is '{value}'. Spark needs {SMALLEST_HEAP_MIB}m at least to start.",
+            f"raise {key} under spark.conf.",
+        )

@@ -1,0 +1,120 @@
+"""Writes positions of deleted rows: conversions of equality deletes, marks for a rewrite, merges of position deletes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from iceberg_maint.core.planning.batch_memory import MemoryUse, Preflight
+from iceberg_maint.core.planning.spark_memory import memory_of
+from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.engines.spark.deletes.convert import Converted, convert
+from iceberg_maint.engines.spark.deletes.marked_rows import DeleteWork
+from iceberg_maint.engines.spark.deletes.merge_position_deletes import merge
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.engines.spark.jvm.content_files import content_jsons
+from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.engines.spark.rewrite.columnar.key_marks import marked_positions
+from iceberg_maint.engines.spark.rewrite.columnar.strategy import native_instead
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
+from iceberg_maint.engines.spark.scan.positions import Positions
+from iceberg_maint.engines.spark.session.executor_memory import measured, ran_out
+from iceberg_maint.engines.spark.write.files import FileIdentity, job_description, written_file
+from iceberg_maint.ports.engine import MemoryExceededError, Written
+
+_Result = TypeVar("_Result")
+
+
+def write_conversion(
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy
+) -> tuple[list[Any], Written]:
+    """Writes the positions of the rows that the batch's equality deletes delete."""
+    work = with_positions(bridge, jobs, work, policy)
+    converted, memory = apply_deletes(bridge, jobs, work, convert)
+    return _written_deletes(bridge, work, converted, memory)
+
+
+def write_merge(
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[FileIdentity, Any], proof: ProofLevel
+) -> tuple[list[Any], Written]:
+    """Writes the positions of the batch's position deletes."""
+
+    def run(work: DeleteWork) -> Converted:
+        return merge(bridge, work.table, work.batch, work.planned, deletes, proof)
+
+    items = [(job_description(work.batch, "position deletes"), work)]
+    [merged] = jobs.run(bridge, new_job_group(), run, items, 1)
+    return _written_deletes(bridge, work, merged, None)
+
+
+def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy) -> DeleteWork:
+    """Returns the work with the positions of its deleted rows, if Arrow can find them. Else the join finds them, within
+    the memory of the preflight. Raises RefusedError ICM-135 if Spark cannot read the table."""
+    if work.preflight is None:
+        return work
+
+    def find(work: DeleteWork) -> Positions:
+        return marked_positions(bridge, work.table, work.batch, work.planned, policy)
+
+    items = [(job_description(work.batch, "equality deletes"), work)]
+    try:
+        [positions] = jobs.run(bridge, new_job_group(), find, items, 1)
+    except NotColumnarError as why:
+        native_instead(work.batch, work.table, why)
+        return work
+    return replace(work, preflight=None, positions=positions)
+
+
+def apply_deletes(
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, apply: Callable[[Bridge, DeleteWork], _Result]
+) -> tuple[_Result, MemoryUse | None]:
+    """Applies equality deletes with `apply` and measures the memory used."""
+    job_group = new_job_group()
+    items = [(job_description(work.batch, "equality deletes"), work)]
+    with measured(bridge, job_group) as peak_bytes:
+        try:
+            [result] = jobs.run(bridge, job_group, lambda w: apply(bridge, w), items, 1)
+        except Exception as why:
+            if work.preflight is None or not ran_out(why):
+                raise
+            raise _exceeded(work, work.preflight, peak_bytes, why) from why
+        return result, None if work.preflight is None else _use(work, work.preflight, peak_bytes())
+
+
+def _use(work: DeleteWork, preflight: Preflight, peak_bytes: int) -> MemoryUse:
+    need = memory_of(work.batch)
+    correction = need.correction if need else 1.0
+    return MemoryUse(
+        preflight.estimated_bytes, peak_bytes, preflight.partitions, preflight.passes, correction
+    )
+
+
+def _exceeded(
+    work: DeleteWork, preflight: Preflight, peak_bytes: Callable[[], int], why: Exception
+) -> MemoryExceededError:
+    peak = 0
+    with suppress(*JVM_ERRORS, OSError, EOFError):
+        peak = peak_bytes()
+    return MemoryExceededError(
+        f"{work.batch.table}: Spark ran out of memory while it applied {len(work.batch.equality_deletes)} "
+        f"equality delete files, for which {preflight.estimated_bytes} bytes were estimated: {one_line(why)}",
+        replace(_use(work, preflight, peak), exceeded=True),
+    )
+
+
+def _written_deletes(
+    bridge: Bridge, work: DeleteWork, converted: Converted, memory: MemoryUse | None
+) -> tuple[list[Any], Written]:
+    """Returns Java DeleteFiles, each of one data file, and their description."""
+    group_of = {f.path: number for number, g in enumerate(work.batch.groups) for f in g.files}
+    values = []
+    for text in content_jsons(bridge, work.table.java, converted.files):
+        content = json.loads(text)
+        path = content["referenced-data-file"]
+        values.append(
+            replace(written_file(text, content, group_of[path]), replaces=converted.replaced.get(path))
+        )
+    return list(converted.files), Written(tuple(values), converted.proof, memory)

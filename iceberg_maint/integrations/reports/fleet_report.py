@@ -1,0 +1,153 @@
+"""The report on the fleet, from stored health and records: for the command `report` and for Dagster."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from iceberg_maint.config.sections import ReportConfig
+from iceberg_maint.core.decisions.history import TableHistory, combine_histories
+from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.fleet.budget import judged_decision
+from iceberg_maint.loop.fleet.tables import ask_catalogs
+from iceberg_maint.machine.private_files import private_folder, replace_file
+from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
+from iceberg_maint.report.fleet_page import Prices, fleet_page
+from iceberg_maint.report.formatting import estimate_seconds
+from iceberg_maint.report.json_documents import render
+from iceberg_maint.report.page import Page, render_html, render_markdown
+from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
+from iceberg_maint.report.verdicts import Status, summary_of, table_status
+
+_REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
+_RECORDS = 10_000
+"""The newest records that a report of Dagster counts."""
+
+
+def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
+    """Returns the report of the tables with stored health, and which tables have none. `records` are newest first. Lists the
+    catalogs and reads no table; a catalog that does not answer is named in the report."""
+    ledger = runtime.ledger
+    now_ms = ledger.now_ms()
+    stored = ledger.healths([known.table for known in ledger.known_tables()])
+    health = [stored[table] for table in sorted(stored)]
+    records_by_table: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        records_by_table[record.table].append(record)
+    days = ledger.health_days([h.table_uuid for h in health])
+    histories: dict[str, dict[Operation, TableHistory]] = defaultdict(dict)
+    for (uuid, operation), history in ledger.histories({h.table_uuid: str(h.table) for h in health}).items():
+        histories[uuid][operation] = history
+    trends = []
+    statuses: dict[str, Status] = {}
+    verdicts: dict[str, TableVerdict] = {}
+    errors: dict[str, IcebergMaintError] = {}
+    backlogs: list[tuple[int, float | None]] = []
+    for measured in health:
+        table, own = str(measured.table), histories[measured.table_uuid]
+        verdicts[table] = verdict_on(True, combine_histories(tuple(own.values())).faults)
+        try:
+            policy = runtime.policy_for(measured.table, measured.maintenance_properties)
+            decision = judged_decision(own, measured, policy, runtime)
+            due = decision.backlog()
+            trend = table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms)
+            backlog_bytes = sum(p.candidate_bytes for p in due)
+            seconds = estimate_seconds(backlog_bytes, records_by_table[table])
+        except Exception as error:  # noqa: BLE001 - one table must not hide the others
+            statuses[table], errors[table] = Status.FAILED, with_code(error)
+            continue
+        trends.append(trend)
+        statuses[table] = table_status(decision, verdicts[table])
+        backlogs.append((backlog_bytes, seconds))
+    summary = summary_of(list(statuses.values()), backlogs)
+    changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
+    changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
+    failures = failures_of(records)
+    outdated = ledger.outdated_tables()
+    listing = ask_catalogs(runtime)
+    stored_names = {*outdated, *map(str, stored)}
+    return FleetReport(
+        fleet(health, records),
+        statuses,
+        summary,
+        failures,
+        tuple(trends),
+        tuple(changes),
+        len(outdated),
+        tuple(table for table in map(str, listing.tables) if table not in stored_names),
+        listing.errors,
+        errors,
+        verdicts,
+    )
+
+
+def report_page(report: FleetReport, records: Sequence[Record], config: ReportConfig, now_ms: int) -> Page:
+    """Returns the page of a report."""
+    costs = Prices(config.currency, config.run_hour_price, config.stored_gib_month_price)
+    return fleet_page(report, records, costs, now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenReport:
+    """A report and its page as Markdown, with the files that were written. Secrets are masked."""
+
+    report: FleetReport
+    markdown: str
+    files: tuple[Path, ...]
+
+
+def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
+    """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
+    day are replaced, and those beyond `config.keep_reports` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
+    now_ms, records = runtime.ledger.now_ms(), runtime.ledger.records(None, _RECORDS)
+    report = fleet_report(runtime, records)
+    page = report_page(report, records, config, now_ms)
+    markdown = runtime.masked(render_markdown(page))
+    texts = {
+        "html": runtime.masked(render_html(page)),
+        "md": markdown,
+        "json": runtime.masked(render(report_document(report))),
+    }
+    if config.folder is None:
+        return WrittenReport(report, markdown, ())
+    day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
+    files = tuple(_written(config.folder / f"fleet-{day}.{ending}", text) for ending, text in texts.items())
+    if config.keep_reports is not None:
+        _delete_old(config.folder, config.keep_reports)
+    return WrittenReport(report, markdown, files)
+
+
+def _delete_old(folder: Path, keep: int) -> None:
+    """Deletes the files of all reports but the newest ones by their names. Files of other names stay, and a file that
+    cannot be deleted."""
+    by_day: dict[str, list[Path]] = defaultdict(list)
+    for path in folder.iterdir():
+        if match := _REPORT.fullmatch(path.name):
+            by_day[match[1]].append(path)
+    for day in sorted(by_day)[:-keep]:
+        for path in by_day[day]:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _written(path: Path, text: str) -> Path:
+    """Replaces the file as a whole."""
+    try:
+        private_folder(path.parent)
+        replace_file(path, text)
+    except OSError as why:
+        raise ConfigurationError(
+            "ICM-100",
+            f"report.folder: {path} cannot be written: {why.strerror or why}.",
+            "name a folder that you may write to.",
+        ) from why
+    return path

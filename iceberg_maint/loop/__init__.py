@@ -1,0 +1,1 @@
+"""The loop: maintains one table from assessment to record, one batch at a time."""

@@ -1,0 +1,191 @@
+"""Attempts: how an attempt at a batch ended, and files of earlier attempts that are used again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.location import Equivalences, claim_of, parse_location
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
+from iceberg_maint.core.model.table_state import Snapshot, TableState
+from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
+from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.verification import Proof
+from iceberg_maint.core.planning.batch_memory import MemoryUse
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    RewriteDataFiles,
+    RewritePositionDeleteFiles,
+    file_work,
+)
+from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.errors import FenceLostError, IcebergMaintError, StaleBatchError
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.ports.engine import EnvironmentFailedError, Written
+from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint.ports.stored import Lease
+
+_MIB = 1024 * 1024
+
+
+def free_space(locations: Iterable[str]) -> str:
+    """Each local file system of these locations once, with its mount point and what is free on it. Empty if all are in
+    stores."""
+    by_device = {folder.stat().st_dev: folder for folder in map(_existing, _local_paths(locations))}
+    texts = [_described(_mount(folder)) for folder in by_device.values()]
+    return f"Free: {'; '.join(texts)}." if texts else ""
+
+
+def _local_paths(locations: Iterable[str]) -> Iterable[Path]:
+    parsed = (parse_location(text, Equivalences()) for text in locations)
+    return (Path(location.path) for location in parsed if location.is_local)
+
+
+def _existing(path: Path) -> Path:
+    return next(p for p in (path, *path.parents) if p.exists())
+
+
+def _mount(folder: Path) -> Path:
+    return next(p for p in (folder, *folder.parents) if p.is_mount() or p == p.parent)
+
+
+def _described(mount: Path) -> str:
+    space = os.statvfs(mount)
+    notes = [
+        f"{space.f_bavail * space.f_frsize / _MIB:,.1f} of {space.f_blocks * space.f_frsize / _MIB:,.1f} MiB"
+    ]
+    # A file system without a fixed number of inodes reports none.
+    notes += ["no inode"] if space.f_files and not space.f_favail else []
+    notes += ["read-only"] if space.f_flag & os.ST_RDONLY else []
+    return f"{mount} {', '.join(notes)}"
+
+
+_REJECTIONS = {
+    Rejection.STALE: Reason.STALE,
+    Rejection.CONFLICT: Reason.CONFLICT,
+    Rejection.REFUSED: Reason.GATE_REFUSED,
+    Rejection.CLOCKS: Reason.CLOCKS_DISAGREE,
+    Rejection.ENVIRONMENT: Reason.ENVIRONMENT,
+    Rejection.ERROR: Reason.ERROR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptResult:
+    """The result of one attempt.
+
+    `snapshot` is the committed snapshot. `work` is the work of an orphan pass. `memory` is the peak usage,
+    if the attempt ran out of memory. `counts` are further counts by name.
+    """
+
+    outcome: OutcomeStatus
+    reason: Reason
+    message: str = ""
+    proof: Proof | None = None
+    written: Written | None = None
+    commit: CommitResult | None = None
+    snapshot: Snapshot | None = None
+    work: OrphanWork | None = None
+    memory: MemoryUse | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
+    """Returns the current state of the batch's table. None if its name now belongs to another table."""
+    table = TableId.parse(batch.table)
+    state = runtime.pin(table)
+    return state if state.uuid == batch.table_uuid else None
+
+
+def rejected_commit(written: Written, result: CommitResult, batch: Batch, runtime: Runtime) -> AttemptResult:
+    """Returns the result of an attempt whose commit was rejected."""
+    reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
+    status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
+    if reason is Reason.ENVIRONMENT:
+        message = _environment_message(EnvironmentFailedError(f"{message}."), batch, runtime)
+    return AttemptResult(status, reason, message, written.proof, written, result)
+
+
+def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
+    """Returns the result of an attempt whose commit the table does not show."""
+    message = result.message or "the catalog reported success, but the table does not show the commit"
+    return AttemptResult(
+        OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result
+    )
+
+
+def environment_failure(why: Exception, batch: Batch, runtime: Runtime) -> AttemptResult | None:
+    """Returns the result of an attempt that the environment failed. None for any other error."""
+    if isinstance(why, IcebergMaintError):
+        if why.code not in ENVIRONMENT_CODES:
+            return None
+    elif is_environment(python_causes(why)):
+        why = EnvironmentFailedError(f"{one_line(why)}.")
+    else:
+        return None
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, _environment_message(why, batch, runtime))
+
+
+def _environment_message(why: IcebergMaintError, batch: Batch, runtime: Runtime) -> str:
+    """The message with what is free on the file systems of the table and of scratch files, if it is about one."""
+    if why.code != "ICM-176":
+        return str(why)
+    locations: tuple[str, ...] = runtime.scratch_folders
+    with suppress(Exception):  # The catalog may be what fails.
+        locations = (*claim_of(runtime.pin(TableId.parse(batch.table))).locations, *locations)
+    with suppress(OSError, ValueError):
+        return str(IcebergMaintError(why.code, f"{why.message} {free_space(locations)}".rstrip(), why.fix))
+    return str(why)
+
+
+def one_line(why: BaseException) -> str:
+    """Returns class and text of an error on one line, cut to 500 characters."""
+    text = " ".join(str(why).split())
+    return f"{type(why).__name__}: {text[:500]}"
+
+
+ADOPT_WITHIN_SECONDS = 12 * 3600
+"""The greatest age of files to reuse, counted from the start of the attempt that wrote them. It is half the
+least age of a file that an orphan pass removes, ours (`ORPHAN_AGE_FLOOR_SECONDS`) or Iceberg's (24 hours).
+So no orphan pass removes a file that is being reused."""
+
+
+def reusable_output(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
+    """Returns the files that an earlier process wrote for this batch, if they can be committed. None if
+    the batch must be written. Raises StaleBatchError if the batch is no longer valid."""
+    output = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    # Without files or a proof there is nothing to check again.
+    if (
+        output is None
+        or not output.files
+        or output.proof is None
+        or not _suffices(output.proof, batch, policy)
+    ):
+        return None
+    written = Written(output.files, output.proof, adopted=True)
+    try:
+        return written if runtime.engine().reuse_files(batch, written) else None
+    except (FenceLostError, StaleBatchError):
+        raise
+    except Exception:  # noqa: BLE001 - the batch can be written again after any failure
+        return None
+
+
+def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
+    """Whether a proof has the level that the policy requires for this batch now."""
+    match work := file_work(batch.work):
+        case RewriteDataFiles():
+            required_level = policy.rewrite_data_files.proof
+        case RewritePositionDeleteFiles():
+            required_level = policy.rewrite_position_delete_files.proof
+        case ConvertEqualityDeletes():
+            required_level = ProofLevel.FULL
+        case _:
+            assert_never(work)
+    return proof.equal and proof.level in (required_level.value, ProofLevel.FULL.value)

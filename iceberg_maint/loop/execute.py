@@ -1,0 +1,352 @@
+"""Executes one batch: writes, proves, commits, and judges the outcome from the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import assert_never
+
+from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.waits import failed, publish_wait, undone, write_ahead
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.thresholds import size_limits
+from iceberg_maint.core.model.ids import PartitionKey, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import (
+    BatchOutcome,
+    CommitResult,
+    CommitStatus,
+    Generation,
+    OutcomeStatus,
+    gained,
+)
+from iceberg_maint.core.planning.batch_limit import batch_cost
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    FileWork,
+    MetadataWork,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+)
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError, StaleBatchError
+from iceberg_maint.loop.attempt import (
+    AttemptResult,
+    environment_failure,
+    one_line,
+    pin_same,
+    rejected_commit,
+    reusable_output,
+    unknown_commit,
+)
+from iceberg_maint.loop.batch_outcome import (
+    batch_outcome,
+    histories_after,
+    layout_gain_of,
+    removed_deletes_of,
+)
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.fleet.budget import predicted
+from iceberg_maint.loop.housekeeping_attempt import (
+    NOTHING_WRITTEN,
+    doubtful_clocks,
+    judge_expiry,
+    judge_regrouping,
+    may_expire,
+    record_release,
+    remove_orphans,
+    remove_released,
+)
+from iceberg_maint.loop.time_limits import TableTimeout
+from iceberg_maint.ports.engine import (
+    CommitContext,
+    EngineFailedError,
+    MemoryExceededError,
+    Written,
+)
+from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease
+
+_UNSUPPORTED = {
+    "ICM-119": Reason.UNSUPPORTED_KEY,
+    "ICM-124": Reason.MEMORY,
+    "ICM-135": Reason.UNSUPPORTED_TYPE,
+    "ICM-180": Reason.WRITER_PROPERTY,
+    "ICM-182": Reason.REFUSED,
+    "ICM-183": Reason.REFUSED,
+}
+_BATCH_STATUS = {
+    OutcomeStatus.IMPROVED: BatchStatus.DONE,
+    OutcomeStatus.COMMITTED: BatchStatus.DONE,
+    OutcomeStatus.NO_OP: BatchStatus.DONE,
+    OutcomeStatus.DEFERRED: BatchStatus.FAILED,
+    OutcomeStatus.UNSUPPORTED: BatchStatus.FAILED,
+    OutcomeStatus.FAILED: BatchStatus.FAILED,
+    OutcomeStatus.UNKNOWN: BatchStatus.UNKNOWN,
+}
+
+
+_Interrupted = Callable[[BaseException, str], None]
+"""Stores what interrupted an attempt before its commit, and where that left it."""
+_RunBatch = Callable[[Batch, Policy, Runtime, Lease, str, Attempt, _Interrupted], AttemptResult]
+
+
+def execute(
+    batch: Batch,
+    policy: Policy,
+    history: TableHistory,
+    runtime: Runtime,
+    lease: Lease,
+    run_id: str,
+    measured: Mapping[PartitionKey, PartitionHealth],
+) -> BatchOutcome:
+    """Runs one persisted batch and persists its outcome. `measured` is the health of the partitions as last measured.
+
+    Raises FenceLostError if the lease is lost, and what the engine raises if it cannot start. On an
+    interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
+    interrupted while it commits stays open. A later run settles it from the table.
+    """
+    run: _RunBatch
+    match batch.work:
+        case RemoveOrphanFiles() as work:
+            run = partial(_orphan_pass, work)
+        case (
+            RewriteDataFiles()
+            | ConvertEqualityDeletes()
+            | RewritePositionDeleteFiles()
+            | RewriteManifests()
+            | ExpireSnapshots()
+        ) as work:
+            # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
+            runtime.engine().start()
+            run = partial(_write_and_commit, _steps(work))
+        case _:
+            assert_never(batch.work)
+    earlier = runtime.engine.count_batch()
+    prediction = predicted(batch, policy, runtime, earlier)
+    started, cpu_before = runtime.clock.monotonic_seconds(), runtime.cpu_seconds()
+    histories = {p: history.of(p) for p in batch.partitions}
+    now_ms = runtime.clock.now_ms()
+    attempt = runtime.ledger.start_attempt(
+        lease,
+        batch.batch_id,
+        run_id,
+        {p: write_ahead(h, policy.retry, now_ms) for p, h in histories.items()},
+    )
+
+    def interrupted(why: BaseException, message: str) -> None:
+        seconds = runtime.clock.monotonic_seconds() - started
+        _store_interrupt(batch, policy, runtime, lease, attempt, histories, why, message, seconds)
+
+    attempt_result = run(batch, policy, runtime, lease, run_id, attempt, interrupted)
+    attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
+    seconds = runtime.clock.monotonic_seconds() - started
+    cpu_after = runtime.cpu_seconds()
+    cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
+    written = attempt_result.written
+    cost = batch_cost(batch, earlier, cpu_seconds, None if written is None else written.strategy)
+    oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
+    outcome = replace(
+        batch_outcome(batch, attempt_result, seconds),
+        predicted=prediction,
+        cost=cost,
+        generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
+    )
+    runtime.ledger.finish_attempt(
+        lease,
+        attempt.attempt_id,
+        # The next run takes up an orphan pass that used up its time.
+        BatchStatus.PLANNED
+        if attempt_result.reason is Reason.TIME_BUDGET
+        else _BATCH_STATUS[attempt_result.outcome],
+        outcome,
+        histories_after(attempt_result, histories, policy, runtime),
+    )
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What differs between works that end in a commit. `write` writes the files before the commit, or
+    returns why it writes none. `judge` returns the result after the commit, and `finish` the result of
+    what follows it."""
+
+    write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
+    judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
+    finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
+        lambda judged, *_: judged
+    )
+
+
+def _steps(work: FileWork | MetadataWork) -> _Steps:
+    match work:
+        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
+            return _Steps(_write, _judge)
+        case RewriteManifests():
+            return _Steps(lambda *_: NOTHING_WRITTEN, partial(judge_regrouping, work))
+        case ExpireSnapshots():
+            return _Steps(partial(_before_expiry, work), partial(judge_expiry, work), remove_released)
+        case _:
+            assert_never(work)
+
+
+def _before_expiry(
+    work: ExpireSnapshots, batch: Batch, policy: Policy, runtime: Runtime, _lease: Lease
+) -> Written | AttemptResult:
+    if doubtful := doubtful_clocks(batch, runtime):
+        return doubtful
+    record_release(work, batch, policy, runtime)
+    return NOTHING_WRITTEN
+
+
+def _orphan_pass(
+    work: RemoveOrphanFiles,
+    batch: Batch,
+    policy: Policy,
+    runtime: Runtime,
+    lease: Lease,
+    _run_id: str,
+    _attempt: Attempt,
+    interrupted: _Interrupted,
+) -> AttemptResult:
+    try:
+        return remove_orphans(work, batch, policy, runtime, lease)
+    except FenceLostError:
+        raise
+    except BaseException as why:
+        interrupted(why, "every file is in its place or in the trash")
+        raise
+
+
+def _write_and_commit(
+    steps: _Steps,
+    batch: Batch,
+    policy: Policy,
+    runtime: Runtime,
+    lease: Lease,
+    run_id: str,
+    attempt: Attempt,
+    interrupted: _Interrupted,
+) -> AttemptResult:
+    engine = runtime.engine()
+    try:
+        written = steps.write(batch, policy, runtime, lease)
+    except FenceLostError:
+        raise
+    except StaleBatchError as why:
+        return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why))
+    except MemoryExceededError as why:
+        return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
+    except ConnectionError as why:
+        # The JVM has died. A partition that needs too much memory kills it, so this counts.
+        return _failed_write(why)
+    except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
+        return environment_failure(why, batch, runtime) or _failed_write(why)
+    except BaseException as why:
+        engine.cancel()
+        interrupted(why, "stopped before its commit")
+        raise
+    if isinstance(written, AttemptResult):
+        return written
+    if not written.proof.equal:
+        detail = written.proof.detail
+        return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
+    runtime.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    context = CommitContext(
+        token=attempt.token,
+        fence=lease.fence,
+        run_id=run_id,
+        max_tries=policy.retry.commit_tries,
+        lease_is_held=lambda: runtime.ledger.holds(lease),
+        record_try=lambda base, location: runtime.ledger.record_try(
+            lease, attempt.attempt_id, base, location
+        ),
+        retention=lambda location: may_expire(batch, policy, runtime, location),
+        publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
+        checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
+        installation=runtime.ledger.installation(),
+    )
+    result = engine.commit(batch, written, context)
+    judged = steps.judge(batch, written, result, attempt.token, runtime, policy)
+    return steps.finish(judged, batch, policy, runtime, lease, attempt)
+
+
+def _failed_write(why: Exception) -> AttemptResult:
+    if isinstance(why, RefusedError):
+        unsupported = _UNSUPPORTED.get(why.code)
+        status = OutcomeStatus.UNSUPPORTED if unsupported else OutcomeStatus.FAILED
+        return AttemptResult(status, unsupported or Reason.ERROR, str(why))
+    if isinstance(why, IcebergMaintError):
+        reason = _UNSUPPORTED.get(why.code, Reason.ERROR)
+        return AttemptResult(OutcomeStatus.FAILED, reason, str(why))
+    message = str(why) if isinstance(why, EngineFailedError) else one_line(why)
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, message)
+
+
+def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
+    return reusable_output(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
+
+
+def _judge(
+    batch: Batch,
+    written: Written,
+    result: CommitResult,
+    token: str,
+    runtime: Runtime,
+    policy: Policy,
+) -> AttemptResult:
+    """Returns the result from the table itself, through another reader than the one that committed."""
+    if result.status is CommitStatus.REJECTED:
+        return rejected_commit(written, result, batch, runtime)
+    state = pin_same(batch, runtime)
+    snapshot = state.snapshot_by_token(token) if state is not None else None
+    if snapshot is None:
+        return unknown_commit(written, result)
+    limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
+    sizes = [f.size_bytes for f in written.files]
+    removed_records = written.proof.removed_records
+    removed_deletes, large = removed_deletes_of(snapshot), limits.large_above_bytes
+    better = gained(
+        batch, sizes, removed_deletes, removed_records, large, layout_gain_of(batch.work, written)
+    )
+    forced = Reason.FORCED in batch.reasons
+    status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED
+    reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
+    return AttemptResult(status, reason, written.note, written.proof, written, result, snapshot)
+
+
+def _store_interrupt(
+    batch: Batch,
+    policy: Policy,
+    runtime: Runtime,
+    lease: Lease,
+    attempt: Attempt,
+    histories: Mapping[PartitionKey, PartitionHistory],
+    why: BaseException,
+    message: str,
+    seconds: float,
+) -> None:
+    timed_out = isinstance(why, TableTimeout)
+    message = f"{why}" if timed_out else message
+    now_ms = runtime.clock.now_ms()
+    status = OutcomeStatus.FAILED if timed_out else OutcomeStatus.DEFERRED
+    outcome = batch_outcome(batch, AttemptResult(status, Reason.TERMINATED, message), seconds)
+    # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
+    # the program would not stop.
+    with suppress(Exception):
+        runtime.ledger.finish_attempt(
+            lease,
+            attempt.attempt_id,
+            BatchStatus.PLANNED,
+            outcome,
+            # What used up the time of its table once would use it up in each run.
+            {
+                p: failed(h, policy.retry, now_ms, message) if timed_out else undone(h)
+                for p, h in histories.items()
+            },
+        )

@@ -1,0 +1,265 @@
+"""The budget of the fleet, divided among the due work of all tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from iceberg_maint.core.decisions.fleet_budget import (
+    Allotment,
+    DueWork,
+    FleetBudget,
+    WorkKey,
+    allot,
+    has_room,
+    left_alone,
+)
+from iceberg_maint.core.decisions.history import (
+    FleetWait,
+    PastWork,
+    TableHistory,
+    combine_histories,
+    commit_losses,
+    life_seconds,
+)
+from iceberg_maint.core.decisions.pay_back import Readers, judge
+from iceberg_maint.core.decisions.priority import RUN_SECONDS, Load, Speed, in_run, predict
+from iceberg_maint.core.decisions.table_decision import combine_decisions
+from iceberg_maint.core.decisions.windows import batch_part
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
+from iceberg_maint.core.planning.cost_prediction import (
+    FLEET_LEARNED_FROM,
+    LEARNED_FROM,
+    BatchPrediction,
+    predict_batch,
+)
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.loop.caches import Basis, batch_load, decisions_of, spends_of
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.ports.stored import KnownTable
+
+LEARNED_DAYS, LEARNED_BATCHES = 30, 30
+"""Days of batches, and batches of a table, from which a partition's writers are known."""
+
+
+def decided_due(basis: Basis, now_ms: int) -> tuple[PartitionDecision, ...]:
+    """Returns the partitions that would run now."""
+    decision = combine_decisions(
+        decisions_of(basis.measured, basis.policy, basis.histories, now_ms, basis.readers)
+    )
+    return decision.due() if decision.verdict is Verdict.RUN else ()
+
+
+@dataclass(frozen=True, slots=True)
+class DueTable:
+    """A table with due partitions."""
+
+    measured: Measured
+    policy: Policy
+    due: tuple[PartitionDecision, ...]
+    past: TableHistory
+
+    @property
+    def learns(self) -> bool:
+        """Whether earlier batches change what is predicted: how often writers win over them, and how soon writers replace
+        the data."""
+        if self.policy.windows.reads_per_day is not None:
+            return True
+        return any(
+            self.measured.partitions[p.partition].delete_files or self.past.of(p.partition).ineffective
+            for p in self.due
+        )
+
+    def work(
+        self,
+        budget: FleetBudget,
+        speed: Speed,
+        waits: Mapping[WorkKey, FleetWait],
+        past_work: Sequence[PastWork],
+        now_ms: int,
+    ) -> Iterator[DueWork]:
+        """Yields the due partitions with their prediction. What waits for the budget keeps its place: it was judged to pay
+        when it became due."""
+        windows = self.policy.windows
+        sharing = min(len(self.due), windows.partitions_per_batch)
+        for due in self.due:
+            key = (self.measured.table_uuid, due.partition)
+            history, health = self.past.of(due.partition), self.measured.partitions[due.partition]
+            prediction = predict(
+                health,
+                self.policy,
+                self.measured.target_file_size_bytes,
+                due.candidate_bytes,
+                now_ms,
+                conflicts=history.ineffective if history.reason == Reason.CONFLICT else 0,
+                losses=commit_losses(due.partition, past_work),
+                speed=speed,
+            )
+            life = life_seconds(due.partition, past_work, health.min_data_sequence_number, now_ms)
+            readers = Readers(windows.reads_per_day, life)
+            wait = waits.get(key)
+            pay_back = judge(prediction, due.findings, readers, budget, wait, sharing)
+            pays = pay_back is None or pay_back.pays
+            is_same = wait is not None and wait.is_left_alone is not pays
+            since_ms = wait.since_ms if wait is not None and is_same else now_ms
+            yield DueWork(
+                key,
+                in_run(prediction, RUN_SECONDS / len(self.due)),
+                since_ms,
+                windows.read_weight,
+                pay_back,
+                batch_part(due, health, self.policy, prediction.input_files),
+            )
+
+
+def predicted(batch: Batch, policy: Policy, runtime: Runtime, earlier: int) -> BatchPrediction | None:
+    """Returns what a rewrite of data files is predicted to leave and to take, None for other work. `earlier` counts the batches
+    that the engine ran before."""
+    if not isinstance(batch.work, RewriteDataFiles):
+        return None
+    ledger = runtime.ledger
+    trials = ledger.commit_trials(batch.table_uuid, batch.operation, LEARNED_FROM)
+    return predict_batch(
+        batch, policy.rewrite_data_files, trials, earlier, ledger.fleet_rewrites(FLEET_LEARNED_FROM)
+    )
+
+
+_log = logging.getLogger(__name__)
+
+PASS_SECONDS = 60
+"""A pass is not repeated within this time, in whatever process."""
+_TABLES_AT_ONCE = 50
+
+
+def divide_budget(runtime: Runtime) -> None:
+    """Stores which due partitions wait for the budget of the fleet. Does nothing within `PASS_SECONDS` of the last
+    pass. Without a budget it deletes the waits of an earlier configuration."""
+    budget, ledger = runtime.fleet_budget, runtime.ledger
+    passed_ms = ledger.fleet_passed_ms()
+    if budget is None:
+        if passed_ms is not None:
+            ledger.delete_fleet_waits()
+        return
+    if passed_ms is None or not 0 <= ledger.now_ms() - passed_ms < PASS_SECONDS * 1000:
+        store_waits(runtime, budget)
+
+
+def store_waits(runtime: Runtime, budget: FleetBudget) -> None:
+    """Divides the budget now, and stores which due partitions wait for it."""
+    runtime.ledger.replace_fleet_waits(allotment(runtime, budget).waits)
+
+
+def in_budget_order(runtime: Runtime, tables: Sequence[TableId]) -> list[TableId]:
+    """Divides the budget and returns the tables in its order: those whose work may run, the highest priority first,
+    before the others. Without a budget the order stays."""
+    budget = runtime.fleet_budget
+    if budget is None:
+        divide_budget(runtime)
+        return list(tables)
+    allotted = allotment(runtime, budget)
+    runtime.ledger.replace_fleet_waits(allotted.waits)
+    rank: dict[str, int] = {}
+    for place, (uuid, _) in enumerate(allotted.granted):
+        rank.setdefault(uuid, place)
+    uuids = {k.table: k.table_uuid for k in runtime.ledger.known_tables()}
+    return sorted(tables, key=lambda t: rank.get(uuids.get(t, ""), len(rank) + len(allotted.granted)))
+
+
+def allotment(runtime: Runtime, budget: FleetBudget) -> Allotment:
+    """Divides the budget among the due work of all tables with stored health."""
+    spends, speed = spends_of(runtime.ledger, budget)
+    now_ms = runtime.ledger.now_ms()
+    work = due_work(runtime, budget, speed, runtime.ledger.fleet_waits(), now_ms)
+    return allot(work, budget, spends, now_ms)
+
+
+def due_work(
+    runtime: Runtime, budget: FleetBudget, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
+) -> Iterator[DueWork]:
+    """Yields the due partitions of all tables, those that wait for the budget or are left alone included."""
+    known: Sequence[KnownTable] = runtime.ledger.known_tables()
+    for start in range(0, len(known), _TABLES_AT_ONCE):
+        group = {k.table: k.table_uuid for k in known[start : start + _TABLES_AT_ONCE]}
+        stored = runtime.ledger.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
+        due_tables = []
+        for table, measured in runtime.ledger.healths(group).items():
+            try:
+                policy = runtime.policy_for(table, measured.maintenance_properties)
+                histories = {
+                    o: replace(stored[measured.table_uuid, o], fleet_waits={}) for o in DATA_OPERATIONS
+                }
+                basis = Basis(measured, policy, histories, runtime.row_types)
+                due = runtime.decisions.decide(
+                    "pass", basis, runtime.clock.now_ms(), partial(decided_due, basis), len
+                )
+            except Exception as why:  # noqa: BLE001 - one table must not stop the others
+                _log.warning("%s has no part of the budget: %s", table, runtime.redacted_error(why))
+                continue
+            if due:
+                past = combine_histories(tuple(histories.values()))
+                due_tables.append(DueTable(measured, policy, due, past))
+        learning = [t.measured.table_uuid for t in due_tables if t.learns]
+        past_work = runtime.ledger.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
+        for due_table in due_tables:
+            yield from due_table.work(
+                budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms
+            )
+
+
+def fleet_stop(batch: Batch, policy: Policy, runtime: Runtime) -> Reason | None:
+    """Returns the reason to start no batch, if the budget of the fleet does not hold this one. A rewrite counts with its own
+    prediction, which is learned from the batches of its table."""
+    budget = runtime.fleet_budget
+    if budget is None or batch.operation not in DATA_OPERATIONS:
+        return None
+    spends, speed = spends_of(runtime.ledger, budget)
+    load = batch_load(batch.input_bytes, speed)
+    expected = predicted(batch, policy, runtime, runtime.engine.batches)
+    if expected is not None and expected.learned_from:
+        measured = any(s.load.cpu_seconds is not None for s in spends)
+        load = Load(batch.input_bytes, expected.seconds, 1.0, expected.cpu_seconds if measured else None)
+    return None if has_room(budget, spends, load, runtime.ledger.now_ms()) else Reason.FLEET_BUDGET
+
+
+def judged(
+    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, runtime: Runtime
+) -> dict[Operation, TableHistory]:
+    """Returns the histories of the operations on data with the judgement of the pass over the fleet, by the present settings:
+    a command shows, and a run leaves alone, what the next pass would leave alone. Partitions that wait for the budget keep
+    their waits. In mode advise the table is judged as if it acted. Writes nothing.
+    """
+    budget, ledger = runtime.fleet_budget, runtime.ledger
+    own = {o: histories[o] for o in DATA_OPERATIONS}
+    if budget is None:
+        return own
+    past = combine_histories(tuple(own.values()))
+    waits = {p: w for p, w in past.fleet_waits.items() if not w.is_left_alone}
+    if policy.windows.reads_per_day is not None:
+        unheld = {o: replace(h, fleet_waits={}) for o, h in own.items()}
+        acting = replace(policy, mode=Mode.ACT)
+        now_ms = runtime.clock.now_ms()
+        due = decided_due(Basis(measured, acting, unheld, runtime.row_types), now_ms)
+        if due:
+            uuid = measured.table_uuid
+            speed = runtime.speed.of(ledger, budget, runtime.clock.monotonic_seconds())
+            past_work = ledger.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
+            stored = {(uuid, p): w for p, w in past.fleet_waits.items()}
+            for work in DueTable(measured, policy, due, past).work(budget, speed, stored, past_work, now_ms):
+                if not work.pays:
+                    waits[work.key[1]] = left_alone(work.since_ms, now_ms, work.pay_back)
+    return {o: replace(h, fleet_waits=waits) for o, h in own.items()}
+
+
+def judged_decision(
+    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, runtime: Runtime
+) -> Decision:
+    """Returns the decision on a table's data from its stored health, with the judgement of the pass over the fleet."""
+    known = judged(histories, measured, policy, runtime)
+    now_ms = runtime.clock.now_ms()
+    return combine_decisions(decisions_of(measured, policy, known, now_ms, runtime.row_types))

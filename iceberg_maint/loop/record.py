@@ -1,0 +1,212 @@
+"""Record: the outcome of an operation, from its batches, and the record of the run."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from iceberg_maint.core.decisions.waits import failed_ms
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.outcomes.outcome import (
+    SUCCESSFUL,
+    BatchOutcome,
+    OperationOutcome,
+    OutcomeStatus,
+    operation_status,
+)
+from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.loop.assess import Assessment, stored_observation
+from iceberg_maint.loop.clocks import clock_refusal
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.fleet.known_tables import is_of_the_table, reading_of
+from iceberg_maint.loop.request import Request, Run
+from iceberg_maint.ports.observers import Intent
+
+
+def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
+    """Returns the outcome of the operation, and records it unless nothing happened."""
+    final_outcomes = _final_outcomes(run)
+    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
+        Reason.UNSUPPORTED_KEY in run.leftovers.values()
+    )
+    status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
+    if not final_outcomes and decision.verdict is Verdict.REFUSE:
+        reason = decision.reason
+    if not final_outcomes and run.stopped_by is not None:
+        reason = run.stopped_by
+    if not final_outcomes and reason is None and decision.reason is Reason.FORCED:
+        # A person asked for it, and its plan is empty.
+        reason = next(iter(run.leftovers.values()), Reason.HEALTHY)
+    if run.stopped_by is Reason.TERMINATED and status in SUCCESSFUL:
+        reason = Reason.TERMINATED
+        if run.failed:
+            status = OutcomeStatus.FAILED
+        elif status is OutcomeStatus.NO_OP:
+            status = OutcomeStatus.DEFERRED
+    outcome = OperationOutcome(
+        table=decision.table,
+        operation=decision.operation,
+        outcome=status,
+        reason=reason or decision.reason,
+        snapshot_before=decision.snapshot_id,
+        snapshot_after=next(
+            (o.snapshot_after for o in reversed(run.outcomes) if o.snapshot_after is not None),
+            decision.snapshot_id,
+        ),
+        batches=tuple(run.outcomes),
+        partitions=_partition_outcomes(decision, run),
+        message=run.message or _detail(decision),
+    )
+    terminated = run.stopped_by is Reason.TERMINATED
+    if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
+        _record(assessment, outcome, run)
+    return outcome
+
+
+def _detail(decision: Decision) -> str:
+    if decision.reason is Reason.PENDING_PUBLISH:
+        return f"waits until {decision.evidence['pending']} is published"
+    doubt = decision.evidence.get("clocks") if decision.reason is Reason.CLOCKS_DISAGREE else None
+    return "" if doubt is None else str(clock_refusal(decision.table, doubt))
+
+
+def _final_outcomes(run: Run) -> tuple[BatchOutcome, ...]:
+    """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
+    return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
+
+
+def _partition_outcomes(
+    decision: Decision, run: Run
+) -> tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...]:
+    result: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
+    # Without a run the work stays due, and no plan says whether it gains anything.
+    default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
+    for p in decision.partitions:
+        refused = p.verdict is Verdict.REFUSE
+        status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
+        is_due = p.verdict is Verdict.RUN
+        reason = (run.stopped_by or run.leftovers.get(p.partition, default_reason)) if is_due else p.reason
+        if reason is Reason.UNSUPPORTED_KEY:
+            status = OutcomeStatus.UNSUPPORTED
+        result[p.partition] = (p.partition, status, reason)
+    for outcome in _final_outcomes(run):
+        for key in outcome.partitions:
+            result[key] = (key, outcome.outcome, outcome.reason)
+    return tuple(result.values())
+
+
+def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
+    versions = run.runtime.engine().versions() if run.outcomes else {}
+    append_record(
+        Record(
+            record_id=uuid.uuid4().hex,
+            run_id=run.request.run_id,
+            table=outcome.table,
+            table_uuid=assessment.state.uuid,
+            operation=outcome.operation,
+            started_ms=run.started_ms,
+            ended_ms=run.runtime.clock.now_ms(),
+            plan_id=run.plan_id,
+            policy_digest=digest(assessment.policy),
+            versions=dict(versions),
+            outcome=outcome,
+            started_by=run.request.started_by,
+            catalog_calls=(run.runtime.catalog_calls() - run.calls_before) or None,
+        ),
+        run.runtime,
+    )
+
+
+@contextmanager
+def unreadable_recorded(table: TableId, request: Request, runtime: Runtime) -> Iterator[None]:
+    """Records a run that found the table unreadable, once for each try that back-off allows."""
+    started_ms = runtime.clock.now_ms()
+    try:
+        yield
+    except IcebergMaintError as error:
+        stored = runtime.ledger.health(table) if is_of_the_table(error) else None
+        if stored is not None:
+            _record_unreadable(stored, runtime.masked(str(error)), started_ms, request, runtime)
+        raise
+
+
+def _record_unreadable(
+    stored: Measured, text: str, started_ms: int, request: Request, runtime: Runtime
+) -> None:
+    policy = runtime.policy_for(stored.table, stored.maintenance_properties)
+    reading = reading_of(stored.table, stored.table_uuid, runtime)
+    if reading.reason != text:
+        return
+    newest = next(iter(runtime.ledger.records(str(stored.table), 1)), None)
+    since_ms = failed_ms(reading, policy.retry)
+    if newest is not None and newest.outcome.message == text and newest.ended_ms >= since_ms:
+        return
+    outcome = OperationOutcome(
+        table=str(stored.table),
+        operation=_data_first(request.operations),
+        outcome=OutcomeStatus.FAILED,
+        reason=Reason.ERROR,
+        snapshot_before=stored.snapshot_id,
+        snapshot_after=stored.snapshot_id,
+        message=text,
+    )
+    append_record(
+        Record(
+            record_id=uuid.uuid4().hex,
+            run_id=request.run_id,
+            table=outcome.table,
+            table_uuid=stored.table_uuid,
+            operation=outcome.operation,
+            started_ms=started_ms,
+            ended_ms=runtime.clock.now_ms(),
+            plan_id=None,
+            policy_digest=digest(policy),
+            versions={},
+            outcome=outcome,
+            started_by=request.started_by,
+        ),
+        runtime,
+    )
+
+
+def _data_first(operations: Sequence[Operation]) -> Operation:
+    rewrite = Operation.REWRITE_DATA_FILES
+    return rewrite if rewrite in operations else operations[0]
+
+
+def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:
+    """Writes what the run is going to do to the audit log, and reports it. Raises RefusedError ICM-144 if the log is required and
+    cannot be written."""
+    if not batches:
+        return
+    intent = Intent(
+        run_id=run.request.run_id,
+        table=str(assessment.state.table),
+        table_uuid=assessment.state.uuid,
+        operation=run.operation,
+        plan_id=run.plan_id,
+        batch_ids=tuple(b.batch_id for b in batches),
+        reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
+        partitions=len({p for b in batches for p in b.partitions}),
+        input_files=sum(b.input_files for b in batches),
+        input_bytes=sum(b.input_bytes for b in batches),
+        snapshot_before=assessment.decision.snapshot_id,
+        policy_digest=digest(assessment.policy),
+        started_ms=run.started_ms,
+    )
+    run.runtime.audit.begin(intent)
+    run.runtime.telemetry.operation_started(intent)
+
+
+def append_record(record: Record, runtime: Runtime) -> None:
+    """Stores a record, then reports its numbers and the stored health of its table."""
+    runtime.ledger.append_record(record)
+    runtime.telemetry.operation_ended(
+        record, lambda: stored_observation(TableId.parse(record.table), runtime)
+    )

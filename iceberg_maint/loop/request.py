@@ -1,0 +1,144 @@
+"""Request, events and run: the input of one run, the events that it reports, and its state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
+from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.ports.engine import WorkProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The operations to run on one table, in this order. `run_id` is unique per process run and owns the
+    lease. `max_batches` limits the batches of all operations together. `started_by` is who started the run."""
+
+    run_id: str
+    partitions: frozenset[PartitionKey] | None = None
+    max_batches: int | None = None
+    force: bool = False
+    operations: tuple[Operation, ...] = DATA_OPERATIONS
+    started_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReady:
+    """A plan was made. The `resumed` batches of earlier runs are executed first."""
+
+    plan: Plan
+    decision: Decision
+    resumed: tuple[Batch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchStarted:
+    """A batch is about to be executed."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A batch ended. `before` and `after` are the health of its partitions."""
+
+    outcome: BatchOutcome
+    before: Mapping[PartitionKey, PartitionHealth]
+    after: Mapping[PartitionKey, PartitionHealth]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationEnded:
+    """An operation ended. The next one may follow."""
+
+    outcome: OperationOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """An operation is still at work: on `step` since this many seconds. With a batch, `work` is the progress of
+    the engine. Reported every few seconds, from another thread than the other events."""
+
+    table: str
+    operation: Operation
+    step: str
+    batch: Batch | None
+    seconds: float
+    work: WorkProgress | None
+
+
+Event = PlanReady | BatchStarted | BatchEnded | OperationEnded | Progress
+Observer = Callable[[Event], None]
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of one operation while it runs. `before_conversion` is that of its `Step`. `failed`:
+    an error or the time of the table ended it, not a person or the system."""
+
+    operation: Operation
+    request: Request
+    runtime: Runtime
+    observer: Observer
+    started_seconds: float
+    started_ms: int
+    outcomes: list[BatchOutcome] = field(default_factory=list)
+    replanned: int = 0
+    stopped_by: Reason | None = None
+    plan_id: str | None = None
+    leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
+    message: str = ""
+    failed: bool = False
+    step: str = "measuring"
+    batch: Batch | None = None
+    step_started_seconds: float = 0.0
+    calls_before: int = 0
+    before_conversion: bool = False
+
+    def enter(self, step: str, batch: Batch | None = None) -> None:
+        """Notes what the operation does from now on, for its progress."""
+        self.step, self.batch = step, batch
+        self.step_started_seconds = self.runtime.clock.monotonic_seconds()
+
+
+PROGRESS_SECONDS = 4
+"""Seconds between two reports."""
+_LAST_REPORT_SECONDS = 5
+
+
+@contextmanager
+def progress_reports(run: Run, table: str, every_seconds: float = PROGRESS_SECONDS) -> Iterator[None]:
+    """Reports what the operation does now until the body ends, from a thread of its own.
+
+    A report that fails does not end the operation, and the next one tries again. No report follows the body's
+    end, unless an observer or an engine that does not answer blocks one.
+    """
+    stop = threading.Event()
+
+    def report_until_stopped() -> None:
+        while not stop.wait(every_seconds):
+            with suppress(Exception):
+                report = _progress(run, table)
+                if not stop.is_set():
+                    run.observer(report)
+
+    thread = threading.Thread(target=report_until_stopped, name=f"progress {table}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_LAST_REPORT_SECONDS)
+
+
+def _progress(run: Run, table: str) -> Progress:
+    work = run.runtime.engine.progress() if run.batch is not None else None
+    seconds = run.runtime.clock.monotonic_seconds() - run.step_started_seconds
+    return Progress(table, run.operation, run.step, run.batch, round(seconds, 1), work)

@@ -1,0 +1,242 @@
+"""What changed in a table since the snapshots that its open batches were planned on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from iceberg_maint.core.commits.planned_files import (
+    is_as_planned,
+    is_as_planned_since,
+    unknown_deletes,
+)
+from iceberg_maint.core.decisions.applicability import may_convert
+from iceberg_maint.core.decisions.decide import backs_off
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, failed, works_alone
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.table_state import ChangedFiles, TableState
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    ExpireSnapshots,
+    RemoveOrphanFiles,
+    RewriteDataFiles,
+    RewriteManifests,
+    RewritePositionDeleteFiles,
+    Work,
+)
+from iceberg_maint.loop.assess import Assessment, make_plans
+from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.request import PlanReady, Run
+from iceberg_maint.ports.stored import Lease
+
+
+class Changes:
+    """The changes of one pinned table since earlier snapshots, in the partitions of its open batches. Each
+    snapshot is compared once, whatever the number of batches."""
+
+    def __init__(self, state: TableState, runtime: Runtime, batches: Collection[Batch]) -> None:
+        self.state = state
+        self.runtime = runtime
+        self.ancestor_ids = frozenset(s.snapshot_id for s in state.ancestors())
+        self._partitions: dict[int, set[PartitionKey]] = {}
+        for batch in batches:
+            self._partitions.setdefault(batch.snapshot_id, set()).update(batch.partitions)
+        self._changed: dict[int, ChangedFiles | None] = {}
+
+    def since(self, batch: Batch) -> ChangedFiles | None:
+        """Returns what changed since the snapshot of the batch. None if that snapshot cannot be read."""
+        snapshot_id = batch.snapshot_id
+        if snapshot_id not in self._changed:
+            partitions = self._partitions[snapshot_id]
+            catalog = self.runtime.catalog_of(self.state.table)
+            self._changed[snapshot_id] = self.runtime.interruptible(
+                self.state.table, lambda: catalog.changed_files(self.state, snapshot_id, partitions)
+            )
+        return self._changed[snapshot_id]
+
+
+def still_valid(batch: Batch, changes: Changes) -> bool:
+    """Whether an open batch can be executed without a new plan.
+
+    Table, schema and format version must be the same. The batch's snapshot must be an ancestor of the head.
+    Every planned data file and delete file must be live at the head as the same file. The head must have no
+    delete file that the plan does not know. A stored batch that lacks these facts is not valid. Only manifests
+    that changed since the batch's snapshot are read, or all if that snapshot cannot be read.
+    """
+    state = changes.state
+    if (state.uuid, state.schema_id, state.format_version) != (
+        batch.table_uuid,
+        batch.schema_id,
+        batch.format_version,
+    ):
+        return False
+    if batch.snapshot_id not in changes.ancestor_ids or unknown_deletes(batch):
+        return False
+    if state.snapshot is not None and state.snapshot.snapshot_id == batch.snapshot_id:
+        return True
+    changed = changes.since(batch)
+    if changed is None:
+        return is_as_planned(batch, changes.runtime.live_files(state, batch.partitions))
+    return is_as_planned_since(batch, changed, state.specs)
+
+
+def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Batch, ...]) -> Assessment:
+    """Returns the assessment with half the batch size per replan of a rewrite, so that a concurrent commit
+    makes less work stale. The size stays large enough for every file and for a gain per group. Conversions
+    keep their size: a conversion takes every file that its deletes apply to."""
+    if assessment.decision.operation != Operation.REWRITE_DATA_FILES:
+        return assessment
+    windows, rewrite = assessment.policy.windows, assessment.policy.rewrite_data_files
+    largest = max((f.size_bytes for b in batches for g in b.groups for f in g.files), default=0)
+    min_bytes = max(4 * assessment.measured.target_file_size_bytes, 2 * largest)
+    min_files = 10 * rewrite.min_input_files
+    windows = replace(
+        windows,
+        max_bytes_per_batch=_halve(windows.max_bytes_per_batch, replans, min_bytes),
+        max_files_per_batch=_halve(windows.max_files_per_batch, replans, min_files),
+    )
+    return replace(assessment, policy=replace(assessment.policy, windows=windows))
+
+
+def _halve(cap: int, times: int, minimum: int) -> int:
+    return max(cap >> times, min(cap, minimum))
+
+
+def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
+    """Returns the open batches that are still valid, then a plan for the other partitions. The ledger has
+    all of them."""
+    ledger = run.runtime.ledger
+    resumed: list[Batch] = []
+    requested = run.request.partitions
+    open_batches = [s.batch for s in ledger.open_batches(assessment.state.uuid, run.operation)]
+    changes = Changes(assessment.state, run.runtime, open_batches)
+    for batch in open_batches:
+        if requested is not None and requested.isdisjoint(batch.partitions):
+            continue
+        is_requested = requested is None or requested.issuperset(batch.partitions)
+        if _must_wait(batch, assessment, run):
+            ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
+        elif (why := _obsolete_reason(batch.work, assessment)) is not None:
+            ledger.close_batch(lease, batch.batch_id, why)
+        elif _is_to_split(batch, assessment.history):
+            ledger.close_batch(lease, batch.batch_id, "it failed: its partitions are planned one by one")
+        elif is_requested and still_valid(batch, changes):
+            resumed.append(batch)
+        else:
+            ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
+    remaining = _remaining(assessment, resumed)
+    (plan,) = make_plans(remaining, run.runtime, before_conversion=run.before_conversion)
+    ledger.save_plan(lease, plan, run.request.run_id)
+    _back_off_without_gain(plan, assessment, run)
+    run.plan_id = plan.plan_id
+    run.leftovers |= {leftover.partition: leftover.reason for leftover in plan.leftovers}
+    run.observer(PlanReady(plan, assessment.decision, tuple(resumed)))
+    return (*resumed, *_open_batches_of(plan, assessment, run))
+
+
+def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
+    """Returns why the current policy or the current table rules out the work of an open batch. None if
+    neither does."""
+    match work:
+        case ConvertEqualityDeletes():
+            refused = work.groups and not may_convert(assessment.policy.equality_deletes)
+            return "the policy no longer allows conversions" if refused else None
+        case RewriteDataFiles():
+            other = work.layout is not None and work.layout.order != assessment.state.order
+            return "the target sort order has changed" if other else None
+        case RewritePositionDeleteFiles():
+            merges = assessment.policy.rewrite_position_delete_files.min_input_files is not None
+            refused = not merges and any(not d.void for d in work.position_deletes)
+            return "the policy no longer allows merges of position deletes" if refused else None
+        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
+            return "work on the whole table is planned again in each run"
+        case _:
+            assert_never(work)
+
+
+def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batch, ...]:
+    """Returns the plan's batches without those that are DONE. A DONE batch in a plan means that main was
+    rolled back behind its commit. To commit it again at once would undo the rollback. The next commit to the
+    table leads to another plan."""
+    if not plan.batches:
+        return ()
+    open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
+    open_ids = {stored.batch.batch_id for stored in open_batches}
+    done_batches = [b for b in plan.batches if b.batch_id not in open_ids]
+    run.leftovers |= {p: Reason.STALE for b in done_batches for p in b.partitions}
+    return tuple(b for b in plan.batches if b.batch_id in open_ids)
+
+
+def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
+    """Whether a partition of an open batch must wait. Otherwise a batch that kills its process would kill
+    the next process too."""
+    if run.request.force:
+        return False
+    if run.request.partitions is None and backs_off_now(batch, assessment.history, run):
+        return True
+    return any(assessment.history.of(p).quarantined for p in batch.partitions)
+
+
+def _is_to_split(batch: Batch, history: TableHistory) -> bool:
+    """Whether the batch has several partitions, and one of them works alone."""
+    return len(batch.partitions) > 1 and any(works_alone(history.of(p)) for p in batch.partitions)
+
+
+def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
+    """Whether a partition of the batch backs off now."""
+    now_ms = run.runtime.clock.now_ms()
+    return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
+
+
+def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None:
+    """Backs off due partitions that the plan cannot improve, as after ineffective work. Their findings stay,
+    so without a back-off they would be due again at once."""
+    planned = {p for b in plan.batches for p in b.partitions}
+    due = {p.partition for p in assessment.decision.due()} - planned
+    reasons = {
+        leftover.partition: leftover.reason
+        for leftover in plan.leftovers
+        if leftover.reason in NO_GAIN_REASONS
+    }
+    _back_off({p: reason for p, reason in reasons.items() if p in due}, assessment, run)
+
+
+def back_off_stale(assessment: Assessment, run: Run) -> None:
+    """Backs off partitions that went stale at every replan, as after a lost commit. Without a back-off each
+    run would write them again in vain."""
+    last = {p: o.reason for o in run.outcomes for p in o.partitions}
+    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
+
+
+def back_off_conflicts(assessment: Assessment, run: Run) -> None:
+    """Backs off partitions in which the run committed nothing, because other commits won. A run counts one failure
+    per partition, whatever the number of its batches."""
+    improved = {p for o in run.outcomes if o.snapshot_after is not None for p in o.partitions}
+    lost = {p for o in run.outcomes if o.reason is Reason.CONFLICT for p in o.partitions} - improved
+    _back_off(dict.fromkeys(lost, Reason.CONFLICT), assessment, run)
+
+
+def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:
+    now_ms = run.runtime.clock.now_ms()
+    histories = {
+        p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, reason.value)
+        for p, reason in why.items()
+    }
+    if histories:
+        run.runtime.ledger.set_partition_history(assessment.state.uuid, run.operation, histories)
+
+
+def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:
+    """Returns the assessment without the partitions and the budget of the resumed batches."""
+    resumed_partitions = {p for b in resumed for p in b.partitions}
+    partitions = tuple(p for p in assessment.decision.partitions if p.partition not in resumed_partitions)
+    budget = assessment.decision.budget_bytes
+    remaining_bytes = None if budget is None else max(0, budget - sum(b.input_bytes for b in resumed))
+    return replace(
+        assessment,
+        decisions=(replace(assessment.decision, partitions=partitions, budget_bytes=remaining_bytes),),
+    )

@@ -1,0 +1,1 @@
+"""This machine: its files, reads and threads."""

@@ -1,0 +1,177 @@
+"""The ports to observers of maintenance: the audit log and the receivers of telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.reasons import Decision
+from iceberg_maint.core.outcomes.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a run is going to do to a table, before its first batch: who, what, why and the state before.
+
+    `run_id` names the run, its machine and process. `reasons` are those of the batches.
+    """
+
+    run_id: str
+    table: str
+    table_uuid: str
+    operation: Operation
+    plan_id: str | None
+    batch_ids: tuple[str, ...]
+    reasons: tuple[str, ...]
+    partitions: int
+    input_files: int
+    input_bytes: int
+    snapshot_before: int | None
+    policy_digest: str
+    started_ms: int
+
+
+class Audit(Protocol):
+    """The append-only log of maintenance. Every method is called by the holder of the table's lease. `prunes`: old
+    entries are removed."""
+
+    prunes: bool
+
+    def begin(self, intent: Intent) -> None:
+        """Appends the records that the log lacks, then the intent. Raises RefusedError ICM-144 if the log cannot be
+        written and the configuration requires it; otherwise a failure is logged."""
+        ...
+
+    def settle(self, table: str, table_uuid: str) -> bool:
+        """Appends every record of the table that the log lacks. Returns whether the log has all of them. Does not
+        raise: the ledger keeps what could not be appended, and the next run appends it."""
+        ...
+
+    def prune(self, table: str, table_uuid: str) -> None:
+        """Removes the oldest entries of the table by the configured retention. The caller has checked that the clocks
+        agree. Does not raise: a failure is logged, and the next run tries again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChainEnd:
+    """The last entry of a chain that the audit table has."""
+
+    sequence: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """One entry of the audit log as a row of the audit table. `chain` is the name of the folder of its table. `body`
+    is JSON. The other fields are those of the entry, and of its body where it has them."""
+
+    chain: str
+    sequence: int
+    kind: str
+    subject: str
+    at_ms: int
+    table_name: str | None
+    run_id: str | None
+    operation: str | None
+    outcome: str | None
+    reason: str | None
+    snapshot_before: int | None
+    snapshot_after: int | None
+    entry_hash: str
+    previous_hash: str
+    body: str
+
+
+class AuditTable(Protocol):
+    """The Iceberg table that has a copy of the audit log."""
+
+    def open(self) -> str:
+        """Creates the table if it does not exist. Returns its UUID. Raises RefusedError ICM-157 if a table of this
+        name has other columns."""
+        ...
+
+    def ends(self) -> Mapping[str, ChainEnd]:
+        """Returns the last entry of each chain that the table has."""
+        ...
+
+    def append(self, rows: Sequence[AuditRow]) -> None:
+        """Appends the rows by one commit. Raises IcebergMaintError ICM-158 if the commit fails or its result is
+        unknown."""
+        ...
+
+
+class NoAudit:
+    """Stands in where no audit log is configured."""
+
+    prunes = False
+
+    def begin(self, intent: Intent) -> None:
+        """Does nothing."""
+
+    def settle(self, table: str, table_uuid: str) -> bool:  # noqa: ARG002 - the port's signature
+        """Does nothing. The log lacks nothing."""
+        return True
+
+    def prune(self, table: str, table_uuid: str) -> None:
+        """Does nothing."""
+
+
+NO_AUDIT = NoAudit()
+"""Where no audit log is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The health of a table, with the histories and the decisions of its operations, in the same order."""
+
+    measured: Measured
+    observed_ms: int
+    decisions: tuple[Decision, ...] = ()
+    histories: tuple[TableHistory, ...] = ()
+
+
+class Telemetry(Protocol):
+    """Takes numbers and returns at once. Never raises: a receiver that is down, slow or full delays and fails
+    nothing."""
+
+    def operation_started(self, intent: Intent) -> None:
+        """Reports what a run is going to do to a table."""
+        ...
+
+    def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
+        """Reports one recorded operation. `observe` returns the table's health after it; an implementation
+        that does not need it does not call it."""
+        ...
+
+    def table_observed(self, observation: Observation) -> None:
+        """Reports one measurement of a table."""
+        ...
+
+    def close(self) -> None:
+        """Waits a short, limited time until the numbers are delivered."""
+        ...
+
+
+class NoTelemetry:
+    """Stands in where no receiver is configured."""
+
+    def operation_started(self, intent: Intent) -> None:
+        """Does nothing."""
+
+    def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
+        """Does nothing."""
+
+    def table_observed(self, observation: Observation) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+NO_TELEMETRY = NoTelemetry()
+"""Where no receiver is configured."""

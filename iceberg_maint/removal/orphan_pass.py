@@ -1,0 +1,397 @@
+"""One orphan pass over a table: restores referenced files, deletes trash past its hold, moves new orphans
+to the trash.
+
+A pass that ends early reports what it did until then. A killed pass leaves every file at its place or in
+the trash, as the manifests there state. The next pass continues from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.location import Claim, equivalences
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, held_orphans
+from iceberg_maint.core.removal.released_file_rules import Release
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
+from iceberg_maint.machine.private_files import private_folder
+from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
+from iceberg_maint.removal.in_place_hold import hold_in_place, restore_in_place
+from iceberg_maint.removal.in_place_marks import batches_in_place, held_in_place
+from iceberg_maint.removal.orphan_scan import Scan, check_target, scan
+from iceberg_maint.removal.pass_progress import PassProgress
+from iceberg_maint.removal.released import remove_released
+from iceberg_maint.removal.second_owner import check_folders, versions_memo
+from iceberg_maint.removal.stored_listing import AskedLease, StoredListing, TimedLease, TimeUpError
+from iceberg_maint.removal.stored_releases import record_release
+from iceberg_maint.removal.sweep import restore, sweep
+from iceberg_maint.removal.target import Emptied, Target
+from iceberg_maint.removal.trash import require_lease, trash
+from iceberg_maint.removal.trash_manifest import TrashBatch, held_in_trash, trash_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_log = logging.getLogger(__name__)
+_PATHS_TOLD = 5
+"""The number of paths per trash batch that a pass reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which parts of a pass are done, and for which files. `approved` is the digest of a scan that a
+    person approves: only exactly those files are moved. `mark_id` is the only trash batch that is swept."""
+
+    marks: bool = True
+    sweeps: bool = True
+    approved: str | None = None
+    mark_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a pass needs from outside: the claims of all other tables, a table's storage and the
+    reachability of its metadata, a folder on local disk, this machine's clock, and the name under which the ledger
+    knows the table with a UUID."""
+
+    others: Callable[[TableId], tuple[Claim, ...]]
+    store: Callable[[TableState], Store]
+    reachability: Callable[[TableState], Reachability]
+    scratch: Path
+    now_ms: Callable[[], int]
+    name_of: Callable[[str], str | None] = lambda _uuid: None
+
+
+class OrphanPass:
+    """Finds the unreferenced files of one table, removes them in two steps, and restores them."""
+
+    def __init__(self, around: Surroundings, scope: Scope = Scope()) -> None:
+        self._around, self._scope = around, scope
+
+    def run(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        sweep: bool,
+        takes_released: bool = True,
+        holds: Callable[[], bool],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> OrphanWork:
+        """See `ports.storage.OrphanFiles`. A pass with an approval has no time limit: the digest that a person
+        approves names all of its files."""
+        done = PassProgress()
+        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        holds = AskedLease(holds, self._around.now_ms)
+        timed = holds if self._scope.approved is not None else TimedLease(holds, is_over)
+        try:
+            deletes = sweep and self._scope.sweeps
+            self._sweep(target, policy, store, holds, done, deletes=deletes, proceeds=timed)
+            if takes_released:
+                self._take_released(target, policy, store, holds, done, deletes=deletes)
+            if self._scope.marks:
+                self._mark(target, policy, store, holds, done, timed)
+        except FenceLostError:
+            raise
+        except TimeUpError:
+            return replace(done.work(self._held(target, store, done)), unfinished=True)
+        except Exception as why:
+            if not done.is_something:
+                raise
+            return done.work(self._held(target, store, done), stopped=why)
+        return done.work(self._held(target, store, done))
+
+    @contextmanager
+    def look(
+        self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
+    ) -> Iterator[Scan]:
+        """Yields the scan of what a pass would move, for the body of the context to read. Moves nothing. Raises
+        the errors of `scan`."""
+        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        # A scan without changes needs no lease, so several may run at once.
+        with TemporaryDirectory(dir=self._scratch()) as scratch:
+            orphan_scan = self._scan(target, policy, store, Path(scratch))
+            try:
+                yield orphan_scan
+            finally:
+                orphan_scan.paths.close()
+
+    def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
+        """Returns the trash batches of the table that are not yet swept, oldest first."""
+        target, store = self._target(state, policy, frozenset(), others=()), self._around.store(state)
+        held = (
+            *trash_batches(target.prefixes, store),
+            *batches_in_place(target.prefixes, state.uuid, store),
+        )
+        return tuple(sorted(held, key=lambda b: (b.header.marked_ms, b.location)))
+
+    def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
+        """See `ports.storage.OrphanFiles`."""
+        target = self._target(state, policy, frozenset(), others=())
+        store, reachability = self._around.store(state), self._around.reachability(state)
+        return check_folders(target, store, reachability, versions_memo(self._scratch(), state))
+
+    def approving(self, digest: str) -> OrphanPass:
+        """See `ports.storage.OrphanFiles`."""
+        return OrphanPass(self._around, replace(self._scope, approved=digest))
+
+    def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
+        """See `ports.storage.OrphanFiles`."""
+        target = self._target(state, policy, frozenset())
+        check_target(target, policy)
+        record_release(target.prefixes[0], self._around.store(state), release)
+
+    def remove_released(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        in_flight: frozenset[str],
+        holds: Callable[[], bool],
+    ) -> ReleasedWork:
+        """See `ports.storage.OrphanFiles`."""
+        done = PassProgress()
+        holds = AskedLease(holds, self._around.now_ms)
+        stopped: Exception | None = None
+        try:
+            target, store = self._target(state, policy, in_flight), self._around.store(state)
+            self._sweep(target, policy, store, holds, done, deletes=True, released_only=True)
+            self._take_released(target, policy, store, holds, done, deletes=True)
+            done.count_held(target, store)
+        except FenceLostError:
+            raise
+        except Exception as why:  # noqa: BLE001 - the caller reports it, with what was done before it
+            stopped = why
+        return done.released(stopped)
+
+    def restore(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        *,
+        mark_id: str | None,
+        holds: Callable[[], bool],
+        tell: Callable[[Emptied], None],
+    ) -> None:
+        """Restores the files of one trash batch, or of all; see `trash.restore`."""
+        # The claims of other tables do not matter: a file goes back to the place it was taken from.
+        target = self._target(state, policy, frozenset(), others=())
+        lease = AskedLease(holds, self._around.now_ms)
+        store = self._around.store(state)
+        restore(target, store, self._around.reachability(state), mark_id, holds=lease, tell=tell)
+        restore_in_place(target, store, mark_id, holds=lease, tell=tell)
+
+    def _sweep(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: PassProgress,
+        *,
+        deletes: bool,
+        released_only: bool = False,
+        proceeds: Callable[[], bool] | None = None,
+    ) -> None:
+        try:
+            sweep(
+                target,
+                policy,
+                store,
+                self._around.reachability(target.state),
+                self._scratch(),
+                self._around.now_ms,
+                deletes=deletes,
+                mark_id=self._scope.mark_id,
+                released_only=released_only,
+                holds=holds,
+                proceeds=proceeds,
+                tell=done.emptied.append,
+            )
+        finally:
+            if restored := sum(e.restored_files for e in done.emptied):
+                _log.warning(
+                    "%s: restored files from the trash that were committed after they were moved there: %d; "
+                    "a write may take longer than remove_orphan_files.older_than_seconds",
+                    target.state.table,
+                    restored,
+                )
+
+    def _take_released(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: PassProgress,
+        *,
+        deletes: bool,
+    ) -> None:
+        """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
+        in place."""
+        in_place = policy.released_files is ReleasedHold.IN_PLACE
+        if self._scope.marks and not in_place:
+            remove_released(
+                target,
+                policy,
+                store,
+                self._around.reachability(target.state),
+                self._scratch(),
+                self._around.now_ms,
+                holds=holds,
+                tell=done.taken.append,
+            )
+        hold_in_place(
+            target,
+            policy,
+            store,
+            self._around.reachability(target.state),
+            self._scratch(),
+            self._around.now_ms,
+            marks=self._scope.marks and in_place,
+            deletes=deletes,
+            mark_id=self._scope.mark_id,
+            holds=holds,
+            tell_marked=done.marked.append,
+            tell_deleted=done.emptied.append,
+        )
+
+    def _mark(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: PassProgress,
+        timed: Callable[[], bool],
+    ) -> None:
+        listing = StoredListing(
+            target.state.uuid,
+            target.prefixes,
+            store,
+            proceeds=partial(require_lease, timed),
+            requires=partial(require_lease, holds),
+        )
+        is_approved = self._scope.approved is not None
+        try:
+            self._mark_listed(target, policy, store, timed, done, None if is_approved else listing)
+        except TimeUpError:
+            listing.save()
+            raise
+        except (RefusedError, UnreadableTableError):
+            # A doubt about the listing must not outlive this pass.
+            listing.discard()
+            raise
+        listing.discard()
+
+    def _mark_listed(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        holds: Callable[[], bool],
+        done: PassProgress,
+        listing: StoredListing | None,
+    ) -> None:
+        approved = self._scope.approved
+        reachability = self._around.reachability(target.state)
+        orphan_scan = self._scan(target, policy, store, self._scratch(), reachability, listing)
+        try:
+            done.counts, done.digest, done.unlogged = (
+                orphan_scan.counts,
+                orphan_scan.digest,
+                orphan_scan.unlogged,
+            )
+            if orphan_scan.digest != approved and (approved is not None or orphan_scan.needs_approval):
+                done.needs_approval = True
+                done.waiting = held_orphans(
+                    orphan_scan.digest, None, orphan_scan.paths.orphans(), target.prefixes, _PATHS_TOLD
+                )
+                return
+            trash(
+                orphan_scan,
+                store,
+                reachability,
+                self._around.now_ms,
+                approved=approved,
+                holds=holds,
+                tell=done.trashed.append,
+            )
+        finally:
+            orphan_scan.paths.close()
+
+    def _held(self, target: Target, store: Store, done: PassProgress) -> tuple[HeldOrphans, ...] | None:
+        """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
+        Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
+        it."""
+        try:
+            done.count_held(target, store)
+            in_trash = sorted(
+                (
+                    *held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                    *held_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
+                ),
+                key=lambda h: (h.marked_ms or 0, h.mark_id),
+            )
+        except Exception as why:  # noqa: BLE001 - it is only reported
+            _log.warning("%s: the contents of the trash cannot be read: %s", target.state.table, why)
+            return None
+        return (*in_trash, *((done.waiting,) if done.waiting else ()))
+
+    def _scan(
+        self,
+        target: Target,
+        policy: RemoveOrphanFilesPolicy,
+        store: Store,
+        scratch: Path,
+        reachability: Reachability | None = None,
+        listing: StoredListing | None = None,
+    ) -> Scan:
+        return scan(
+            target,
+            policy,
+            store,
+            reachability or self._around.reachability(target.state),
+            scratch,
+            self._around.now_ms,
+            approved=self._scope.approved,
+            listing=listing,
+        )
+
+    def _target(
+        self,
+        state: TableState,
+        policy: RemoveOrphanFilesPolicy,
+        in_flight: frozenset[str],
+        others: tuple[Claim, ...] | None = None,
+    ) -> Target:
+        try:
+            same = equivalences(policy.equal_schemes, policy.equal_authorities)
+        except ValueError as error:
+            raise RefusedError(
+                "ICM-113",
+                f"{state.table}: remove_orphan_files.equal_schemes or equal_authorities: {error}.",
+                "write each as spelling=canonical.",
+            ) from error
+        return Target(
+            state,
+            self._around.others(state.table) if others is None else others,
+            in_flight,
+            policy.exclusive_prefixes,
+            same,
+            self._around.name_of,
+        )
+
+    def _scratch(self) -> Path:
+        return private_folder(self._around.scratch)

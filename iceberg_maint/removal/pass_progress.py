@@ -1,0 +1,94 @@
+"""What an orphan pass has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, ScanCounts
+from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.ports.storage import OrphanWork, ReleasedWork, Store
+from iceberg_maint.removal.in_place_hold import InPlace
+from iceberg_maint.removal.in_place_marks import marks_of
+from iceberg_maint.removal.target import Emptied, Target
+from iceberg_maint.removal.trash import Moved, Trashed
+from iceberg_maint.removal.trash_manifest import files_of, manifest_location, read_batch_headers
+
+
+@dataclass(slots=True)
+class PassProgress:
+    """The work of a pass so far."""
+
+    emptied: list[Emptied] = field(default_factory=list)
+    trashed: list[Trashed] = field(default_factory=list)
+    counts: ScanCounts | None = None
+    digest: str = ""
+    needs_approval: bool = False
+    waiting: HeldOrphans | None = None
+    unlogged: UnloggedMetadata | None = None
+    taken: list[Moved] = field(default_factory=list)
+    marked: list[InPlace] = field(default_factory=list)
+    held_released: tuple[int, int] = (0, 0)
+
+    @property
+    def begun(self) -> tuple[Moved | InPlace, ...]:
+        """The released files whose hold began."""
+        return (*self.taken, *self.marked)
+
+    @property
+    def is_something(self) -> bool:
+        """Returns whether a file was marked, moved or deleted."""
+        return (
+            any(e.deleted_files or e.restored_files for e in self.emptied)
+            or any(t.moved_files for t in self.trashed)
+            or any(t.files for t in self.begun)
+        )
+
+    def count_held(self, target: Target, store: Store) -> None:
+        """Counts the released files that are held, in the trash or in place."""
+        taken = {header.mark_id for t in self.taken for header in t.headers}
+        files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
+        for header in read_batch_headers(target.prefixes, store):
+            if header.released and header.mark_id not in taken:
+                for file in files_of(store, header, manifest_location(header)):
+                    files, size_bytes = files + 1, size_bytes + file.size_bytes
+        for mark in marks_of(target.prefixes, target.state.uuid, store):
+            files, size_bytes = files + mark.files, size_bytes + mark.size_bytes
+        self.held_released = files, size_bytes
+
+    def released(self, stopped: Exception | None = None) -> ReleasedWork:
+        """Returns the work on released files as one value."""
+        emptied = [e for e in self.emptied if e.released]
+        held_files, held_bytes = self.held_released
+        return ReleasedWork(
+            released_files=sum(t.files for t in self.begun),
+            released_bytes=sum(t.size_bytes for t in self.begun),
+            deleted_files=sum(e.deleted_files for e in emptied),
+            deleted_bytes=sum(e.deleted_bytes for e in emptied),
+            held_files=held_files,
+            held_bytes=held_bytes,
+            skipped_files=sum(t.skipped for t in self.begun),
+            stopped=stopped,
+        )
+
+    def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
+        """Returns the work as one value."""
+        counts = self.counts
+        return OrphanWork(
+            listed_files=counts.listed_files if counts else 0,
+            listed_bytes=counts.listed_bytes if counts else 0,
+            orphan_files=counts.orphan_files if counts else 0,
+            orphan_bytes=counts.orphan_bytes if counts else 0,
+            trashed_files=sum(t.moved_files for t in self.trashed),
+            trashed_bytes=sum(t.moved_bytes for t in self.trashed),
+            swept_files=sum(e.deleted_files for e in self.emptied),
+            swept_bytes=sum(e.deleted_bytes for e in self.emptied),
+            restored_files=sum(e.restored_files for e in self.emptied),
+            left_files=sum(e.left_files for e in self.emptied),
+            marks=tuple(m for t in self.trashed for m in t.marks),
+            digest=self.digest,
+            needs_approval=self.needs_approval,
+            held=held,
+            unlogged=self.unlogged,
+            stopped=stopped,
+            released=self.released(),
+        )

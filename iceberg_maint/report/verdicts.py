@@ -1,0 +1,173 @@
+"""The verdict on a table as one word, as text, document and exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.console import Console
+from rich.markup import escape
+
+from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict
+from iceberg_maint.core.model.ids import READING, VERIFYING
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
+from iceberg_maint.report.formatting import counted, duration, escape_control_chars, moment, number, size
+from iceberg_maint.report.grid import write
+from iceberg_maint.report.json_documents import Document
+
+
+class Status(StrEnum):
+    """The status of a table or partition, the worst first.
+
+    FAILED: it cannot be read, or its last work failed. BLOCKED: refused or quarantined, and only a person can change
+    that. DUE: the next run maintains it. RUNNING: another run works on the table. WAITING: due, and
+    delayed by time, a budget, a pause or mode advise. OFF: the policy turns the work off. HEALTHY: nothing is
+    due.
+    """
+
+    FAILED = "failed"
+    BLOCKED = "blocked"
+    DUE = "due"
+    RUNNING = "running"
+    WAITING = "waiting"
+    OFF = "off"
+    HEALTHY = "healthy"
+
+
+COLOURS = {
+    Status.FAILED: "red",
+    Status.BLOCKED: "red",
+    Status.DUE: "yellow",
+    Status.RUNNING: "cyan",
+    Status.WAITING: "cyan",
+    Status.OFF: "white",
+    Status.HEALTHY: "green",
+}
+_ALWAYS_COUNTED = (Status.HEALTHY, Status.DUE, Status.WAITING, Status.BLOCKED)
+_ORDER = (*_ALWAYS_COUNTED, Status.RUNNING, Status.OFF, Status.FAILED)
+
+
+def table_status(decision: Decision, verdict: TableVerdict) -> Status:
+    """The status of a table: what its last work failed by, else its decision."""
+    status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
+    if not verdict.faults or status in (Status.BLOCKED, Status.RUNNING):
+        return status
+    if verdict.is_held:
+        return Status.BLOCKED
+    is_failure = verdict.standing is Standing.FAILED or verdict.faults[0].operation == READING
+    return Status.FAILED if is_failure else Status.BLOCKED
+
+
+def status_of(verdict: Verdict, reason: Reason, due_partitions: int) -> Status:
+    """The status for a decision with this many due partitions, delayed ones included."""
+    if verdict is Verdict.REFUSE or reason is Reason.QUARANTINED:
+        return Status.BLOCKED
+    if verdict is Verdict.RUN:
+        return Status.DUE
+    if reason is Reason.LEASE_HELD:
+        return Status.RUNNING
+    if reason is Reason.DISABLED:
+        return Status.OFF
+    return Status.WAITING if verdict is Verdict.DEFER or due_partitions else Status.HEALTHY
+
+
+def coloured(status: Status) -> str:
+    """The word in its colour, as rich markup."""
+    return f"[{COLOURS[status]}]{status.value}[/]"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many tables have each status, and the backlog of all. `estimate_seconds` is None if the time of one
+    backlog is not known."""
+
+    tables: int
+    counts: dict[Status, int]
+    backlog_bytes: int
+    estimate_seconds: float | None
+
+    def sentence(self) -> str:
+        """The summary in one line."""
+        shown = [s for s in _ORDER if s in _ALWAYS_COUNTED or self.counts.get(s)]
+        counts = ", ".join(f"{number(self.counts.get(s, 0))} {s.value}" for s in shown)
+        backlog = ""
+        if self.backlog_bytes:
+            time = (
+                "unknown time"
+                if self.estimate_seconds is None
+                else f"about {duration(self.estimate_seconds)}"
+            )
+            backlog = f"; backlog {size(self.backlog_bytes)}, {time}"
+        return f"{counted(self.tables, 'table')}: {counts}{backlog}"
+
+    def document(self) -> Document:
+        """The summary in `tables --json` and `report --json`."""
+        return {
+            "tables": self.tables,
+            **{s.value: self.counts.get(s, 0) for s in _ORDER},
+            "backlog_bytes": self.backlog_bytes,
+            "estimate_seconds": self.estimate_seconds,
+        }
+
+
+def summary_of(statuses: Sequence[Status], backlogs: Iterable[tuple[int, float | None]]) -> Summary:
+    """The summary of tables with these statuses and backlogs, each in bytes and seconds."""
+    pairs = tuple(backlogs)
+    seconds = [s for _, s in pairs]
+    return Summary(
+        len(statuses),
+        {s: statuses.count(s) for s in Status},
+        sum(b for b, _ in pairs),
+        None if None in seconds else round(sum(s for s in seconds if s is not None), 1),
+    )
+
+
+EXIT_CODES = {
+    Standing.NOT_READ: EXIT_DONE,
+    Standing.MEASURED: EXIT_DONE,
+    Standing.REFUSED: EXIT_REFUSED,
+    Standing.FAILED: EXIT_FAILED,
+}
+
+
+def verdict_sentence(verdict: TableVerdict) -> str:
+    """The most severe fault and when it is tried again. Empty without a fault."""
+    if not verdict.faults:
+        return ""
+    end = "On hold until a person runs iceberg-maint release."
+    if verdict.faults[0].operation == VERIFYING:
+        end = "A verification that succeeds ends this."
+    elif not verdict.is_held:
+        end = (
+            "The next run tries again."
+            if verdict.until_ms is None
+            else f"Not before {moment(verdict.until_ms)}."
+        )
+    message = verdict.message.rstrip(".")
+    return f"{message}. {end}"
+
+
+def verdict_document(verdict: TableVerdict) -> Document | None:
+    """The key `failure` of documents. None without a fault."""
+    if not verdict.faults:
+        return None
+    fault = verdict.faults[0]
+    return {
+        "standing": verdict.standing.value,
+        "code": verdict.code,
+        "message": verdict.message,
+        "operation": fault.operation,
+        "partition": fault.partition,
+        "faults": len(verdict.faults),
+        "held": verdict.is_held,
+        "until_ms": verdict.until_ms,
+    }
+
+
+def draw_verdict(console: Console, verdict: TableVerdict) -> None:
+    """Draws the fault of a table as one line; nothing without one."""
+    if verdict.faults:
+        name = f"{verdict.standing.value} {verdict.faults[0].operation}"
+        write(console, f"[red]{name}[/]: {escape(escape_control_chars(verdict_sentence(verdict)))}", "  ")

@@ -1,1 +1,0 @@
-"""The loop: maintains one table from assessment to outcome, one batch at a time."""

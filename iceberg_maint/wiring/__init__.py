@@ -1,0 +1,1 @@
+"""Wiring: builds the loop's context with the real adapters."""

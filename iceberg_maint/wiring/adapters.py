@@ -1,0 +1,587 @@
+"""Wiring: builds the runtime with the real adapters from the configuration, each at its first use."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property, partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from iceberg_maint.config import Config, load_config, redact, redact_error
+from iceberg_maint.config.sections import AuditConfig
+from iceberg_maint.core.commits.change import MetadataReader
+from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, row_types
+from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.spark_memory import declared_memory
+from iceberg_maint.core.policy.rights import Right
+from iceberg_maint.core.removal.clock_skew import Uptime
+from iceberg_maint.errors import EXIT_FAILED, ConfigurationError, IcebergMaintError
+from iceberg_maint.loop.assess import stored_observation
+from iceberg_maint.loop.context import (
+    LazyEngine,
+    PolicyFor,
+    Runtime,
+    SessionFactory,
+    SparkAccess,
+    no_cpu_seconds,
+)
+from iceberg_maint.machine.private_files import private_folder
+from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.ports.clock import Clock
+from iceberg_maint.ports.engine import Engine, Verifier
+from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY, AuditTable, Telemetry
+from iceberg_maint.ports.storage import Store
+
+if TYPE_CHECKING:
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.location_owners import FleetClaims
+    from iceberg_maint.catalog.service_calls import CallBudget
+    from iceberg_maint.engines.spark.session.settings import SparkSettings
+    from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver
+    from iceberg_maint.integrations.audit.folder import Folder
+    from iceberg_maint.integrations.audit.log import AuditLog
+    from iceberg_maint.integrations.telemetry.ledger_totals import LedgerTotals
+    from iceberg_maint.removal.orphan_pass import OrphanPass, Scope
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since epoch, UTC."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_seconds(self) -> float:
+        """Seconds of a clock that never moves backwards, for durations."""
+        return time.monotonic()
+
+    def uptime(self) -> Uptime | None:
+        """The uptime of Linux, with the sleep of the machine; None on other systems."""
+        try:
+            boot = _BOOT_ID.read_text(encoding="ascii").strip()
+            return Uptime(boot[:64], time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
+        except (OSError, AttributeError, UnicodeDecodeError):
+            return None
+
+    def sleep(self, seconds: float) -> None:
+        """Waits for this time."""
+        time.sleep(seconds)
+
+
+class ConfiguredCatalogs(Mapping[str, Catalog]):
+    """The configured catalogs by name. The first look-up of a catalog makes its adapter. The ledger learns of the
+    tables that are refused for their read restrictions."""
+
+    def __init__(self, config: Config, ledger: Ledger | None = None) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._adapters: dict[str, PyIcebergCatalog] = {}
+        self._budgets: dict[str, CallBudget] = {}
+
+    def __getitem__(self, name: str) -> PyIcebergCatalog:
+        if name not in self._adapters:
+            from iceberg_maint.catalog.adapter import PyIcebergCatalog
+            from iceberg_maint.catalog.approved_io import guarded_properties
+            from iceberg_maint.catalog.manifests.memo import ManifestMemo
+            from iceberg_maint.core.model.location import ApprovedLocations
+
+            properties = self._config.catalogs[name].pyiceberg_properties()
+            approved = self._config.catalogs[name].approved_locations
+            if approved is not None:
+                properties = guarded_properties(properties, ApprovedLocations(approved))
+            memo = ManifestMemo(self._config.home / "manifests.db")
+            adapter = PyIcebergCatalog(
+                name,
+                properties,
+                memo,
+                on_governed=self._mark_governed,
+                calls=self.budget(name),
+                looks=self._config.catalogs[name].looks,
+            )
+            self._adapters.setdefault(name, adapter)
+        return self._adapters[name]
+
+    def budget(self, name: str) -> CallBudget:
+        """The budget of calls of a catalog, which all its clients in this process share."""
+        from iceberg_maint.catalog.service_calls import CallBudget
+
+        if name not in self._budgets:
+            per_second = self._config.catalogs[name].calls_per_second
+            # The clock of the calls begins again with the machine, and is another one on each machine.
+            uptime = SystemClock().uptime()
+            file = f"{name}-{uptime.boot[:8] if uptime else 'boot'}"
+            budget = CallBudget(per_second, self._config.home / "calls" / file)
+            self._budgets.setdefault(name, budget)
+        return self._budgets[name]
+
+    def take_calls(self, table: str, calls: int) -> None:
+        """Takes calls that another client is about to make on a table: see `CallBudget.take`."""
+        name = table.partition(".")[0]
+        if name in self._config.catalogs:
+            self.budget(name).take(calls)
+
+    def is_limited(self) -> bool:
+        """Returns whether a catalog has approved locations."""
+        return any(c.approved_locations is not None for c in self._config.catalogs.values())
+
+    def calls(self) -> int:
+        """The calls of this process so far, to all catalogs."""
+        return sum(budget.calls for budget in list(self._budgets.values()))
+
+    def _mark_governed(self, table: TableId) -> None:
+        if self._ledger is not None:
+            self._ledger.mark_governed(table)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config.catalogs)
+
+    def __len__(self) -> int:
+        return len(self._config.catalogs)
+
+
+def build(config: Config) -> Runtime:
+    """Builds the runtime of a configuration. Raises the errors of unsafe settings. Opens no connection."""
+    from iceberg_maint.ledger.ledger import SqlLedger
+
+    spark_settings(config)
+    clock, ledger = SystemClock(), SqlLedger(config.ledger_url)
+    catalogs, secrets = ConfiguredCatalogs(config, ledger), config.secrets
+    spark = _spark_access(config, catalogs)
+    return Runtime(
+        catalogs=catalogs,
+        ledger=ledger,
+        clock=clock,
+        policy_for=policies(config),
+        engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
+        orphan_files=OrphanPasses(config, catalogs, clock, ledger),
+        store_now_ms=lambda state: store_now_ms(catalogs, state),
+        row_types=_row_types(),
+        masked=lambda text: redact(text, secrets),
+        redacted_error=lambda error: redact_error(error, secrets),
+        spark=spark,
+        telemetry=telemetry(config),
+        audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
+        fleet_budget=config.fleet_budget,
+        catalog_calls=catalogs.calls,
+        cpu_seconds=_cpu_seconds(config),
+        scratch_folders=scratch_folders(config),
+    )
+
+
+def end_process(why: str) -> NoReturn:
+    """Ends this process and its JVM at once, without an orderly end: for a call that nothing else ends. Says why on
+    stderr, whose lock another thread may hold."""
+    with suppress(OSError):
+        os.write(2, f"{why}\n".encode())
+    # A JVM exists only where Spark was imported.
+    if "pyspark" in sys.modules:
+        from iceberg_maint.engines.spark.session.session import kill_jvm
+
+        with suppress(Exception):
+            kill_jvm()
+    os._exit(EXIT_FAILED)
+
+
+def scratch_folders(config: Config) -> tuple[str, ...]:
+    """The folders of this machine in which Spark and its processes write scratch files."""
+    conf, default = config.spark.conf, str(config.home / "spark")
+    if not config.spark.master.startswith("local"):
+        return (gettempdir(),)
+    local = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir", default)
+    return (gettempdir(), *(folder.strip() for folder in local.split(",")))
+
+
+def _cpu_seconds(config: Config) -> Callable[[], float | None]:
+    """The CPU seconds of this process and Spark's so far. Spark on a cluster works on other machines."""
+    if not config.spark.master.startswith("local"):
+        return no_cpu_seconds
+
+    def of_tree() -> float | None:
+        from iceberg_maint.engines.spark.session.process_tree import tree_cpu_seconds
+
+        return tree_cpu_seconds()
+
+    return of_tree
+
+
+def audit_log(config: Config, ledger: Ledger) -> AuditLog:
+    """The audit log of a configuration. Opens nothing. Raises ConfigurationError ICM-100 without a location."""
+    from iceberg_maint.integrations.audit.folder import LocalFolder, StoreFolder, folder_name
+    from iceberg_maint.integrations.audit.log import AuditLog
+
+    audit = _audit_config(config)
+    path = audit.local_path
+
+    def folder_of(table_uuid: str) -> Folder:
+        if path is not None:
+            return LocalFolder(Path(path) / folder_name(table_uuid))
+        return StoreFolder(_audit_store(audit), f"{audit.location}/{folder_name(table_uuid)}")
+
+    return AuditLog(
+        folder_of,
+        ledger,
+        required=audit.required,
+        keep_days=audit.keep_days,
+        masked=lambda text: redact(text, config.secrets),
+    )
+
+
+def audited_tables(config: Config) -> list[str]:
+    """The folders of all tables that the audit log has. Raises ConfigurationError ICM-100 without a location."""
+    from iceberg_maint.integrations.audit.folder import local_folders, store_folders
+
+    audit = _audit_config(config)
+    path = audit.local_path
+    return (
+        local_folders(Path(path)) if path is not None else store_folders(_audit_store(audit), audit.location)
+    )
+
+
+def audit_table(config: Config) -> AuditTable | None:
+    """The Iceberg table that has a copy of the audit log; None if none is configured. Opens nothing."""
+    from iceberg_maint.integrations.audit.table import IcebergAuditTable
+
+    name = _audit_config(config).table
+    if name is None:
+        return None
+    return IcebergAuditTable(name, config.catalogs[name.catalog].pyiceberg_properties())
+
+
+def _audit_config(config: Config) -> AuditConfig:
+    if config.audit is None:
+        raise ConfigurationError(
+            "ICM-100", "the configuration has no section audit.", "set audit.location to a location."
+        )
+    return config.audit
+
+
+def _audit_store(audit: AuditConfig) -> Store:
+    from pyiceberg.io import load_file_io
+
+    from iceberg_maint.catalog.open_store import open_store
+
+    return open_store(load_file_io(dict(audit.properties), audit.location), audit.location)
+
+
+def telemetry(config: Config) -> Telemetry:
+    """The telemetry to the configured receivers. Opens no connection. Raises ConfigurationError ICM-142 for a
+    receiver whose client library is not installed."""
+    if config.telemetry is None:
+        return NO_TELEMETRY
+    from iceberg_maint.integrations.telemetry.receivers import build_delivery
+
+    return build_delivery(config.telemetry, lambda text: redact(text, config.secrets))
+
+
+def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
+    """The metrics of the fleet, from the ledger of this runtime."""
+    from iceberg_maint.integrations.telemetry.ledger_totals import LedgerTotals
+    from iceberg_maint.integrations.telemetry.samples import TableLabels
+
+    return LedgerTotals(
+        runtime.ledger,
+        lambda table: stored_observation(table, runtime),
+        TableLabels(max_tables),
+        runtime.clock.monotonic_seconds,
+    )
+
+
+def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
+    """The configured receivers of alerts by name. Opens no connection."""
+    from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver
+    from iceberg_maint.integrations.alerts.receivers import make_receiver
+
+    if config.alerts is None:
+        return {}
+    seconds = config.alerts.timeout_seconds
+    return {
+        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, seconds))
+        for name, r in config.alerts.receivers.items()
+    }
+
+
+def _row_types() -> RowTypes:
+    """The types that the installed Spark reads. Spark does not start for it."""
+    try:
+        return row_types(version("pyspark"))
+    except PackageNotFoundError:
+        return SPARK_4
+
+
+def load(path: Path | None) -> Runtime:
+    """Builds the runtime from a configuration file and this process's environment."""
+    return build(load_config(path, os.environ))
+
+
+def policies(config: Config, overrides: Mapping[str, str] | None = None) -> PolicyFor:
+    """The effective policies of a configuration; the `overrides` win over every other source."""
+    return lambda table, properties: config.policy_for(table, properties, overrides).policy
+
+
+def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | None:
+    """The clock of a table's store; None for a catalog without files."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.open_store import open_store
+
+    catalog = catalogs[state.table.catalog]
+    if not isinstance(catalog, PyIcebergCatalog):
+        return None
+    return open_store(catalog.io_of(state.table), state.location).now_ms(state.location)
+
+
+def stored_names(catalogs: Mapping[str, Catalog], name: str) -> tuple[str, ...]:
+    """The names of the catalogs that have tables in the database of this JDBC catalog; none for another catalog."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+
+    catalog = catalogs[name]
+    return catalog.stored_names() if isinstance(catalog, PyIcebergCatalog) else ()
+
+
+def missing_rights(
+    catalogs: Mapping[str, Catalog], table: TableId, *, changes: bool
+) -> Iterator[tuple[Right, IcebergMaintError | None]]:
+    """The rights on a table, each with its refusal if it is missing; none for a catalog without files."""
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+    from iceberg_maint.catalog.rights_probe import missing_rights
+
+    catalog = catalogs[table.catalog]
+    if isinstance(catalog, PyIcebergCatalog):
+        yield from missing_rights(catalog, table, changes=changes)
+
+
+class OrphanPasses:
+    """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The ledger
+    keeps what the passes read of those tables."""
+
+    def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock, ledger: Ledger) -> None:
+        self._scratch = config.home / "orphans"
+        self._ledger = ledger
+        self._catalogs = catalogs
+        self._clock = clock
+        self._is_first = True
+
+    def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
+        """The orphan pass of one table. The first one deletes what passes have not used for months."""
+        from iceberg_maint.catalog.open_store import open_store
+        from iceberg_maint.catalog.reachable_files import MetadataWalk
+        from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+        from iceberg_maint.removal.table_ownership import delete_unused
+
+        if self._is_first:
+            delete_unused(self._scratch, self._clock.now_ms())
+            self._is_first = False
+        catalog = _metadata_catalog(self._catalogs, table.catalog)
+        around = Surroundings(
+            others=self._claims.others,
+            store=lambda state: open_store(catalog.io_of(state.table), state.location),
+            reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
+            scratch=self._scratch,
+            now_ms=self._clock.now_ms,
+            name_of=self._ledger.last_leased_name,
+        )
+        return OrphanPass(around, scope or Scope())
+
+    @cached_property
+    def _claims(self) -> FleetClaims:
+        from iceberg_maint.catalog.location_owners import FleetClaims
+
+        return FleetClaims(
+            {name: _metadata_catalog(self._catalogs, name) for name in self._catalogs}, self._ledger
+        )
+
+
+def spark_settings(config: Config) -> SparkSettings:
+    """The configured settings of the session, checked. Starts nothing.
+
+    Raises RefusedError ICM-105 for an unsafe setting. `session` adds the jars.
+    """
+    from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf, spark_conf
+
+    settings = SparkSettings(
+        master=config.spark.master,
+        jars=(),
+        catalogs={
+            name: catalog_conf(name, c.type, c.uri, c.warehouse, c.properties)
+            for name, c in config.catalogs.items()
+        },
+        conf=config.spark.conf,
+        local_dir=str(config.home / "spark"),
+    )
+    spark_conf(settings)
+    return settings
+
+
+def ready_spark_settings(config: Config) -> SparkSettings:
+    """The settings with the locked jars and the jars of the configuration.
+
+    Fetches missing locked jars. Sets JAVA_HOME of this process to a supported Java.
+
+    Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum, ICM-164 for a
+    variable of Spark Connect, ConfigurationError ICM-100 for YARN without HADOOP_CONF_DIR.
+    """
+    from iceberg_maint.engines.spark.session.jars import environment_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.java import find_java, quiet_home
+    from iceberg_maint.engines.spark.session.session_checks import (
+        check_declared,
+        check_driver_environment,
+        check_launch_environment,
+    )
+
+    settings = spark_settings(config)
+    declared = config.spark.jars
+    for jar in declared:
+        check_declared(jar.path, jar.sha256)
+    check_driver_environment(os.environ)
+    check_launch_environment(settings.master, os.environ)
+    java = find_java(os.environ, shim_dir=config.cache / "java")
+    os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
+    jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))
+    return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
+
+
+def start_settings(config: Config) -> SparkSettings:
+    """The settings that Spark starts with: those of `ready_spark_settings`, and the archive of classes if there is one.
+
+    Raises what `ready_spark_settings` raises, RefusedError ICM-105 for an archive that other users can write, and
+    IcebergMaintError ICM-176 for a scratch folder that is nearly full.
+    """
+    from iceberg_maint.engines.spark.session.class_archive import usable_archive
+    from iceberg_maint.engines.spark.session.session_checks import check_scratch
+
+    check_scratch(scratch_folders(config))
+    return replace(ready_spark_settings(config), class_archive=usable_archive(config.spark.class_archive))
+
+
+def launched_spark_conf(config: Config) -> dict[str, str]:
+    """All settings of the session, for a program that builds the session itself.
+
+    Starts this process's JVM first, so that no secret is among its arguments. Raises what
+    `start_settings` raises.
+    """
+    from iceberg_maint.engines.spark.session.session import launch
+    from iceberg_maint.engines.spark.session.settings import spark_conf
+
+    conf = spark_conf(start_settings(config))
+    launch(conf, config.secrets)
+    return conf
+
+
+def session(config: Config) -> Any:
+    """This process's Spark session. Starts it if there is none."""
+    from iceberg_maint.engines.spark.session.session import build_session
+
+    private_folder(config.home)
+    return build_session(start_settings(config), config.secrets)
+
+
+def spark_versions(config: Config) -> Mapping[str, str]:
+    """Starts Spark and returns its versions. Raises RefusedError ICM-103, ICM-105."""
+    from iceberg_maint.engines.spark.session.session import versions
+
+    return versions(session(config))
+
+
+def spark_reads(config: Config, table: TableId, metadata_location: str) -> str:
+    """Starts Spark, loads a table through its catalog and FileIO, and returns the name of the FileIO. Raises
+    IcebergMaintError ICM-133, UnreadableTableError ICM-101."""
+    from iceberg_maint.engines.spark.session.catalog_access import read_table
+
+    return read_table(session(config), str(table), metadata_location)
+
+
+def executors_problem(config: Config) -> str:
+    """Starts Spark and returns why the Python workers of its executors cannot rewrite files, "" if they can."""
+    from iceberg_maint.engines.spark.capabilities import executors_problem
+
+    return executors_problem(session(config))
+
+
+def weak_requirements(config: Config, table: TableId) -> str | None:
+    """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
+    takes them or compares the base of a commit itself. Raises what the catalog raises."""
+    from iceberg_maint.engines.spark.capabilities import weak_requirements
+
+    return weak_requirements(session(config), str(table))
+
+
+def spark_engine(catalogs: Mapping[str, Catalog], session: SessionFactory) -> Engine:
+    """An engine on the session of `session`, which starts at its first use."""
+    from iceberg_maint.engines.spark.engine import SparkEngine
+
+    take_calls = catalogs.take_calls if isinstance(catalogs, ConfiguredCatalogs) else None
+    is_limited = not isinstance(catalogs, ConfiguredCatalogs) or catalogs.is_limited()
+
+    def check_writes(table: str, location: str, properties: Mapping[str, str]) -> None:
+        name = TableId.parse(table)
+        _metadata_catalog(catalogs, name.catalog).check_writes(name, location, properties)
+
+    return SparkEngine(
+        session,
+        lambda table: metadata_reader(catalogs, table),
+        take_calls=take_calls,
+        check_writes=check_writes if is_limited else None,
+    )
+
+
+def checked(session: SessionFactory) -> SessionFactory:
+    """The session of another program, refused (ICM-103, ICM-105) if it is unsafe."""
+
+    def check() -> Any:
+        from iceberg_maint.engines.spark.session.session import check_session
+
+        spark = session()
+        check_session(spark)
+        return spark
+
+    return check
+
+
+def _spark_access(config: Config, catalogs: Mapping[str, Catalog]) -> SparkAccess:
+    from iceberg_maint.engines.spark.session.settings import spark_conf
+
+    def verifier() -> Verifier:
+        from iceberg_maint.engines.spark.verify import SparkVerifier
+
+        return SparkVerifier(lambda: session(config))
+
+    return SparkAccess(
+        session=lambda: session(config),
+        conf=lambda: launched_spark_conf(config),
+        engine_of=lambda given: spark_engine(catalogs, checked(given)),
+        verifier=verifier,
+        memory=declared_memory(config.spark.master, spark_conf(spark_settings(config)), os.cpu_count() or 1),
+    )
+
+
+def metadata_reader(catalogs: Mapping[str, Catalog], table: str) -> MetadataReader:
+    """The reader of the table's manifests for the commit gate: the reader that measured them."""
+    from iceberg_maint.catalog.manifests.entries import read_entries
+    from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+
+    name = TableId.parse(table)
+    io = _metadata_catalog(catalogs, name.catalog).io_of(name)
+    return MetadataReader(
+        lambda location: read_manifest_list(io, location),
+        make_reader(io),
+        lambda manifest: read_entries(io, manifest),
+    )
+
+
+def _metadata_catalog(catalogs: Mapping[str, Catalog], name: str) -> PyIcebergCatalog:
+    from iceberg_maint.catalog.adapter import PyIcebergCatalog
+
+    catalog = catalogs[name]
+    if not isinstance(catalog, PyIcebergCatalog):
+        raise TypeError(f"{type(catalog).__name__} reads no manifests.")
+    return catalog

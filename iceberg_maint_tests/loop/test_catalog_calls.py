@@ -1,0 +1,28 @@
+"""The record of an operation has the calls of catalogs in its time."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+
+REWRITE = (Operation.REWRITE_DATA_FILES,)
+
+
+def test_record_has_the_calls_from_the_start_of_the_operation_on() -> None:
+    world = World()
+    readings = itertools.count(100, 7)
+    runtime = replace(world.runtime(Process()), catalog_calls=lambda: next(readings))
+    maintain(TABLE, Request("run", operations=REWRITE), runtime)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.catalog_calls == 7
+
+
+def test_record_of_a_process_that_counts_no_calls_has_none() -> None:
+    world = World()
+    maintain(TABLE, Request("run", operations=REWRITE), world.runtime(Process()))
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.catalog_calls is None

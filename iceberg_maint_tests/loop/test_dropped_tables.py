@@ -1,0 +1,50 @@
+"""The ledger's rows of dropped tables go after `ledger_keep_days`, where tables are listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import update
+
+from iceberg_maint.ledger.schema import batch, outcome, record
+from iceberg_maint.loop.fleet.tables import list_and_forget, prune_dropped_tables
+from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+
+DAY_MS = 86_400_000
+
+
+def dropped_world(idle_days: int) -> World:
+    """A table that was maintained, and dropped as many days ago."""
+    world = World("a")
+    world.run()
+    with world.ledger._database.write("t") as conn:
+        for at in (batch.c.updated_ms, record.c.appended_ms, outcome.c.recorded_ms):
+            conn.execute(update(at.table).values({at.name: at - idle_days * DAY_MS}))
+    world.clock.ms = world.ledger.now_ms()
+    world.catalog.content.clear()
+    return world
+
+
+def test_work_of_a_table_dropped_longer_ago_than_the_policy_keeps_goes_with_the_next_listing() -> None:
+    world = dropped_world(idle_days=91)
+    list_and_forget(world.runtime(Process()))
+    assert (world.ledger.records(str(TABLE), 10), world.ledger.dropped_tables()) == ((), ())
+
+
+def test_work_of_a_dropped_table_stays_as_long_as_the_policy_says() -> None:
+    world = dropped_world(idle_days=89)
+    list_and_forget(world.runtime(Process()))
+    assert len(world.ledger.dropped_tables()) == 1
+    world.policy = replace(POLICY, ledger_keep_days=None)
+    with world.ledger._database.write("t") as conn:
+        conn.execute(update(record).values(appended_ms=0))
+    prune_dropped_tables(world.runtime(Process()))
+    assert len(world.ledger.dropped_tables()) == 1
+
+
+def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
+    world = dropped_world(idle_days=91)
+    world.clock.ms += 2 * 3_600_000
+    world.ledger_clock = replace(world.clock, ms=world.clock.ms - 2 * 3_600_000)
+    list_and_forget(world.runtime(Process()))
+    assert len(world.ledger.dropped_tables()) == 1

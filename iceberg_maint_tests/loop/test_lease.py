@@ -1,0 +1,57 @@
+"""What says that work goes on does not keep it from ending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.loop import lease
+
+RUN = "run-1"
+
+
+class Silent(SqlLedger):
+    """A ledger that goes away without a word after the first beat of a run, and comes back when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__("sqlite://")
+        self.asked, self.back, self._beats = threading.Event(), threading.Event(), 0
+
+    def record_run_heartbeat(self, run_id: str) -> None:
+        self._beats += 1
+        if self._beats > 1:
+            self.asked.set()
+            assert self.back.wait(30)
+        super().record_run_heartbeat(run_id)
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
+    monkeypatch.setattr(lease, "RUN_BEAT_SECONDS", 0.01)
+    made = Silent()
+    yield made
+    made.back.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("heartbeat"):
+            thread.join()
+    made.close()
+
+
+def test_run_ends_though_a_beat_of_it_is_never_answered(
+    ledger: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_LAST_BEAT_SECONDS", 0.01)
+    with lease.run_heartbeat(ledger, RUN):
+        assert ledger.asked.wait(30)
+    assert not ledger.back.is_set()
+
+
+def test_run_that_ends_is_heard_no_more(ledger: Silent) -> None:
+    with lease.run_heartbeat(ledger, RUN):
+        assert set(ledger.run_heartbeats()) == {RUN}
+        assert ledger.asked.wait(30)
+        ledger.back.set()
+    assert ledger.run_heartbeats() == {}
