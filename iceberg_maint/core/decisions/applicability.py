@@ -82,7 +82,7 @@ RowTypes = tuple[frozenset[str], ...]
 """The uncommon types that each way to read rows reads (see `core.model.column_types`)."""
 SPARK_4: RowTypes = (frozenset({"variant", "unknown"}),)
 """Rows read by Spark 4 with Iceberg 1.12 (docs/design/decisions/rewrite-types.md)."""
-SPARK_3: RowTypes = (frozenset(),)
+SPARK_3: RowTypes = (frozenset({"unknown"}),)
 """Rows read by Spark 3.5 with Iceberg 1.12."""
 COLUMNAR_TYPES = frozenset({"time", "timestamp_ns", "timestamptz_ns"})
 """The uncommon types that the strategy `columnar` reads."""

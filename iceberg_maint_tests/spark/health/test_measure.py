@@ -480,6 +480,7 @@ def test_entries_that_contradict_the_manifest_list_are_refused(
     assert source.measure(state, POLICY) == catalog.measure(state, POLICY)
 
 
+@not_on_spark_3("its metadata tables show the newest snapshot only")
 def test_table_with_partitions_that_spark_confuses_is_refused(
     spark: SparkSession, writers: Writers, catalog: PyIcebergCatalog
 ) -> None:

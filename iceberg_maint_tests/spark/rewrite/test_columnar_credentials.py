@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-import pyspark.core.rdd
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
@@ -29,14 +30,15 @@ def failing(task: str, _attempt: int, io: Mapping[str, str]) -> str:
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What Spark sends to each Python worker: the function of the task and all that it refers to."""
     found: list[bytes] = []
-    prepare = pyspark.core.rdd._prepare_for_python_RDD
+    module = sys.modules[RDD.__module__]
+    prepare: Any = module.__dict__["_prepare_for_python_RDD"]
 
     def noted(context: Any, command: Any) -> Any:
         result = prepare(context, command)
         found.append(bytes(result[0]))
         return result
 
-    monkeypatch.setattr(pyspark.core.rdd, "_prepare_for_python_RDD", noted)
+    monkeypatch.setattr(module, "_prepare_for_python_RDD", noted)
     return found
 
 

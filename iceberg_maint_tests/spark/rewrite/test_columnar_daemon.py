@@ -13,6 +13,7 @@ import pytest
 
 from iceberg_maint.engines.spark.rewrite.columnar.daemon import installed
 from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
+from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 
 SPARK = Path(pyspark.__file__).parent
 ARCHIVES = sorted(map(str, (SPARK / "python" / "lib").glob("*.zip")))
@@ -36,6 +37,7 @@ def test_archives_stay_where_no_pyspark_is_installed(tmp_path: Path) -> None:
     assert installed([*ARCHIVES, str(tmp_path)]) == [*ARCHIVES, str(tmp_path)]
 
 
+@not_on_spark_3("its PySpark is on the PYTHONPATH that the test replaces")
 def test_workers_are_forked_with_arrow_and_without_pandas() -> None:
     """The daemon ends when Spark closes its input."""
     state = "sys.modules['pyspark'].__file__, [m in sys.modules for m in ('pyarrow', 'pandas')]"

@@ -61,7 +61,8 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
         folder = tmp_path / name
         frame.coalesce(1).write.parquet(str(folder))
         shop.sql(
-            f"call lake.system.add_files('{table.removeprefix('lake.')}', '`parquet`.`{folder}`', parallelism => 1)"
+            f"call lake.system.add_files(table => '{table.removeprefix('lake.')}',"
+            f" source_table => '`parquet`.`{folder}`', parallelism => 1)"
         )
     shop.sql(f"alter table {table} drop column c")
     shop.sql(f"alter table {table} add column c string")
