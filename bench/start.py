@@ -54,10 +54,10 @@ print(json.dumps(cpu() - start))
 """
 
 CHANGES = f"""
-from iceberg_maint import wiring
+from iceberg_maint.wiring import adapters
 from iceberg_maint.config import load_config
-from iceberg_maint.runner.pointers import read_known_pointers
-runtime = wiring.build(load_config(None, os.environ))
+from iceberg_maint.loop.fleet.known_tables import read_known_pointers
+runtime = adapters.build(load_config(None, os.environ))
 tables = runtime.catalogs["lake"].tables()
 assert len(tables) == {TABLES}
 start = cpu()

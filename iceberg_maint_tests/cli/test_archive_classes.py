@@ -21,7 +21,7 @@ START = """
 import os, sys
 from pathlib import Path
 from iceberg_maint.config import load_config
-from iceberg_maint.wiring import session
+from iceberg_maint.wiring.adapters import session
 session(load_config(Path(sys.argv[1]), os.environ)).stop()
 """
 

@@ -33,11 +33,11 @@ _UNINTERRUPTIBLE = """
 import sys
 from pyarrow.fs import LocalFileSystem
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.runner import watchdog
-from iceberg_maint.runner.deadline import TableTimeout, table_deadline
-from iceberg_maint.wiring import end_process
+from iceberg_maint.loop import time_limits
+from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
+from iceberg_maint.wiring.adapters import end_process
 
-watchdog.GRACE_SECONDS = 1.0
+time_limits.GRACE_SECONDS = 1.0
 seconds = int(sys.argv[2]) or None
 with terminated_by_signals(lambda: None, end_process), table_deadline("lake.db.b", seconds, lambda: None, end_process):
     print("hangs", flush=True)

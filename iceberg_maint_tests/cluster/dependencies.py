@@ -12,7 +12,7 @@ from pathlib import Path
 _IMPORTS = """
 import sys
 import pyroaring
-import iceberg_maint.columnar.rewrite, iceberg_maint.columnar.storage, iceberg_maint.spark.rewrite.columnar.worker
+import iceberg_maint.columnar.rewrite, iceberg_maint.columnar.storage, iceberg_maint.engines.spark.rewrite.columnar.worker
 print("\\n".join(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 _NEVER = ("iceberg_maint", "iceberg_maint_tests", "pyspark", "py4j", "_distutils_hack", "pandas", "psutil")

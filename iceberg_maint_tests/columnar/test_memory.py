@@ -23,7 +23,7 @@ LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 9)))
 _PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
-from iceberg_maint.spark.rewrite.columnar.worker import rewrite_task
+from iceberg_maint.engines.spark.rewrite.columnar.worker import rewrite_task
 print(rewrite_task(sys.stdin.read(), 0))
 """
 MIB = 1 << 20
@@ -83,7 +83,7 @@ def test_shortage_is_told_from_damage(error: Exception) -> None:
 
 
 def handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
-    for file in sorted(Path(iceberg_maint.columnar.__path__[0]).glob("*.py")):
+    for file in sorted(Path(iceberg_maint.columnar.__path__[0]).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             kind = node.type if isinstance(node, ast.ExceptHandler) else None
             if kind is not None and "ArrowException" in ast.unparse(kind):

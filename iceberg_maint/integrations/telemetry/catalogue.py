@@ -182,10 +182,10 @@ COUNTS: dict[str, Series] = {
         "iceberg_maint.manifests.created", "manifests written in their place", "counts.manifests_created"
     ),
     "listed_files": _counter(
-        "iceberg_maint.removal.listed.files", "files that orphan passes listed", "counts.listed_files"
+        "iceberg_maint.orphans.listed.files", "files that orphan passes listed", "counts.listed_files"
     ),
     "orphan_files": _counter(
-        "iceberg_maint.removal.identified.files",
+        "iceberg_maint.orphans.identified.files",
         "orphan files that passes identified",
         "counts.orphan_files",
     ),
@@ -275,7 +275,7 @@ UNKNOWN_COMMITS = _gauge(
 )
 
 TELEMETRY_DROPPED = Series(
-    "iceberg_maint.integrations.telemetry.dropped",
+    "iceberg_maint.telemetry.dropped",
     Kind.COUNTER,
     Unit.COUNT,
     ("exporter",),

@@ -133,7 +133,7 @@ def test_jvm_that_ends_at_its_start_is_an_error_with_its_code(options: str, fix:
     program = """
 import sys
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.spark.session.session import launch
+from iceberg_maint.engines.spark.session.session import launch
 memory, options = {"spark.driver.memory": "2 gigs"}, {"spark.driver.defaultJavaOptions": sys.argv[1]}
 try:
     launch({"spark.master": "local[1]", **memory, **options}, ())
