@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
-from dagster._core.storage.dagster_run import IN_PROGRESS_RUN_STATUSES, NOT_FINISHED_STATUSES
-from dagster._core.storage.event_log import SqliteEventLogStorage
-from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
-from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
-from dagster._serdes import ConfigurableClassData
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.dagster_internals import stores_in_sqlite, unfinished_backfills
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
+
+ENDED_STATUSES = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+UNFINISHED_STATUSES = tuple(s for s in dg.DagsterRunStatus if s not in ENDED_STATUSES)
 
 QUEUED_SECONDS = 60
 """A run that waits for longer than this is no reason to hide the state of its checks."""
@@ -43,10 +40,7 @@ def check_instance(instance: dg.DagsterInstance) -> None:
             _FIX,
         )
     queue = instance.get_concurrency_config().run_queue_config
-    sqlite = isinstance(
-        instance.event_log_storage, (SqliteEventLogStorage, ConsolidatedSqliteEventLogStorage)
-    )
-    if sqlite and queue is not None and queue.max_concurrent_runs != 1:
+    if stores_in_sqlite(instance) and queue is not None and queue.max_concurrent_runs != 1:
         raise RefusedError(
             "ICM-116",
             f"Dagster stores its runs in SQLite and concurrency.runs.max_concurrent_runs is "
@@ -83,15 +77,14 @@ def busy_assets(instance: dg.DagsterInstance) -> Callable[[dg.AssetKey], bool]:
     """Returns a function: whether an unfinished run or backfill may change an asset, as of this call."""
     busy: set[dg.AssetKey] = set()
     everything = False
-    for run in instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
+    for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED_STATUSES)):
         if run.job_name == OBSERVE_JOB:
             continue
         if run.asset_selection is None:
             everything = True
         else:
             busy |= run.asset_selection
-    unfinished = BulkActionsFilter(statuses=[BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING])
-    for backfill in instance.get_backfills(filters=unfinished):
+    for backfill in unfinished_backfills(instance):
         busy |= set(backfill.asset_selection or ())
     return lambda key: everything or key in busy
 
@@ -119,18 +112,6 @@ def launches_monitored_workers(instance: dg.DagsterInstance) -> bool:
         return True
 
 
-@contextmanager
-def without_captured_output(instance: dg.DagsterInstance) -> Iterator[dg.DagsterInstance]:
-    """The same instance, which captures no output of the steps of this process. To capture it, Dagster starts
-    four processes that follow the output. In a code server it waits a minute for their end."""
-    if not instance.is_persistent:
-        yield instance
-        return
-    no_capture = ConfigurableClassData(NoOpComputeLogManager.__module__, NoOpComputeLogManager.__name__, "{}")
-    with dg.DagsterInstance.from_ref(instance.get_ref()._replace(compute_logs_data=no_capture)) as other:
-        yield other
-
-
 def observing(instance: dg.DagsterInstance, tables: Collection[TableId]) -> bool:
     """Whether an observe run of some of these tables is queued or running. A run that names no table may have them all.
     The runs of other code locations have other tables."""
@@ -149,7 +130,7 @@ def may_observe(instance: dg.DagsterInstance, tables: Collection[TableId]) -> bo
 
 
 def _observe_runs(instance: dg.DagsterInstance) -> Sequence[dg.DagsterRun]:
-    statuses = [*IN_PROGRESS_RUN_STATUSES, dg.DagsterRunStatus.QUEUED]
+    statuses = [s for s in UNFINISHED_STATUSES if s is not dg.DagsterRunStatus.NOT_STARTED]
     return instance.get_runs(dg.RunsFilter(job_name=OBSERVE_JOB, statuses=statuses))
 
 

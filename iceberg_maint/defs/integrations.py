@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import dagster as dg
-from dagster._utils.schedules import is_valid_cron_schedule
 
 from iceberg_maint.config.sections import bad_schedule, bad_table_schedule
 from iceberg_maint.defs.metadata import mebibytes
@@ -85,16 +84,17 @@ def build_audit_schedule(
     publishing: AuditPublishing, job: dg.JobDefinition, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """The schedule. Raises ConfigurationError ICM-100 if the cron expression is not valid."""
-    if not is_valid_cron_schedule(publishing.schedule):
-        raise bad_table_schedule(publishing.schedule)
-    return dg.ScheduleDefinition(
-        name=f"{AUDIT_JOB}_schedule",
-        description="Publishes the audit log to its Iceberg table.",
-        job=job,
-        cron_schedule=publishing.schedule,
-        execution_timezone="UTC",
-        default_status=status,
-    )
+    try:
+        return dg.ScheduleDefinition(
+            name=f"{AUDIT_JOB}_schedule",
+            description="Publishes the audit log to its Iceberg table.",
+            job=job,
+            cron_schedule=publishing.schedule,
+            execution_timezone="UTC",
+            default_status=status,
+        )
+    except dg.DagsterInvalidDefinitionError as why:
+        raise bad_table_schedule(publishing.schedule) from why
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,14 @@ def build_fleet_schedule(
     reporting: FleetReporting, asset: dg.AssetsDefinition, status: dg.DefaultScheduleStatus
 ) -> dg.ScheduleDefinition:
     """The schedule of the report. Raises ConfigurationError ICM-100 if the cron expression is not valid."""
-    if not is_valid_cron_schedule(reporting.schedule):
-        raise bad_schedule(reporting.schedule)
-    return dg.ScheduleDefinition(
-        name="fleet_report_schedule",
-        description="Makes the report on the fleet.",
-        target=dg.AssetSelection.assets(*asset.keys),
-        cron_schedule=reporting.schedule,
-        execution_timezone="UTC",
-        default_status=status,
-    )
+    try:
+        return dg.ScheduleDefinition(
+            name="fleet_report_schedule",
+            description="Makes the report on the fleet.",
+            target=dg.AssetSelection.assets(*asset.keys),
+            cron_schedule=reporting.schedule,
+            execution_timezone="UTC",
+            default_status=status,
+        )
+    except dg.DagsterInvalidDefinitionError as why:
+        raise bad_schedule(reporting.schedule) from why

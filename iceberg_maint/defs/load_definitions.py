@@ -16,8 +16,9 @@ import dagster as dg
 from iceberg_maint.config import CONFIG_VARIABLE, Config, load_config
 from iceberg_maint.defs.automation.maintenance_sensor import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.dagster_internals import executed_run
 from iceberg_maint.defs.integrations import AuditPublishing, FleetReporting
-from iceberg_maint.defs.reload import ConfigurationFile, executed_run, keeping_all, load_table_list
+from iceberg_maint.defs.reload import ConfigurationFile, keeping_all, load_table_list
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
 from iceberg_maint.integrations.audit.publish import publish_audit_log

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -107,22 +106,6 @@ def _cause(why: BaseException) -> str:
     while why.__cause__ is not None:
         why = why.__cause__
     return f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
-
-
-_EXECUTES_A_RUN = ("core_execute_run", "dagster_run")
-"""The function of `dagster._grpc.impl` that every launcher's process calls, and its argument."""
-
-
-def executed_run() -> dg.DagsterRun | None:
-    """Returns the run that the calling process is about to execute. None in every other process."""
-    function, variable = _EXECUTES_A_RUN
-    frame = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code.co_name == function and frame.f_globals.get("__name__") == "dagster._grpc.impl":
-            run = frame.f_locals.get(variable)
-            return run if isinstance(run, dg.DagsterRun) else None
-        frame = frame.f_back
-    return None
 
 
 def executed_keys(

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import dagster as dg
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from iceberg_maint.core.decisions.decide import automation_waits
 from iceberg_maint.core.decisions.history import TableHistory
@@ -28,6 +27,7 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.removal.clock_skew import Clocks, disagreement
+from iceberg_maint.defs.dagster_internals import CheckStatus
 from iceberg_maint.errors import with_code
 from iceberg_maint.loop.caches import Basis, decide_stored, decisions_of
 from iceberg_maint.loop.clocks import read_clocks
@@ -84,7 +84,6 @@ def last_orphan_pass(runtime: Runtime, table_uuid: str) -> Report | None:
 _TABLES_AT_ONCE = 50
 """Tables whose stored health is in memory at once."""
 _OPERATIONS = (*DATA_OPERATIONS, *CHECK_OF)
-_FAILED = AssetCheckExecutionRecordStatus.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,4 +226,6 @@ def read_failed_checks(
     """Returns the checks whose last evaluation failed, by one request to Dagster's storage."""
     keys = list(checks)
     latest = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys) if keys else {}
-    return frozenset(key for key, record in latest.items() if record is not None and record.status is _FAILED)
+    return frozenset(
+        key for key, record in latest.items() if record is not None and record.status is CheckStatus.FAILED
+    )

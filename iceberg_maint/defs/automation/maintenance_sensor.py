@@ -6,8 +6,6 @@ from itertools import islice
 from typing import Any
 
 import dagster as dg
-from dagster._core.definitions.sensor_definition import SensorExecutionData
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster_shared.record import copy
 
 from iceberg_maint.core.model.ids import Operation, TableId
@@ -22,6 +20,8 @@ from iceberg_maint.defs.automation.due_work import (
 )
 from iceberg_maint.defs.automation.sensors import TABLES_OF_FULL_INTERVAL, chunks, tick_interval
 from iceberg_maint.defs.automation.tick_observation import WORK_SECONDS, TickObservation, TickTime
+from iceberg_maint.defs.dagster_internals import SensorExecutionData
+from iceberg_maint.defs.instance import UNFINISHED_STATUSES
 from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.translator import IcebergTranslator, digest
@@ -57,7 +57,7 @@ TABLES_PER_SHARED_RUN = 50
 def tables_of_shared_runs(instance: dg.DagsterInstance) -> frozenset[dg.AssetKey]:
     """Returns the assets of the shared runs that have not ended. Dagster counts no partition of theirs as in progress:
     such a run has no partition key."""
-    runs = instance.get_runs(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, tags={SHARED_TAG: "true"}))
+    runs = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED_STATUSES, tags={SHARED_TAG: "true"}))
     return frozenset(key for run in runs for key in run.asset_selection or ())
 
 

@@ -12,7 +12,8 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.housekeeping import HealthSource
 from iceberg_maint.defs.automation.observations import TableSigns, read_signs
-from iceberg_maint.defs.instance import launches_monitored_workers, may_observe, without_captured_output
+from iceberg_maint.defs.dagster_internals import without_captured_output
+from iceberg_maint.defs.instance import launches_monitored_workers, may_observe
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError

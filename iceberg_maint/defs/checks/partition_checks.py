@@ -6,10 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import dagster as dg
-from dagster._core.definitions.asset_checks.asset_check_evaluation import (
-    AssetCheckEvaluationTargetMaterializationData,
-)
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from dagster_shared.serdes import serialize_value
 
 from iceberg_maint.core.decisions.applicability import partition_findings
@@ -19,6 +15,7 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Check, Finding, Severity
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation.observations import finished_runs
+from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARANTINE_CHECK, TABLE_CHECKS
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -74,7 +71,7 @@ MAX_FAILING = 500
 Dagster stores about 30 evaluations per second. Automation requests at most this many partitions per tick.
 """
 
-_ENDED = (AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED)
+_ENDED = (CheckStatus.SUCCEEDED, CheckStatus.FAILED)
 
 
 def check_specs(
@@ -144,7 +141,7 @@ def outdated(
         for info in instance.event_log_storage.get_asset_check_partition_info(keys)
         if info.partition_key is not None
     ]
-    planned = AssetCheckExecutionRecordStatus.PLANNED
+    planned = CheckStatus.PLANNED
     pending = {i.latest_planned_run_id for i, _ in infos if i.latest_execution_status is planned}
     ended = finished_runs(instance, pending)
     existing = set(instance.get_dynamic_partitions(translator.get_partitions_name(measured.table)))
@@ -154,7 +151,7 @@ def outdated(
         if partition not in existing or (status is planned and info.latest_planned_run_id not in ended):
             continue
         current = info.latest_target_materialization_storage_id == info.latest_materialization_storage_id
-        passed = status is AssetCheckExecutionRecordStatus.SUCCEEDED
+        passed = status is CheckStatus.SUCCEEDED
         shown[PartitionKey(partition), info.check_key.name] = (
             None if status is planned or not current else passed
         )
@@ -233,7 +230,7 @@ def _evaluation(
     partition: PartitionKey,
     findings: tuple[Finding, ...],
     compared: tuple[tuple[str, float, float], ...],
-    target: AssetCheckEvaluationTargetMaterializationData | None,
+    target: CheckTarget | None,
     held_by: str,
 ) -> dg.AssetCheckEvaluation:
     own_findings = [f for f in findings if f.check == name]
@@ -262,7 +259,7 @@ def _evaluation(
 
 def _targets(
     instance: dg.DagsterInstance, key: dg.AssetKey, partitions: Collection[PartitionKey]
-) -> dict[str, AssetCheckEvaluationTargetMaterializationData]:
+) -> dict[str, CheckTarget]:
     """Each partition's latest materialization.
 
     Without it Dagster assigns the evaluation to an older state and shows the check as missing.
@@ -276,7 +273,7 @@ def _targets(
     records = instance.fetch_materializations(latest_ids, limit=len(latest)).records
     materializations = {r.storage_id: r for r in records}
     return {
-        partition: AssetCheckEvaluationTargetMaterializationData(
+        partition: CheckTarget(
             storage_id=storage_id,
             run_id=materializations[storage_id].run_id,
             timestamp=materializations[storage_id].timestamp,

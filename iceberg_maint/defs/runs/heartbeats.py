@@ -5,11 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import dagster as dg
-from dagster._core.execution.context.system import PlanOrchestrationContext
-from dagster._core.execution.plan.plan import ExecutionPlan
-from dagster._core.execution.retries import RetryMode
-from dagster._core.remote_representation.code_location import is_implicit_asset_job_name
 
+from iceberg_maint.defs.dagster_internals import (
+    ExecutionPlan,
+    PlanOrchestrationContext,
+    RetryMode,
+    is_implicit_asset_job_name,
+)
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB
 from iceberg_maint.loop.lease import run_heartbeat
 from iceberg_maint.loop.time_limits import End, answered_signals
