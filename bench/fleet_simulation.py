@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass, field, replace
 from math import exp, log
 
-from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spend, WorkKey, allot
 from iceberg_maint.core.decisions.history import (
     FleetWait,
@@ -265,9 +265,8 @@ class Simulation:
         )
         for key in table.seen:
             self.due.pop((uuid, key), None)
-        decision = decide(
-            Operation.REWRITE_DATA_FILES, measured, 2, POLICY, TableHistory(partitions=table.past), now_ms
-        )
+        histories = {Operation.REWRITE_DATA_FILES: TableHistory(partitions=table.past)}
+        decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, POLICY, histories, now_ms))
         for one in decision.due():
             key = (uuid, one.partition)
             history = table.past.get(one.partition, PartitionHistory())

@@ -112,8 +112,7 @@ class _Bench:
 
     def _rewrite(self, target_bytes: int, *, forced: bool) -> dict[str, Any]:
         """One batch, from the pinned state to the commit."""
-        from iceberg_maint.core.decisions.decide import decide
-        from iceberg_maint.core.decisions.history import TableHistory
+        from iceberg_maint.core.decisions.decide import Situation, decide
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.outcomes.outcome import CommitStatus
         from iceberg_maint.core.planning.batch_body import BatchBody
@@ -131,15 +130,7 @@ class _Bench:
             policy = replace(policy, layout=LayoutPolicy(enabled=False))
         state = with_order(self.catalog.pin(self.table), policy)
         measured = self.catalog.measure(state, policy.rewrite_data_files)
-        decision = decide(
-            Operation.REWRITE_DATA_FILES,
-            measured,
-            state.format_version,
-            policy,
-            TableHistory(),
-            0,
-            force=forced,
-        )
+        decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, policy, {}, 0, force=forced))
         live = self.catalog.live_files(state, list(measured.partitions))
         [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
         written = self.engine.write(batch, policy)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_operation
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, may_sweep
 from iceberg_maint.core.decisions.other_engines import coexistence_policy, readers_policy
@@ -130,13 +130,10 @@ def assess(
         else:
             measured = reading.measured
             runtime.ledger.put_health(measured)
-    histories = []
-    decisions = []
     now_ms = runtime.clock.now_ms()
     configured = policy
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
-    findings = findings_of(measured, policy, now_ms, requested) if is_data else {}
     stored = runtime.ledger.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
@@ -155,40 +152,16 @@ def assess(
         known = {o: replace(h, lease_owner=None) if h.lease_owner == owner else h for o, h in known.items()}
     if is_data and requested is None and not force:
         known |= judged(known, measured, configured, runtime)
-    for operation in operations:
-        history = known[operation]
-        histories.append(history)
-        if operation in HOUSEKEEPING_OPERATIONS:
-            decisions.append(
-                decide_housekeeping(
-                    operation,
-                    state,
-                    measured,
-                    policy,
-                    history,
-                    retention,
-                    now_ms,
-                    doubt=doubt,
-                    force=force,
-                )
-            )
-            continue
-        decisions.append(
-            decide(
-                operation,
-                measured,
-                state.format_version,
-                policy,
-                history,
-                now_ms,
-                beside=known[other] if (other := other_data_operation(operation)) else None,
-                requested=requested,
-                force=force,
-                readers=runtime.row_types,
-                findings=findings,
-            )
-        )
-    return Assessment(state, policy, measured, tuple(histories), tuple(decisions), retention, sweeps)
+    at_pin = replace(measured, format_version=state.format_version)
+    situation = Situation(at_pin, policy, known, now_ms, requested, force, runtime.row_types)
+    decisions = [
+        decide_housekeeping(operation, state, situation, retention, doubt=doubt)
+        if operation in HOUSEKEEPING_OPERATIONS
+        else decide(operation, situation)
+        for operation in operations
+    ]
+    histories = tuple(known[operation] for operation in operations)
+    return Assessment(state, policy, measured, histories, tuple(decisions), retention, sweeps)
 
 
 def report_observed(assessment: Assessment, runtime: Runtime) -> None:

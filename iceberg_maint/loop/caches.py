@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
-from iceberg_maint.core.decisions.decide import decide, findings_of, other_data_operation
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget, Spend
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.other_engines import coexistence_policy, readers_policy
@@ -155,24 +155,8 @@ def decisions_of(
 ) -> tuple[Decision, ...]:
     """Returns the decisions of the operations in `histories`, from stored health."""
     policy = coexistence_policy(readers_policy(policy, measured), measured.foreign, now_ms)
-    findings = findings_of(measured, policy, now_ms)
-    decisions = []
-    for operation, history in histories.items():
-        other = other_data_operation(operation)
-        decisions.append(
-            decide(
-                operation,
-                measured,
-                measured.format_version,
-                policy,
-                history,
-                now_ms,
-                beside=histories[other] if other else None,
-                readers=readers,
-                findings=findings,
-            )
-        )
-    return tuple(decisions)
+    situation = Situation(measured, policy, histories, now_ms, readers=readers)
+    return tuple(decide(operation, situation) for operation in histories)
 
 
 T = TypeVar("T")

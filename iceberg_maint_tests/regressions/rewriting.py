@@ -419,8 +419,8 @@ REWRITING = (
         "operations on data are refused at the decision, with the path of the column",
         off(
             "core/decisions/decide.py",
-            "        stop = type_stop(operation, measured.uncommon_types, ways)\n",
-            "        stop = None\n",
+            "    return _stop(type_stop(operation, situation.measured.uncommon_types, ways))\n",
+            "    return None\n",
             "core/decisions/test_unsupported_types.py::test_due_table_is_refused_with_the_names_of_the_columns[False]",
             "cli/test_waits.py::test_tables_and_why_and_run_name_the_column_that_nothing_reads",
         ),

@@ -3,8 +3,9 @@ reasons."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from iceberg_maint.core.decisions.applicability import (
     SPARK_4,
@@ -43,95 +44,201 @@ _COPYING = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))
 _SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 
 
-def decide(
-    operation: Operation,
-    measured: Measured,
-    format_version: int,
-    policy: Policy,
-    history: TableHistory,
-    now_ms: int,
-    *,
-    beside: TableHistory | None = None,
-    requested: frozenset[PartitionKey] | None = None,
-    force: bool = False,
-    readers: RowTypes = SPARK_4,
-    findings: Findings | None = None,
-) -> Decision:
-    """Returns the decision on one operation on data. `history` is that of the operation and `beside` that
-    of the other data operation: both take partitions from the windows in one order. `readers` are the ways in
-    which Spark reads the table's rows. `findings` are `findings_of` this health, policy and time, which all operations
-    have in common.
+@dataclass(frozen=True)
+class Situation:
+    """What the decisions on one table follow from, the same for all operations. `histories` are those of the
+    operations; an operation without one has none. `readers` are the ways in which Spark reads the table's rows.
 
-    `requested` limits the decision to these partitions and waives their back-off: a person or the
-    automation chose them. `force` also makes healthy and quarantined partitions due, and for a conversion
-    those with younger equality deletes. Table-wide stops (pause, blackout, …) keep the partitions' own
-    findings in the result, so that `why` can show them.
+    `requested` limits the decisions to these partitions and waives their back-off: a person or the automation chose
+    them. `force` also makes healthy and quarantined partitions due, and for a conversion those with younger equality
+    deletes.
     """
-    if measured.format_version != format_version:
-        measured = replace(measured, format_version=format_version)
-    findings_by_key = findings if findings is not None else findings_of(measured, policy, now_ms, requested)
 
-    def on_partitions(data_operation: Operation, operation_history: TableHistory) -> list[PartitionDecision]:
-        is_requested = requested is not None
-        return [
-            _partition(
-                data_operation,
-                key,
-                measured,
-                crossed,
-                policy,
-                operation_history,
-                now_ms,
-                is_requested,
-                force,
-            )
-            for key, crossed in findings_by_key.items()
-        ]
+    measured: Measured
+    policy: Policy
+    histories: Mapping[Operation, TableHistory]
+    now_ms: int
+    requested: frozenset[PartitionKey] | None = None
+    force: bool = False
+    readers: RowTypes = SPARK_4
 
-    verdicts = on_partitions(operation, history)
+    def history(self, operation: Operation) -> TableHistory:
+        """Returns the operation's history; an empty one if there is none."""
+        return self.histories.get(operation) or TableHistory()
+
+    @cached_property
+    def findings(self) -> Findings:
+        """The findings of each partition, or of the requested ones. They are the same for each operation."""
+        return {
+            key: partition_findings(self.measured, key, self.policy, self.now_ms)
+            for key in sorted(self.measured.partitions)
+            if self.requested is None or key in self.requested
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why an operation does not run, and the time until which, None: not known."""
+
+    verdict: Verdict
+    reason: Reason
+    evidence: Mapping[str, str]
+    until_ms: int | None = None
+
+
+Rule = Callable[[Operation, Situation], Stop | None]
+
+
+def _stop(parts: tuple[Verdict, Reason, Mapping[str, str]] | None) -> Stop | None:
+    return None if parts is None else Stop(*parts)
+
+
+def unknown_format(_operation: Operation, situation: Situation) -> Stop | None:
+    version = situation.measured.format_version
+    if version in SUPPORTED_FORMAT_VERSIONS:
+        return None
+    return Stop(Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(version)})
+
+
+def empty_table(_operation: Operation, situation: Situation) -> Stop | None:
+    return Stop(Verdict.SKIP, Reason.EMPTY, {}) if situation.measured.snapshot_id is None else None
+
+
+def disabled(operation: Operation, situation: Situation) -> Stop | None:
+    policy = situation.policy
+    enabled = {
+        Operation.REWRITE_DATA_FILES: policy.rewrite_data_files.enabled,
+        Operation.REWRITE_POSITION_DELETE_FILES: policy.rewrite_position_delete_files.enabled,
+    }
+    if enabled.get(operation, True):
+        return None
+    return Stop(Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"})
+
+
+def dropped_source(operation: Operation, situation: Situation) -> Stop | None:
+    lossy = situation.measured.specs_losing_values
+    if operation not in _COPYING or not lossy:
+        return None
+    return Stop(Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": ", ".join(map(str, lossy))})
+
+
+def time_to_rest(operation: Operation, situation: Situation) -> Stop | None:
+    history = situation.history(operation)
+    note = history.paused_reason if history.paused else None
+    rest = reason_to_rest(situation.policy, note, situation.now_ms)
+    if rest is None:
+        return None
+    reason, evidence = rest
+    return Stop(Verdict.DEFER, reason, evidence | _pause_evidence(evidence, history))
+
+
+def lease_of_another(operation: Operation, situation: Situation) -> Stop | None:
+    owner = situation.history(operation).lease_owner
+    return None if owner is None else Stop(Verdict.DEFER, Reason.LEASE_HELD, {"owner": owner})
+
+
+def unreadable_metadata(operation: Operation, situation: Situation) -> Stop | None:
+    reading = unreadable_until(situation.history(operation), situation.now_ms)
+    if reading is None:
+        return None
+    return Stop(Verdict.DEFER, Reason.BACK_OFF, {"error": reading.reason}, reading.not_before_ms)
+
+
+def unreadable_rows(operation: Operation, situation: Situation) -> Stop | None:
+    ways = row_readers(operation, situation.policy.rewrite_data_files.strategy, situation.readers)
+    return _stop(type_stop(operation, situation.measured.uncommon_types, ways))
+
+
+def wrong_property(operation: Operation, situation: Situation) -> Stop | None:
+    return _stop(property_stop(operation, situation.measured.wrong_property))
+
+
+def foreign_maintainer(operation: Operation, situation: Situation) -> Stop | None:
+    return _stop(foreign_stop(operation, situation.measured.foreign, situation.policy, situation.now_ms))
+
+
+def pending_publish(operation: Operation, situation: Situation) -> Stop | None:
+    pending = situation.measured.pending_publishes
+    stop = publish_stop(operation, pending, situation.policy, situation.now_ms)
+    if stop is None:
+        return None
+    verdict, reason, wait = stop
+    return Stop(verdict, reason, wait.evidence(), wait.until_ms)
+
+
+TABLE_STOPS: tuple[Rule, ...] = (
+    unknown_format,
+    empty_table,
+    disabled,
+    dropped_source,
+    time_to_rest,
+    lease_of_another,
+    unreadable_metadata,
+)
+"""The rules that stop an operation whether or not a partition is due, in the order in which they are asked."""
+PARTITION_STOPS: tuple[tuple[Rule, frozenset[Verdict]], ...] = (
+    # What such a column or property had put on hold before is refused for it as well.
+    (unreadable_rows, frozenset((Verdict.RUN, Verdict.DEFER))),
+    (wrong_property, frozenset((Verdict.RUN, Verdict.DEFER))),
+    (foreign_maintainer, frozenset((Verdict.RUN,))),
+    (pending_publish, frozenset((Verdict.RUN,))),
+)
+"""The rules that are asked after those if a partition has one of these verdicts, which the stop replaces."""
+
+
+def decide(operation: Operation, situation: Situation) -> Decision:
+    """Returns the decision on one operation on data. Table-wide stops (pause, blackout, …) keep the partitions' own
+    findings in the result, so that `why` can show them."""
+    verdicts = _verdicts(operation, situation)
     verdicts += [
         PartitionDecision(key, Verdict.SKIP, Reason.EMPTY, operation=operation)
-        for key in sorted((requested or frozenset()) - set(measured.partitions))
+        for key in sorted((situation.requested or frozenset()) - set(situation.measured.partitions))
     ]
-    stop = table_stop(operation, measured, format_version, policy, history, now_ms)
-    until_ms: int | None = None
-    stopped_verdicts = {Verdict.RUN}
+    stop, replaced = _first_stop(operation, situation, {p.verdict for p in verdicts})
+    if stop is None:
+        return _budgeted(operation, situation, verdicts)
+    stopped = [
+        replace(p, verdict=stop.verdict, reason=stop.reason, until_ms=stop.until_ms)
+        if p.verdict in replaced
+        else p
+        for p in verdicts
+    ]
+    return decision_of(operation, situation.measured, stop.verdict, stop.reason, stopped, stop.evidence)
+
+
+def table_stop(operation: Operation, situation: Situation) -> Stop | None:
+    """Returns the stop of an operation that holds whether or not a partition is due, None if there is none."""
+    stops = (rule(operation, situation) for rule in TABLE_STOPS)
+    return next((stop for stop in stops if stop is not None), None)
+
+
+def _first_stop(
+    operation: Operation, situation: Situation, verdicts: Collection[Verdict]
+) -> tuple[Stop | None, frozenset[Verdict]]:
+    """Returns the first stop, and the verdicts of partitions that it replaces."""
+    if stop := table_stop(operation, situation):
+        return stop, frozenset((Verdict.RUN,))
+    for rule, replaced in PARTITION_STOPS:
+        if not replaced.isdisjoint(verdicts) and (stop := rule(operation, situation)):
+            return stop, replaced
+    return None, frozenset()
+
+
+def _verdicts(operation: Operation, situation: Situation) -> list[PartitionDecision]:
+    return [_partition(operation, key, situation) for key in situation.findings]
+
+
+def _budgeted(operation: Operation, situation: Situation, verdicts: Sequence[PartitionDecision]) -> Decision:
+    """Returns the decision that nothing stops: due partitions in order, as many as the windows admit."""
+    measured, policy, history = situation.measured, situation.policy, situation.history(operation)
     due = any(p.verdict is Verdict.RUN for p in verdicts)
-    if stop is None and any(p.verdict is not Verdict.SKIP for p in verdicts):
-        ways = row_readers(operation, policy.rewrite_data_files.strategy, readers)
-        stop = type_stop(operation, measured.uncommon_types, ways)
-        stop = stop or property_stop(operation, measured.wrong_property)
-        if stop is not None:
-            # What such a column or property had put on hold before is refused for it as well.
-            stopped_verdicts = {Verdict.RUN, Verdict.DEFER}
-    if stop is None and due:
-        stop = foreign_stop(operation, measured.foreign, policy, now_ms)
-    if stop is None and due:
-        waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
-        if waiting is not None:
-            stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
-    if stop is not None:
-        verdict, reason, evidence = stop
-        if reason is Reason.BACK_OFF and (reading := unreadable_until(history, now_ms)) is not None:
-            until_ms = reading.not_before_ms
-        stopped = [
-            replace(p, verdict=verdict, reason=reason, until_ms=until_ms)
-            if p.verdict in stopped_verdicts
-            else p
-            for p in verdicts
-        ]
-        return decision_of(operation, measured, verdict, reason, stopped, evidence)
     other = other_data_operation(operation)
-    other_history = beside or TableHistory()
+    other_history = TableHistory() if other is None else situation.history(other)
     other_verdicts: list[PartitionDecision] = []
-    if (
-        due
-        and other is not None
-        and table_stop(other, measured, format_version, policy, other_history, now_ms) is None
-    ):
-        other_verdicts = on_partitions(other, other_history)
+    if due and other is not None and table_stop(other, situation) is None:
+        other_verdicts = _verdicts(other, situation)
     changed = {k: h.last_change_ms or 0 for k, h in measured.partitions.items()} if due else {}
-    shared = {key for key, crossed in findings_by_key.items() if due and either_may_clean(crossed, policy)}
+    shared = {key for key, crossed in situation.findings.items() if due and either_may_clean(crossed, policy)}
     ordered = in_order(verdicts, other_verdicts, shared, policy.windows.order, changed)
     run = run_budget(policy.windows)
     hour = hour_budget(policy.windows, history.hour_partitions, history.hour_bytes)
@@ -162,17 +269,6 @@ def decide(
         budget_partitions=min(partition_budgets, default=None),
         beside={p.partition: p for p in (*other_verdicts, *other_window)},
     )
-
-
-def findings_of(
-    measured: Measured, policy: Policy, now_ms: int, requested: Collection[PartitionKey] | None = None
-) -> Findings:
-    """Returns the findings of each partition, or of the requested ones, by key. They are the same for each operation."""
-    return {
-        key: partition_findings(measured, key, policy, now_ms)
-        for key in sorted(measured.partitions)
-        if requested is None or key in requested
-    }
 
 
 def other_data_operation(operation: Operation) -> Operation | None:
@@ -221,37 +317,6 @@ def _earliest_end(verdict: Verdict, partitions: Sequence[PartitionDecision]) -> 
     return min((p.until_ms for p in partitions if p.until_ms is not None), default=None)
 
 
-def table_stop(
-    operation: Operation,
-    measured: Measured,
-    format_version: int,
-    policy: Policy,
-    history: TableHistory,
-    now_ms: int,
-) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    if format_version not in SUPPORTED_FORMAT_VERSIONS:
-        return Verdict.REFUSE, Reason.FORMAT_VERSION, {"format_version": str(format_version)}
-    if measured.snapshot_id is None:
-        return Verdict.SKIP, Reason.EMPTY, {}
-    if operation is Operation.REWRITE_DATA_FILES and not policy.rewrite_data_files.enabled:
-        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"}
-    merges = operation is Operation.REWRITE_POSITION_DELETE_FILES
-    if merges and not policy.rewrite_position_delete_files.enabled:
-        return Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_position_delete_files.enabled"}
-    if operation in _COPYING and measured.specs_losing_values:
-        specs = ", ".join(map(str, measured.specs_losing_values))
-        return Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": specs}
-    note = history.paused_reason if history.paused else None
-    if rest_reason := reason_to_rest(policy, note, now_ms):
-        reason, evidence = rest_reason
-        return Verdict.DEFER, reason, evidence | _pause_evidence(evidence, history)
-    if history.lease_owner is not None:
-        return Verdict.DEFER, Reason.LEASE_HELD, {"owner": history.lease_owner}
-    if (reading := unreadable_until(history, now_ms)) is not None:
-        return Verdict.DEFER, Reason.BACK_OFF, {"error": reading.reason}
-    return None
-
-
 def unreadable_until(history: TableHistory, now_ms: int) -> PartitionHistory | None:
     """Returns how the table's metadata failed to be read, while that waits to be tried again. A new measurement ends it."""
     reading = next((f.history for f in history.faults if f.operation == READING), None)
@@ -284,18 +349,10 @@ def _pause_evidence(evidence: Mapping[str, str], history: TableHistory) -> dict[
     return {**who, "since_ms": str(pause.since_ms), "scope": " and ".join(scopes)}
 
 
-def _partition(
-    operation: Operation,
-    key: PartitionKey,
-    measured: Measured,
-    crossed: tuple[Finding, ...],
-    policy: Policy,
-    table_history: TableHistory,
-    now_ms: int,
-    requested: bool,
-    force: bool,
-) -> PartitionDecision:
-    history = table_history.of(key)
+def _partition(operation: Operation, key: PartitionKey, situation: Situation) -> PartitionDecision:
+    measured, policy, now_ms, force = situation.measured, situation.policy, situation.now_ms, situation.force
+    table_history, crossed = situation.history(operation), situation.findings[key]
+    history, waived = table_history.of(key), force or situation.requested is not None
     own_findings, health = findings_for(operation, crossed, policy), measured.partitions[key]
     if not own_findings and not force:
         size = candidate_bytes(operation, health, ())
@@ -321,7 +378,7 @@ def _partition(
         return base
     if history.quarantined and not force:
         return replace(base, verdict=Verdict.DEFER, reason=Reason.QUARANTINED)
-    if backs_off(history, now_ms) and not (requested or force):
+    if backs_off(history, now_ms) and not waived:
         return replace(base, verdict=Verdict.DEFER, reason=Reason.BACK_OFF, until_ms=history.not_before_ms)
     cold_after = policy.windows.cold_after_seconds
     if cold_after is not None and health.last_change_ms is not None and not force:
@@ -332,7 +389,7 @@ def _partition(
     if wait is not None and wait.is_left_alone and not may_be_left_alone(crossed):
         # The partition became due for another reason since the pass.
         wait = None
-    if wait is not None and now_ms < wait.until_ms and not (requested or force):
+    if wait is not None and now_ms < wait.until_ms and not waived:
         reason = Reason.NO_PAY_BACK if wait.is_left_alone else Reason.FLEET_BUDGET
         return replace(
             base, verdict=Verdict.DEFER, reason=reason, until_ms=wait.until_ms, pay_back=wait.pay_back

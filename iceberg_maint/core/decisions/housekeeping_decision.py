@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.decide import automation_waits, backs_off, decision_of, table_stop
+from iceberg_maint.core.decisions.decide import (
+    Situation,
+    automation_waits,
+    backs_off,
+    decision_of,
+    table_stop,
+)
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests_decision import manifest_findings, manifests_without_live_files
 from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
@@ -38,23 +44,20 @@ versions."""
 def decide_housekeeping(
     operation: Operation,
     state: TableState,
-    measured: Measured,
-    policy: Policy,
-    history: TableHistory,
+    situation: Situation,
     retention: Retention,
-    now_ms: int,
     *,
     doubt: str | None = None,
-    force: bool = False,
 ) -> Decision:
-    """Returns the decision on one housekeeping operation. `history` is the history of that operation.
-    `retention` is the present result of `core.decisions.retention.retain`. `doubt` says how the clocks
-    disagree; nothing is removed then. `force` makes the operation due, whatever thresholds and back-off
-    say."""
+    """Returns the decision on one housekeeping operation. `retention` is the present result of
+    `core.decisions.retention.retain`. `doubt` says how the clocks disagree; nothing is removed then. A forced operation
+    is due, whatever thresholds and back-off say."""
+    measured, policy, now_ms = situation.measured, situation.policy, situation.now_ms
+    history = situation.history(operation)
     found = housekeeping_findings(operation, state, policy, history, retention, now_ms)
-    unit = _unit(operation, found, history, now_ms, force=force)
+    unit = _unit(operation, found, history, now_ms, force=situation.force)
     evidence = _evidence(operation, state, retention)
-    stop = _stop(operation, state, measured, policy, history, now_ms)
+    stop = _stop(operation, state, situation)
     if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:
         stop = Verdict.REFUSE, Reason.CLOCKS_DISAGREE, {"clocks": doubt}
     until_ms: int | None = None
@@ -83,7 +86,7 @@ def held_back(
         not _enabled(operation, policy)
         or past.quarantined
         or automation_waits(past, now_ms)
-        or table_stop(operation, measured, measured.format_version, policy, history, now_ms) is not None
+        or table_stop(operation, Situation(measured, policy, {operation: history}, now_ms)) is not None
         or publish_stop(operation, measured.pending_publishes, policy, now_ms) is not None
     )
 
@@ -170,18 +173,14 @@ def _unit(
 
 
 def _stop(
-    operation: Operation,
-    state: TableState,
-    measured: Measured,
-    policy: Policy,
-    history: TableHistory,
-    now_ms: int,
+    operation: Operation, state: TableState, situation: Situation
 ) -> tuple[Verdict, Reason, Mapping[str, str]] | None:
-    if not _enabled(operation, policy):
+    if not _enabled(operation, situation.policy):
         return Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"}
     if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
         return Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"}
-    return table_stop(operation, measured, state.format_version, policy, history, now_ms)
+    stop = table_stop(operation, situation)
+    return None if stop is None else (stop.verdict, stop.reason, stop.evidence)
 
 
 def _enabled(operation: Operation, policy: Policy) -> bool:

@@ -11,10 +11,17 @@ from iceberg_maint.core.decisions.applicability import candidate_bytes
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route, WindowsPolicy
-from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, measured_of, policy_of, rewrite_policy
+from iceberg_maint_tests.support.core.values import (
+    NOW_MS,
+    TARGET,
+    histories_of,
+    measured_of,
+    policy_of,
+    rewrite_policy,
+)
 
 REWRITE, CONVERT = Operation.REWRITE_DATA_FILES, Operation.CONVERT_EQUALITY_DELETES
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
@@ -33,17 +40,10 @@ def decide(
     force: bool = False,
     operation: Operation = Operation.REWRITE_DATA_FILES,
 ) -> Decision:
-    return decisions.decide(
-        operation,
-        measured_of(partitions, snapshot_id),
-        format_version,
-        policy or policy_of(),
-        history or TableHistory(),
-        NOW_MS,
-        beside=beside,
-        requested=requested,
-        force=force,
-    )
+    measured = replace(measured_of(partitions, snapshot_id), format_version=format_version)
+    histories = histories_of(operation, history, beside)
+    situation = decisions.Situation(measured, policy or policy_of(), histories, NOW_MS, requested, force)
+    return decisions.decide(operation, situation)
 
 
 def by_partition(decision: Decision) -> dict[str, tuple[Verdict, Reason]]:
@@ -95,15 +95,16 @@ def test_operation_that_copies_entries_is_refused_where_a_spec_loses_their_value
     operation: Operation, refused: bool
 ) -> None:
     measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0, 3))
-    stop = decisions.table_stop(operation, measured, 2, policy_of(), TableHistory(), NOW_MS)
-    assert stop == ((Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"}) if refused else None)
+    stop = decisions.dropped_source(operation, decisions.Situation(measured, policy_of(), {}, NOW_MS))
+    lossy = decisions.Stop(Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"})
+    assert stop == (lossy if refused else None)
 
 
 def test_operation_that_is_turned_off_is_not_refused_for_a_spec_that_loses_values() -> None:
     measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0,))
     policy = policy_of(rewrite_policy(enabled=False))
-    stop = decisions.table_stop(Operation.REWRITE_DATA_FILES, measured, 2, policy, TableHistory(), NOW_MS)
-    assert stop == (Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"})
+    stop = decisions.table_stop(REWRITE, decisions.Situation(measured, policy, {}, NOW_MS))
+    assert stop == decisions.Stop(Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"})
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -351,11 +352,32 @@ def test_decide_reports_what_the_other_operation_decides_within_its_window() -> 
     assert decide(both, disabled, operation=CONVERT).beside == {}
 
 
-@pytest.mark.parametrize("operation", DATA_OPERATIONS)
-def test_decide_with_the_findings_of_the_health_decides_the_same(operation: Operation) -> None:
-    measured = measured_of({"p=a": SICK, "p=b": HEALTHY, "p=c": UNDER_OLD})
-    policy = policy_of()
-    found = decisions.findings_of(measured, policy, NOW_MS)
-    assert list(found) == ["p=a", "p=b", "p=c"]
-    given = (operation, measured, measured.format_version, policy, TableHistory(), NOW_MS)
-    assert decisions.decide(*given, findings=found) == decisions.decide(*given)
+def test_findings_of_a_situation_are_those_of_the_requested_partitions_by_key() -> None:
+    measured = measured_of({"p=c": UNDER_OLD, "p=b": HEALTHY, "p=a": SICK})
+    every = decisions.Situation(measured, policy_of(), {}, NOW_MS)
+    assert list(every.findings) == ["p=a", "p=b", "p=c"]
+    assert list(replace(every, requested=frozenset(("p=c", "p=z"))).findings) == ["p=c"]
+
+
+def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
+    measured = replace(measured_of({"p=a": SICK}), format_version=9, snapshot_id=None)
+    held = TableHistory(paused=True, lease_owner="another")
+    policy = policy_of(rewrite_policy(enabled=False))
+    situation = decisions.Situation(measured, policy, {REWRITE: held}, NOW_MS)
+    stops = [rule(REWRITE, situation) for rule in decisions.TABLE_STOPS]
+    assert [stop and stop.reason for stop in stops] == [
+        Reason.FORMAT_VERSION,
+        Reason.EMPTY,
+        Reason.DISABLED,
+        None,
+        Reason.PAUSED,
+        Reason.LEASE_HELD,
+        None,
+    ]
+    assert decisions.table_stop(REWRITE, situation) == stops[0]
+    assert [rule.__name__ for rule, _ in decisions.PARTITION_STOPS] == [
+        "unreadable_rows",
+        "wrong_property",
+        "foreign_maintainer",
+        "pending_publish",
+    ]

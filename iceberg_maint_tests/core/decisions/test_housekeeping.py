@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.core.decisions.decide import Situation
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping
 from iceberg_maint.core.decisions.snapshot_retention import Hold, Holder, Retention
@@ -39,11 +40,13 @@ def decide(
     state: TableState,
     retention: Retention = NOTHING,
     past: PartitionHistory | None = None,
-    **more: bool,
+    *,
+    force: bool = False,
 ) -> Decision:
     history = TableHistory(partitions={WHOLE_TABLE: past} if past else {})
-    measured = measure_files(TABLE, POLICY.rewrite_data_files)
-    return decide_housekeeping(operation, state, measured, POLICY, history, retention, NOW_MS, **more)
+    measured = replace(measure_files(TABLE, POLICY.rewrite_data_files), format_version=state.format_version)
+    situation = Situation(measured, POLICY, {operation: history}, NOW_MS, force=force)
+    return decide_housekeeping(operation, state, situation, retention)
 
 
 def test_expiry_is_due_when_something_may_go() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, allot, left_alone
 from iceberg_maint.core.decisions.history import (
     CommitLosses,
@@ -164,11 +164,12 @@ def decision_of_wait(wait: FleetWait, policy: Policy | None = None, **parts: int
     )
     decision = decide(
         Operation.REWRITE_DATA_FILES,
-        measured_of({P: health}),
-        2,
-        policy or Policy(rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET)),
-        TableHistory(fleet_waits={P: wait}),
-        NOW_MS,
+        Situation(
+            measured_of({P: health}),
+            policy or Policy(rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=TARGET)),
+            {Operation.REWRITE_DATA_FILES: TableHistory(fleet_waits={P: wait})},
+            NOW_MS,
+        ),
     )
     one = decision.partitions[0]
     assert (decision.verdict, decision.reason) == (one.verdict, one.reason)

@@ -8,7 +8,7 @@ import pytest
 
 from iceberg_maint.core.commits.change import Rule, Violation, is_stale
 from iceberg_maint.core.commits.gate_rules import check_publishes
-from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, held_back
 from iceberg_maint.core.decisions.snapshot_retention import Retention
@@ -40,23 +40,16 @@ def rule(mode: PublishMode = PublishMode.WAIT, max_age_seconds: int | None = 3 *
     return replace(policy_of(), write_audit_publish=WriteAuditPublishPolicy(mode, max_age_seconds))
 
 
-def decided(of: Measured, policy: Policy | None = None, **more: bool) -> Decision:
-    return decide(Operation.REWRITE_DATA_FILES, of, 2, policy or policy_of(), TableHistory(), NOW_MS, **more)
+def decided(of: Measured, policy: Policy | None = None, *, force: bool = False) -> Decision:
+    situation = Situation(of, policy or policy_of(), {}, NOW_MS, force=force)
+    return decide(Operation.REWRITE_DATA_FILES, situation)
 
 
 def regrouping(policy: Policy, *, force: bool = True) -> Decision:
     state = table_of(small(1)).state
     nothing = Retention((), (), (), ())
-    return decide_housekeeping(
-        Operation.REWRITE_MANIFESTS,
-        state,
-        measured(AUDIT),
-        policy,
-        TableHistory(),
-        nothing,
-        NOW_MS,
-        force=force,
-    )
+    situation = Situation(measured(AUDIT), policy, {}, NOW_MS, force=force)
+    return decide_housekeeping(Operation.REWRITE_MANIFESTS, state, situation, nothing)
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -82,9 +75,8 @@ def test_manifests_wait_and_expiry_does_not() -> None:
     assert found.until_ms == NOW_MS + 2 * DAY_MS
     state = table_of(small(1)).state
     gone = Retention((1,), (), (), ())
-    expiry = decide_housekeeping(
-        Operation.EXPIRE_SNAPSHOTS, state, measured(AUDIT), policy_of(), TableHistory(), gone, NOW_MS
-    )
+    situation = Situation(measured(AUDIT), policy_of(), {}, NOW_MS)
+    expiry = decide_housekeeping(Operation.EXPIRE_SNAPSHOTS, state, situation, gone)
     assert expiry.verdict is Verdict.RUN
 
 

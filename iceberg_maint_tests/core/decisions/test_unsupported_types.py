@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.applicability import (
     type_stop,
     unsupported_columns,
 )
-from iceberg_maint.core.decisions.decide import decide
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.columns import wrong_property
@@ -39,12 +39,11 @@ def decided(
     readers: RowTypes = SPARK_4,
 ) -> Decision:
     """The decision under a policy by which only Spark reads rows."""
-    measured = replace(measured_of({"p=a": partition}), uncommon_types=types)
+    measured = replace(measured_of({"p=a": partition}), uncommon_types=types, format_version=3)
     operation = Operation.REWRITE_DATA_FILES
     policy = policy_of(rewrite_policy(strategy=RewriteStrategy.NATIVE))
-    return decide(
-        operation, measured, 3, policy, history or TableHistory(), NOW_MS, force=force, readers=readers
-    )
+    histories = {operation: history or TableHistory()}
+    return decide(operation, Situation(measured, policy, histories, NOW_MS, force=force, readers=readers))
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -112,7 +111,8 @@ def test_due_table_is_refused_with_the_property_that_no_writer_takes(
     wrong = wrong_property({f"write.parquet.{name}": value})
     assert wrong == f"write.parquet.{name} = {value}; {rule}"
     measured = replace(measured_of({"p=a": SICK}), wrong_property=wrong)
-    found = decide(Operation.REWRITE_DATA_FILES, measured, 2, policy_of(), TableHistory(), NOW_MS, force=True)
+    situation = Situation(measured, policy_of(), {}, NOW_MS, force=True)
+    found = decide(Operation.REWRITE_DATA_FILES, situation)
     assert (found.verdict, found.reason) == (Verdict.REFUSE, Reason.WRITER_PROPERTY)
     assert found.evidence == {"property": wrong}
     assert [p.verdict for p in found.partitions] == [Verdict.REFUSE]

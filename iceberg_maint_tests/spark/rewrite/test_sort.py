@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.decisions.decide import decide
-from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
@@ -87,7 +86,7 @@ def plan_of(
     )
     state = with_order(shop.catalog.pin(TableId.parse(name)), policy)
     measured = shop.catalog.measure(state, policy.rewrite_data_files)
-    decision = decide(Operation.REWRITE_DATA_FILES, measured, state.format_version, policy, TableHistory(), 0)
+    decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, policy, {}, 0))
     live = shop.catalog.live_files(state, list(measured.partitions))
     return measured, plan_rewrite(state, decision, live, policy, measured.target_file_size_bytes)
 

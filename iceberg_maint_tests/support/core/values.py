@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from iceberg_maint.core.decisions import decide as decisions
 from iceberg_maint.core.decisions.history import TableHistory
@@ -113,17 +114,21 @@ def decide(
     force: bool = False,
     operation: Operation = Operation.REWRITE_DATA_FILES,
 ) -> Decision:
-    return decisions.decide(
-        operation,
-        measure_files(table, policy.rewrite_data_files),
-        table.state.format_version,
-        policy,
-        history or TableHistory(),
-        now_ms,
-        beside=beside,
-        requested=requested,
-        force=force,
+    measured = replace(
+        measure_files(table, policy.rewrite_data_files), format_version=table.state.format_version
     )
+    histories = histories_of(operation, history, beside)
+    situation = decisions.Situation(measured, policy, histories, now_ms, requested, force)
+    return decisions.decide(operation, situation)
+
+
+def histories_of(
+    operation: Operation, history: TableHistory | None, beside: TableHistory | None = None
+) -> dict[Operation, TableHistory]:
+    """The histories of an operation on data and of the other one that cleans the same deletes."""
+    other = decisions.other_data_operation(operation)
+    beside_it = {} if other is None or beside is None else {other: beside}
+    return {operation: history or TableHistory(), **beside_it}
 
 
 def plan(
