@@ -121,7 +121,8 @@ class Session:
         text = escape_control_chars(self.masked(line))
         if sys.stderr.isatty() and "\n" not in text:
             text = wrapped(text, shutil.get_terminal_size().columns)
-        click.echo(text, err=True)
+        # With `err` click writes around the progress bar, into its line.
+        click.echo(text, file=sys.stderr)
 
     def tables(self, runtime: Runtime, codes: set[int]) -> tuple[TableId, ...]:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code

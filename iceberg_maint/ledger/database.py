@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,7 @@ _POSTGRES = {
 }
 """libpq's settings if the URL has none. If a server disappears silently, in a failover or behind a
 firewall, a statement would otherwise wait for a quarter of an hour, and a lease lasts 45 seconds."""
+_LEAST_FREE_BYTES = 1 << 20
 _BEGIN_WRITE = "BEGIN IMMEDIATE"
 _READ_ONLY = {
     "42501",  # insufficient_privilege
@@ -198,6 +200,8 @@ class Database:
     def _failure(self, why: Exception, kind: type[IcebergMaintError]) -> IcebergMaintError:
         """The error of this kind, or that of a disk that takes no writes, which no configuration causes."""
         message = self._lost(why)
+        if "disk I/O error" in message and self._is_full():
+            message = message.replace("disk I/O error", "disk I/O error, database or disk is full")
         if (fix := file_system_fix(message)) is not None:
             return IcebergMaintError("ICM-128", message, f"{fix}.")
         return kind("ICM-128", message, _FIX)
@@ -207,7 +211,13 @@ class Database:
         words = " ".join(str(cause).split())
         if self._url.password:
             words = words.replace(str(self._url.password), "***")
-        return f"{self._named()} cannot be used: {words.rstrip('.')}."
+        return f"{self._named()} cannot be used: {words.rstrip('.?')}."
+
+    def _is_full(self) -> bool:
+        """Whether the file system of a SQLite file has no room for its log and the index of that."""
+        with suppress(OSError):
+            return shutil.disk_usage(Path(str(self._url.database)).parent).free < _LEAST_FREE_BYTES
+        return False
 
     def _named(self) -> str:
         return f"the ledger at {self._url.render_as_string(hide_password=True)}"

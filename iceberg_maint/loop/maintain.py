@@ -22,7 +22,7 @@ from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_skew import disagreement
-from iceberg_maint.errors import FenceLostError
+from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.clocks import clock_refusal, table_clocks
 from iceberg_maint.loop.context import Runtime
@@ -235,7 +235,8 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     # Signals and Dagster's interrupts are no Exception.
     if isinstance(why, TableTimeout):
         return str(why)
-    end = f"ended by {type(why).__name__}" if isinstance(why, Exception) else "stopped in order"
+    cause = why.code if isinstance(why, IcebergMaintError) else type(why).__name__
+    end = f"ended by {cause}" if isinstance(why, Exception) else "stopped in order"
     if not total:
         return end
     noun = "partition" if len(total) == 1 else "partitions"

@@ -28,16 +28,21 @@ from iceberg_maint.loop.fleet.known_tables import is_of_the_table, reading_of
 from iceberg_maint.loop.request import Request, Run
 from iceberg_maint.ports.observers import Intent
 
+_REFUSALS = frozenset({Reason.UNSUPPORTED_KEY, Reason.REFUSED})
+"""Reasons for which a plan leaves partitions to a person."""
+
 
 def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
     """Returns the outcome of the operation, and records it unless nothing happened."""
     final_outcomes = _final_outcomes(run)
-    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or (
-        Reason.UNSUPPORTED_KEY in run.leftovers.values()
+    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or not _REFUSALS.isdisjoint(
+        run.leftovers.values()
     )
     status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
     if not final_outcomes and decision.verdict is Verdict.REFUSE:
         reason = decision.reason
+    if not final_outcomes and Reason.REFUSED in run.leftovers.values():
+        reason = Reason.REFUSED
     if not final_outcomes and run.stopped_by is not None:
         reason = run.stopped_by
     if not final_outcomes and reason is None and decision.reason is Reason.FORCED:
@@ -92,7 +97,7 @@ def _partition_outcomes(
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         is_due = p.verdict is Verdict.RUN
         reason = (run.stopped_by or run.leftovers.get(p.partition, default_reason)) if is_due else p.reason
-        if reason is Reason.UNSUPPORTED_KEY:
+        if reason in _REFUSALS:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
     for outcome in _final_outcomes(run):

@@ -28,10 +28,14 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
     Work,
 )
+from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment, make_plans
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.loop.request import PlanReady, Run
 from iceberg_maint.ports.stored import Lease
+
+_REFUSED_FILES = frozenset({"ICM-120", "ICM-155", "ICM-173"})
+"""Codes of live files that no batch may read: listed twice, outside the approved locations, with an ambiguous path."""
 
 
 class Changes:
@@ -108,7 +112,22 @@ def _halve(cap: int, times: int, minimum: int) -> int:
 
 def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
     """Returns the open batches that are still valid, then a plan for the other partitions. The ledger has
-    all of them."""
+    all of them. Returns none if the files of a batch are refused: their partitions back off with the refusal."""
+    try:
+        return _select_batches(assessment, run, lease)
+    except RefusedError as why:
+        if why.code not in _REFUSED_FILES:
+            raise
+        run.message = run.runtime.masked(str(why))
+        open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
+        partitions = {p for s in open_batches for p in s.batch.partitions}
+        refused = dict.fromkeys(partitions | {p.partition for p in assessment.decision.due()}, run.message)
+        _back_off(refused, assessment, run)
+        run.leftovers |= dict.fromkeys(refused, Reason.REFUSED)
+        return ()
+
+
+def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
     ledger = run.runtime.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
@@ -220,10 +239,10 @@ def back_off_conflicts(assessment: Assessment, run: Run) -> None:
     _back_off(dict.fromkeys(lost, Reason.CONFLICT), assessment, run)
 
 
-def _back_off(why: Mapping[PartitionKey, Reason], assessment: Assessment, run: Run) -> None:
+def _back_off(why: Mapping[PartitionKey, str], assessment: Assessment, run: Run) -> None:
     now_ms = run.runtime.clock.now_ms()
     histories = {
-        p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, reason.value)
+        p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, str(reason))
         for p, reason in why.items()
     }
     if histories:

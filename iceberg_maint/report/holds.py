@@ -179,7 +179,9 @@ def refusal(table: str, reason: Reason, measured: Measured | None) -> RefusedErr
     `measured` is the table's stored health: some texts contain values of it.
     """
     code = _CODES.get(reason)
-    if code is None:
+    # Files that no reader can read have this reason too. The fault of their partition says which.
+    is_of_files = reason is Reason.UNSUPPORTED_TYPE and measured is not None and not measured.uncommon_types
+    if code is None or is_of_files:
         return None
     return RefusedError(
         code,

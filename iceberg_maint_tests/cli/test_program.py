@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session, most_severe_exit
+from iceberg_maint.cli.pages.run_page import RunProgress
 from iceberg_maint.cli.root import COMMANDS
 
 
@@ -188,3 +191,19 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_command_that_reads_a_table_loads_neither_pandas_nor_all_of_pyiceberg(real_lake: Path) -> None:
     read = "['numpy', 'pydantic', 'pyiceberg', 'rich', 'sqlalchemy']"
     assert heavy_modules(real_lake, "why", "db.events") == read
+
+
+def test_message_beside_a_progress_bar_begins_its_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    out = io.BytesIO()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal(out, "utf-8", write_through=True))
+    session = Session()
+    with RunProgress(session.logs()) as progress:
+        progress.begin("lake.db.t", None, "measuring")
+        session.say("lake.db.t: ICM-128 lost.")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue().decode())
+    assert "lake.db.t: ICM-128 lost." in re.split(r"[\r\n]+", shown)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import OperationalError
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import database as database_module
@@ -222,6 +224,7 @@ def test_postgres_without_a_server_is_refused_in_one_line_without_its_password()
     line = str(refused.value)
     assert line.startswith("ICM-128 the ledger at postgresql+psycopg2://someone:***@127.0.0.1:1/ledger")
     assert "Connection refused" in line
+    assert "?." not in line
     assert "s3cret" not in line
     assert "\n" not in line
 
@@ -294,4 +297,22 @@ def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp
             "Fix: free space there, or raise the quota."
         ),
     )
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "fix"),
+    [
+        (4096, "free space there, or raise the quota."),
+        (1 << 30, "start the database, or set the ledger's URL"),
+    ],
+)
+def test_error_of_the_disk_of_the_ledger_is_a_full_disk_only_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, fix: str
+) -> None:
+    ledger = SqlLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.now_ms()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_bytes))
+    with pytest.raises(IcebergMaintError, match=f"disk I/O error.*Fix: {fix}"), ledger._database.read():
+        raise OperationalError("select 1", None, sqlite3.OperationalError("disk I/O error"))
     ledger.close()

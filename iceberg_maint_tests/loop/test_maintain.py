@@ -9,17 +9,18 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.decisions.table_decision import Standing, verdict_on
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus, Rejection
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError, UnknownTableError
-from iceberg_maint.loop.maintain import BatchEnded
+from iceberg_maint.loop.maintain import BatchEnded, Request, maintain
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint_tests.loop.test_crashes import check_healed
 from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
@@ -346,6 +347,54 @@ def test_write_refused_for_equality_deletes_is_unsupported() -> None:
     world.before_write = refuses
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_KEY)
+
+
+@pytest.mark.parametrize("code", ["ICM-120", "ICM-155", "ICM-173"])
+def test_plan_whose_files_are_refused_is_unsupported_backs_off_and_leaves_other_operations_their_turn(
+    code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    why = RefusedError(code, "lake.db.t: a live file is refused.", "correct it.")
+
+    def refuses(*_args: object) -> tuple[LiveFile, ...]:
+        raise why
+
+    monkeypatch.setattr(world.catalog, "live_files", refuses)
+    operations = (Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS)
+    request = Request("run-1", operations=operations)
+    first, second = maintain(TABLE, request, world.runtime(Process()))
+    assert (first.outcome, first.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
+    assert first.message == str(why)
+    assert first.partitions == (
+        ("p=a", OutcomeStatus.UNSUPPORTED, Reason.REFUSED),
+        ("p=b", OutcomeStatus.UNSUPPORTED, Reason.REFUSED),
+    )
+    assert (second.operation, second.outcome) == (Operation.REWRITE_MANIFESTS, OutcomeStatus.NO_OP)
+    assert [world.history(p).reason for p in ("p=a", "p=b")] == [str(why)] * 2
+    faults = world.ledger.history(world.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES).faults
+    verdict = verdict_on(True, faults)
+    assert (verdict.standing, verdict.code) == (Standing.REFUSED, code)
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.outcome == first
+    assert world.run().outcome is OutcomeStatus.NO_OP
+    monkeypatch.undo()
+    assert world.run(force=True).outcome is OutcomeStatus.IMPROVED
+    assert world.history("p=a") == PartitionHistory()
+
+
+def test_run_that_an_error_with_a_code_ends_is_recorded_with_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World("a")
+
+    def fails(*_args: object) -> tuple[LiveFile, ...]:
+        raise IcebergMaintError("ICM-104", "the catalog does not answer.")
+
+    monkeypatch.setattr(world.catalog, "live_files", fails)
+    with pytest.raises(IcebergMaintError, match="ICM-104"):
+        world.run()
+    (record,) = world.ledger.records(str(TABLE), 10)
+    assert record.outcome.message == "ended by ICM-104: 0 of 1 partition done, the rest resumes"
 
 
 def test_unequal_proof_commits_nothing() -> None:

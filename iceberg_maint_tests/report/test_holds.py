@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.report.holds import hold
+from iceberg_maint.report.holds import hold, refusal
+from iceberg_maint_tests.support.core.values import measured_of
 
 PUBLISH = {"pending": "branch audit", "pending_since_ms": "1"}
 OTHER = {"foreign_maintainer": "trino"}
@@ -50,3 +52,13 @@ def test_decision_gives_its_hold_as_one_text(
 ) -> None:
     decision = Decision("lake.db.t", Operation.REWRITE_DATA_FILES, verdict, reason, 1, (), evidence)
     assert hold(decision) == text
+
+
+def test_refusal_for_a_type_is_none_without_a_column_of_such_a_type() -> None:
+    """Files that no reader can read have the same reason."""
+    plain = measured_of({})
+    geometry = replace(plain, uncommon_types={"s.at": "geometry"})
+    assert refusal("lake.db.t", Reason.UNSUPPORTED_TYPE, plain) is None
+    assert str(refusal("lake.db.t", Reason.UNSUPPORTED_TYPE, geometry)).startswith(
+        "ICM-134 no operation on data can read column s.at (geometry). Fix: "
+    )

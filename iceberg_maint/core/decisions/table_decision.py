@@ -121,7 +121,20 @@ def _has_due_files(due: PartitionDecision, policy: Policy) -> bool:
 
 
 _CODE = re.compile(r"ICM-\d+")
-_REFUSALS = frozenset({"ICM-115", "ICM-119", "ICM-124", "ICM-135", "ICM-180", "ICM-182", "ICM-183"})
+_REFUSALS = frozenset(
+    {
+        "ICM-115",
+        "ICM-119",
+        "ICM-120",
+        "ICM-124",
+        "ICM-135",
+        "ICM-155",
+        "ICM-173",
+        "ICM-180",
+        "ICM-182",
+        "ICM-183",
+    }
+)
 """Codes of operations on data that are refused."""
 _NO_FAULT = frozenset(r.value for r in Reason)
 """Attempts that gained nothing or lost to other commits store their reason, attempts that failed a message."""

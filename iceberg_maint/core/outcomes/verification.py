@@ -231,7 +231,7 @@ def judge_commit(commit: MaintenanceCommit, evidence: Evidence) -> Verification:
     elif evidence.before.data_files == evidence.after.data_files == 0:
         detail = "readers of both snapshots read the same data files with the same deletes"
     else:
-        detail = f"the same {after.rows} {evidence.compared} before and after"
+        detail = f"the same {after.rows:,} {evidence.compared} before and after"
     same = before == after and stored is not StoredProof.DIFFERENT
     return Verification(
         VerificationStatus.PROVED if same else VerificationStatus.DIFFERENT,

@@ -240,7 +240,7 @@ class TableRun(ABC):
         if the run `waits` for a cause that ends by itself."""
         why = f"{SENTENCES[outcome.reason]}."
         if outcome.outcome is OutcomeStatus.UNSUPPORTED:
-            why = str(self._refusal(outcome.reason) or why)
+            why = str(self._refusal(outcome.reason) or outcome.message or why)
         self._context.log.info(f"{self._table}: {outcome.outcome} ({outcome.reason}): {why}")
         if failures or outcome.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
             raise dg.Failure(

@@ -124,6 +124,12 @@ def judged(
 V, S = VerificationStatus, StoredProof
 
 
+def test_judge_groups_the_digits_of_the_rows() -> None:
+    many = replace(ROWS, rows=299_814)
+    verdict = judge_commit(replace(COMMIT, stored=many), Evidence(Side(2, 0, many), Side(1, 0, many), None))
+    assert verdict.detail.startswith("the same 299,814 rows before and after; ")
+
+
 def test_judge_same_rows_as_stored_is_proved() -> None:
     assert judged(ROWS, ROWS) == (V.PROVED, S.EQUAL)
 
