@@ -78,13 +78,21 @@ COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
 _WRONG_CHECKSUM = "CRC checksum verification failed"
 _WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
+_REWRITE = "rewrite the files with an engine that reads them."
+_RENAME = "rename the column that the message names."
 _UNREADABLE = {
-    "UnsupportedOperationException: ORC cannot read default value": "rewrite the files with an engine that reads them.",
+    "UnsupportedOperationException: ORC cannot read default value": _REWRITE,
     "UnsupportedOperationException: Unsupported type: ": _WRONG_TYPE,
     "ClassCastException: ": _WRONG_TYPE,
+    "UUID require 16 bytes": _REWRITE,
+    "is not in the store": _REWRITE,
+    "Unsupported logical type: ": _REWRITE,
+    "[UNRESOLVED_COLUMN": _RENAME,
+    "[AMBIGUOUS_REFERENCE]": _RENAME,
+    "names reserved for Iceberg metadata columns": _RENAME,
 }
-"""What Iceberg's readers raise for a file that they cannot read, by its beginning, and what to do. No try would succeed."""
-"""The end of the message of Parquet's Java reader for such a page."""
+"""What Iceberg's readers raise for a table that they cannot read as it is, by a part of it, and what to do. No try would
+succeed."""
 
 
 class SparkEngine:

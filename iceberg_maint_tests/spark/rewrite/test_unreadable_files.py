@@ -72,3 +72,16 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
         "Fix: correct the property schema.name-mapping.default of the table: it gives a column of the file to one of "
         "another type."
     )
+
+
+@pytest.mark.parametrize("column", ["V", "_pos", "_file", "_row_id"])
+def test_columns_that_spark_cannot_tell_apart_are_refused(shop: Workshop, column: str) -> None:
+    table = shop.new_name("native")
+    shop.sql(f"create table {table} (id int, v string) using iceberg")
+    for value in ("a", "b"):
+        shop.sql(f"insert into {table} values (1, '{value}')")
+    string = shop.bridge.iceberg.types.Types.StringType.get()
+    shop.writers.load(table).updateSchema().addColumn(column, string).commit()
+    message = refusal(shop, table, RewriteStrategy.NATIVE)
+    assert message.startswith(f"ICM-135 {table}: Iceberg's reader cannot read a data file: ")
+    assert message.endswith("Fix: rename the column that the message names.")
