@@ -5,7 +5,7 @@
 Four real tables are observed, maintained by Spark and changed, each in runs of the product's own definitions. The rows of
 these runs are copied with other keys and times: each table is changed and observed once a day, its data maintained every
 second day and its housekeeping done every day. The product's own retention makes a pass at the end of each day. Exits 1
-when the storage still grows after the limit, when a partition's state is lost, or over the bytes per table and day.
+when the storage still grows after the limit, or over the bytes per table and day.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TEMPLATES = 4
 BYTES_PER_TABLE_AND_DAY = {"sqlite": 700_000, "postgres": 300_000}
 GROWTH = 1.15
 """The size at the end against that soon after the limit."""
-TICKS_PER_DAY = {"table_changes": 1440, "lost_runs": 2880, "old_runs": 1440, "due_maintenance": 2880}
+TICKS_PER_DAY = {"table_changes": 1440, "lost_runs": 2880, "old_runs": 144, "due_maintenance": 2880}
 
 
 def main() -> int:
@@ -110,7 +110,6 @@ def _measure(tables: int, days: int, keep_days: int) -> dict[str, Any]:
             "runs_made": fleet.runs_made,
             "runs_left": instance.get_runs_count(),
             "pass_seconds": round(fleet.pass_seconds / days, 2),
-            "lost_partitions": fleet.lost_partitions(),
         }
         b = templates.bytes
         figures["bytes_per_table_and_day"] = round(
@@ -325,29 +324,13 @@ class Fleet:
         """The product's retention, a minute after the last run of the day."""
         import time
 
-        from iceberg_maint.core.model.ids import TableId
-        from iceberg_maint.defs.runs.old_runs import Progress, RetentionPass
-        from iceberg_maint.defs.translator import IcebergTranslator
+        from iceberg_maint.defs.runs.old_runs import START, OldRuns
 
-        tables = [TableId("lake", ("db",), f"u{n:04d}") for n in range(self._tables)]
         clock = SetClock(int(at.timestamp() * 1000) + 60_000)
-        retention = RetentionPass(tables, IcebergTranslator(), clock, clock, self._keep_days)
-        began, progress = time.process_time(), Progress()
-        while not progress.next_ms:
-            progress, _ = retention.work(self._instance, None, progress)
+        began, cursor = time.process_time(), ""
+        while cursor != START:
+            _, cursor = OldRuns(self._keep_days, clock, clock.now_ms).delete(self._instance, None, cursor)
         self.pass_seconds += time.process_time() - began
-
-    def lost_partitions(self) -> int:
-        """Partitions that a run materialized and that Dagster shows as missing now."""
-        import dagster as dg
-
-        lost = 0
-        for n in range(self._tables):
-            template = self._templates.tables[n % TEMPLATES]
-            expected = self._instance.get_materialized_partitions(dg.AssetKey(["lake", "db", template.name]))
-            shown = self._instance.get_materialized_partitions(dg.AssetKey(["lake", "db", f"u{n:04d}"]))
-            lost += len(set(expected) - set(shown))
-        return lost
 
 
 class SetClock:
@@ -384,14 +367,11 @@ def _report(name: str, figures: dict[str, Any], days: int, keep_days: int) -> li
     level = next((size for day, size in sizes.items() if day > keep_days), None)
     growth = round(sizes[days] / level, 3) if level else None
     shown.add_row("… the last against the first after the limit", str(growth), str(GROWTH))
-    for label in ("runs_made", "runs_left", "pass_seconds", "lost_partitions"):
-        shown.add_row(
-            label.replace("_", " "), f"{figures[label]:,}", "0" if label == "lost_partitions" else ""
-        )
+    for label in ("runs_made", "runs_left", "pass_seconds"):
+        shown.add_row(label.replace("_", " "), f"{figures[label]:,}", "")
     Console().print(shown)
     missed = [f"{name}: bytes per table and day"] if daily > limit else []
-    missed += [f"{name}: growth"] if growth is not None and growth > GROWTH else []
-    return missed + ([f"{name}: lost partitions"] if figures["lost_partitions"] else [])
+    return missed + ([f"{name}: growth"] if growth is not None and growth > GROWTH else [])
 
 
 if __name__ == "__main__":

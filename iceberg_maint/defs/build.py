@@ -34,7 +34,7 @@ from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.reload import ConfigurationFile, executed_keys, reload_location
 from iceberg_maint.defs.runs.heartbeats import build_executor, build_lost_runs_sensor
 from iceberg_maint.defs.runs.observe_job import build_observe_job
-from iceberg_maint.defs.runs.old_runs import RetentionPass, build_retention_sensor
+from iceberg_maint.defs.runs.old_runs import OldRuns, build_old_runs_sensor
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import PassReport
 from iceberg_maint.loop.context import Runtime
@@ -164,18 +164,14 @@ def _build(
         lambda location, why: reload_location(webserver_url, location, why),
         sensor_status,
     )
-    retention = (
-        RetentionPass(asset_tables, translator, runtime.clock, runtime.ledger, keep_days)
-        if keep_days is not None
-        else None
-    )
+    old_runs = OldRuns(keep_days, runtime.clock, runtime.ledger.now_ms) if keep_days is not None else None
     return dg.Definitions(
         assets=[*assets, *report],
         jobs=[job, *publications],
         sensors=[
             changes,
             build_lost_runs_sensor(runtime.ledger, sensor_status),
-            *([build_retention_sensor(retention, sensor_status)] if retention else []),
+            *([build_old_runs_sensor(old_runs, sensor_status)] if old_runs else []),
             # One location of the fleet sends.
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
             *build_automation_sensors(asset_tables, runtime, translator, observation, sensor_status),

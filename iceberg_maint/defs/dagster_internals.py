@@ -1,6 +1,7 @@
 """The private side of Dagster: every use of it in this project, with its reason and what breaks if Dagster changes it.
 
-No other module imports `dagster._…`. The tests of this module fail when Dagster changes what it uses.
+No other module imports `dagster._…`; `kept_connections` replaces methods of these storages. The tests of the two modules
+fail when Dagster changes what they use.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import dagster as dg
 
@@ -36,21 +38,28 @@ from dagster._core.remote_representation.code_location import is_implicit_asset_
 # checks are stored again or stay as they were.
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 
-# The kind of storage, which no public property names. Without it several runs may write SQLite at once.
+# The kind of storage, which no public property names. Without it several runs may write SQLite at once, and
+# `kept_connections` keeps none.
 from dagster._core.storage.event_log import SqliteEventLogStorage
 from dagster._core.storage.event_log.sqlite import ConsolidatedSqliteEventLogStorage
 
 # Public is the capture of output only as a setting of the whole instance, in its file.
 from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+from dagster._core.storage.runs import SqliteRunStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from dagster._serdes import ConfigurableClassData
 
 __all__ = [
+    "SQLITE_BUSY_TIMEOUT_SECONDS",
     "CheckStatus",
     "CheckTarget",
     "ExecutionPlan",
     "PlanOrchestrationContext",
     "RetryMode",
     "SensorExecutionData",
+    "SqliteEventLogStorage",
+    "SqliteRunStorage",
+    "delete_run_files",
     "executed_run",
     "is_implicit_asset_job_name",
     "stores_in_sqlite",
@@ -81,6 +90,16 @@ def executed_run() -> dg.DagsterRun | None:
 def stores_in_sqlite(instance: dg.DagsterInstance) -> bool:
     """Whether the instance stores its events in SQLite."""
     return isinstance(instance.event_log_storage, SqliteEventLogStorage | ConsolidatedSqliteEventLogStorage)
+
+
+def delete_run_files(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Deletes the output of a deleted run, and its event log if that is a file of its own, as SQLite's is.
+    `DagsterInstance.delete_run`, the public way, leaves both."""
+    instance.compute_log_manager.delete_logs(prefix=[run_id])
+    storage = instance.event_log_storage
+    if isinstance(storage, SqliteEventLogStorage):
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{storage.path_for_shard(run_id)}{suffix}").unlink(missing_ok=True)
 
 
 def unfinished_backfills(instance: dg.DagsterInstance) -> Sequence[PartitionBackfill]:

@@ -24,8 +24,7 @@ def test_private_modules_of_dagster_are_imported_in_one_module_only() -> None:
     importers = {
         str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py") if private.search(p.read_text("utf-8"))
     }
-    upkeep = {"defs/runs/kept_connections.py", "defs/runs/old_runs.py"}
-    assert importers - upkeep == {"defs/dagster_internals.py"}
+    assert importers == {"defs/dagster_internals.py"}
 
 
 def test_types_of_public_signatures_are_those_of_the_module() -> None:
