@@ -18,7 +18,7 @@ from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resol
 from iceberg_maint.engines.spark.session.java import JavaHome, find_java
 from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
-from iceberg_maint_tests.support.scheduling import SECONDS, Scheduling, is_slow, order_of
+from iceberg_maint_tests.support.scheduling import Scheduling, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
 from iceberg_maint_tests.support.variants import Variants
 
@@ -114,14 +114,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Variants())
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks the tests that the quick loop leaves out."""
-    if is_slow(item.nodeid):
-        item.add_marker(pytest.mark.slow)
-    if item.nodeid.startswith(SECONDS):
-        item.add_marker(pytest.mark.seconds)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts the tests of a module marked `in_order`, which tell one story, back in its order after the shuffle;
     of several workers' tests the long ones come first, that none works alone at the end."""
@@ -134,7 +126,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in zip(module, ordered, strict=True):
             items[place] = item
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: order_of(item.nodeid, spark=bool(item.get_closest_marker("spark"))))
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    spark, slow = (bool(item.get_closest_marker(mark)) for mark in ("spark", "slow"))
+    return order_of(item.nodeid, spark=spark, slow=slow)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+pytestmark = pytest.mark.seconds
+
 PROJECT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
 EXPECTED_TARGETS = {

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.seconds
+
 PROJECT = Path(__file__).resolve().parent.parent
 TREES = ("iceberg_maint", "iceberg_maint_tests", "bench")
 

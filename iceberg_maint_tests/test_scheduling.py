@@ -12,28 +12,20 @@ import pytest
 
 from iceberg_maint_tests.support.scheduling import (
     LONG,
-    SECONDS,
-    SLOW,
     SPLIT,
     TOGETHER,
-    is_slow,
     order_of,
     scope_of,
 )
 from iceberg_maint_tests.support.variants import DRAWN, Variants
 
+pytestmark = pytest.mark.seconds
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 def test_scheduling_every_path_exists() -> None:
-    assert [
-        path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG, *SLOW, *SECONDS) if not (PROJECT / path).exists()
-    ] == []
-
-
-def test_scheduling_slow_folder_makes_its_tests_slow() -> None:
-    assert is_slow("iceberg_maint_tests/simulation/test_lives.py::test_same_seed_is_the_same_life")
-    assert not is_slow("iceberg_maint_tests/core/commits/test_gate.py::test_gate")
+    assert [path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG) if not (PROJECT / path).exists()] == []
 
 
 def test_scheduling_modules_of_a_group_are_one_scope() -> None:
@@ -43,11 +35,11 @@ def test_scheduling_modules_of_a_group_are_one_scope() -> None:
 
 
 def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
-    of_programs = [order_of(f"{group[-1]}::test", spark=True) for group in TOGETHER]
-    of_long = order_of(f"{LONG[-1]}::test", spark=True)
-    of_spark = order_of("iceberg_maint_tests/spark/test_engine.py::test", spark=True)
-    of_sweep = order_of("iceberg_maint_tests/simulation/test_lives.py::test", spark=False)
-    of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False)
+    of_programs = [order_of(f"{group[-1]}::test", spark=True, slow=False) for group in TOGETHER]
+    of_long = order_of(f"{LONG[-1]}::test", spark=True, slow=False)
+    of_spark = order_of("iceberg_maint_tests/spark/test_engine.py::test", spark=True, slow=False)
+    of_sweep = order_of("iceberg_maint_tests/simulation/test_lives.py::test", spark=False, slow=True)
+    of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False, slow=False)
 
     assert of_programs == [0, 1]
     assert 1 < of_long < of_spark < of_sweep < of_unit

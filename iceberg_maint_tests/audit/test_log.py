@@ -28,6 +28,8 @@ from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.servers.object_server import object_server
 from iceberg_maint_tests.support.telemetry.values import record
 
+pytestmark = pytest.mark.seconds
+
 TABLE, UUID = "lake.db.t", "u1"
 
 

@@ -22,6 +22,8 @@ from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, ROWS, SCHEMA
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.seconds
+
 POLICY = RewriteDataFilesPolicy()
 
 

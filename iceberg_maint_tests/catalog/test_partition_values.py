@@ -60,6 +60,8 @@ from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint_tests.security.hostile import PAYLOADS
 
+pytestmark = pytest.mark.seconds
+
 HOSTILE = (
     "",
     " ",

@@ -16,6 +16,8 @@ from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
+pytestmark = pytest.mark.seconds
+
 ROOT = "s3://bucket/w/t"
 
 

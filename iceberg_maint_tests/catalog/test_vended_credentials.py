@@ -22,6 +22,8 @@ from iceberg_maint_tests.support.catalog.table_files import TableFiles
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.seconds
+
 EVENTS = TableId.parse("lake.db.events")
 MINUTE_MS = 60_000
 

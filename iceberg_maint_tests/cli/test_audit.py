@@ -20,6 +20,8 @@ from iceberg_maint.integrations.audit.log import AuditLog
 from iceberg_maint.wiring.adapters import audit_log
 from iceberg_maint_tests.cli.conftest import Lake
 
+pytestmark = pytest.mark.seconds
+
 SICK = "lake.db.sick"
 
 

@@ -31,6 +31,8 @@ from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 
+pytestmark = pytest.mark.seconds
+
 SICK = TableId.parse("lake.db.sick")
 
 

@@ -11,6 +11,8 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Snapshot
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 
+pytestmark = pytest.mark.seconds
+
 SICK = TableId.parse("lake.db.sick")
 DAY_MS = 86_400_000
 SPARK = {"engine-name": "spark", "app-name": "nightly", "added-data-files": "1", "deleted-data-files": "9"}

@@ -17,6 +17,8 @@ from iceberg_maint.loop.settle import Settled
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import REJECTED, REWRITE, UNKNOWN, Lake
 
+pytestmark = pytest.mark.seconds
+
 SICK = TableId.parse("lake.db.sick")
 
 

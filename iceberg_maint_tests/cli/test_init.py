@@ -24,6 +24,8 @@ from iceberg_maint.defs.instance import check_instance
 from iceberg_maint.defs.reload import write_table_list
 from iceberg_maint_tests.conftest import PROJECT
 
+pytestmark = pytest.mark.slow
+
 FILES = ["dagster_home/dagster.yaml", "dagster_home/workspace.yaml", "iceberg_maint.yaml"]
 EVENTS = TableId.parse("lake.db.events")
 

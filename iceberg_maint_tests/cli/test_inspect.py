@@ -23,6 +23,8 @@ from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, ta
 from iceberg_maint_tests.support.fakes.catalog import fake_table
 from iceberg_maint_tests.support.ledger.values import make_record
 
+pytestmark = pytest.mark.seconds
+
 SICK = TableId.parse("lake.db.sick")
 
 

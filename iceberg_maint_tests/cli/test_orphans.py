@@ -24,6 +24,8 @@ from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import NoEngine, StoreClock
 
+pytestmark = pytest.mark.seconds
+
 ALL = ORPHANS + 1
 Program = Callable[..., Result]
 

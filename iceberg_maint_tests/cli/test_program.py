@@ -22,6 +22,8 @@ from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.run_page import RunProgress
 from iceberg_maint.cli.root import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 
 def program(*arguments: str, home: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

@@ -17,6 +17,8 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.cli.conftest import FAILED, REWRITE, UNKNOWN, Lake, table_of
 from iceberg_maint_tests.support.fakes.catalog import fake_table
 
+pytestmark = pytest.mark.seconds
+
 BATCH_KEYS = [
     "batch_id",
     "partitions",

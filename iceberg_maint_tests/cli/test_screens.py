@@ -19,7 +19,7 @@ from iceberg_maint.report.report_page import FleetReport, failures_of, report_do
 from iceberg_maint.report.verdicts import Summary
 from iceberg_maint_tests.cli.conftest import FAILED, UNKNOWN, Lake, lake_of, table_of
 
-pytestmark = pytest.mark.usefixtures("narrow")
+pytestmark = [pytest.mark.seconds, pytest.mark.usefixtures("narrow")]
 REWRITE = ("--operation", "rewrite_data_files")
 
 

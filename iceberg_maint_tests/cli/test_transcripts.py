@@ -8,6 +8,8 @@ import pytest
 
 from iceberg_maint_tests.cli.transcripts import WIDTHS, page, transcript
 
+pytestmark = pytest.mark.seconds
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "transcripts.md"
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from iceberg_maint_tests.cli.conftest import Lake
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.mark.parametrize(
     ("line", "code", "message", "fix"),

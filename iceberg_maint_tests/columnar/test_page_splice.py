@@ -34,6 +34,8 @@ from iceberg_maint.columnar.task import (
 from iceberg_maint_tests.columnar.test_splice import column_index, edited, statistics
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 
+pytestmark = pytest.mark.seconds
+
 SCHEMA = schema_of(
     field(1, "id", "long", required=True),
     field(2, "price", "double"),

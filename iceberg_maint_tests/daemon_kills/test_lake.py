@@ -12,6 +12,8 @@ from iceberg_maint.core.model.table_state import BATCH_PROPERTY
 from iceberg_maint_tests.daemon_kills.daemon import Victim, _kind
 from iceberg_maint_tests.daemon_kills.lake import MIN_INPUT_FILES, TABLES, Lake
 
+pytestmark = pytest.mark.seconds
+
 NAME = TABLES[0]
 
 

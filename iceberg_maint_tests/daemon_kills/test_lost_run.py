@@ -14,7 +14,7 @@ from iceberg_maint_tests.daemon_kills.moments import Moment, since_now, started_
 
 NAME = "db.a"
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.seconds, pytest.mark.spark, pytest.mark.timeout(420)]
 
 
 def test_run_killed_with_its_code_server_and_daemon_is_failed_and_its_table_healed(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.audit.publish import Published
 from iceberg_maint_tests.defs.conftest import World
 
+pytestmark = pytest.mark.slow
+
 T = TableId.parse("lake.db.t")
 
 

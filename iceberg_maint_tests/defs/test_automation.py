@@ -22,6 +22,8 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
+pytestmark = pytest.mark.slow
+
 T = "lake.db.t"
 PASSED = AssetCheckExecutionResolvedStatus.SUCCEEDED
 

@@ -45,10 +45,11 @@ from iceberg_maint_tests.support.servers.postgres import free_port
 NAMES = IcebergTranslator()
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.in_order,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),  # dagster's client of gql
+    pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),
 ]
 
 DAYS = ("d1", "d2", "d3")

@@ -16,6 +16,8 @@ from dagster._grpc import impl
 from iceberg_maint.defs import dagster_internals as internals
 from iceberg_maint.defs.instance import ENDED_STATUSES, UNFINISHED_STATUSES
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(internals.__file__).resolve().parent.parent
 
 

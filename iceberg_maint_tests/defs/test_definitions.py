@@ -21,6 +21,8 @@ from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import World, key
 
+pytestmark = pytest.mark.slow
+
 NAMES = IcebergTranslator()
 
 T = TableId.parse("lake.db.t")

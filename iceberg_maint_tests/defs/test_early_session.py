@@ -9,6 +9,8 @@ import pytest
 from iceberg_maint.defs.runs import table_run
 from iceberg_maint.defs.runs.table_run import EarlySession
 
+pytestmark = pytest.mark.slow
+
 START = EarlySession.start
 """The method itself, which a fixture replaces in tests without Spark."""
 

@@ -11,6 +11,8 @@ from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 from iceberg_maint_tests.defs.test_sensors import requested, sensor_tick
 
+pytestmark = pytest.mark.slow
+
 T = "lake.db.t"
 ASSET = NAMES.get_asset_key(TableId.parse(T))
 

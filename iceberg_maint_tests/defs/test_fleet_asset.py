@@ -20,6 +20,8 @@ from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
 from iceberg_maint_tests.defs.conftest import World
 
+pytestmark = pytest.mark.slow
+
 T = TableId.parse("lake.db.t")
 KEY = IcebergTranslator().get_fleet_key()
 

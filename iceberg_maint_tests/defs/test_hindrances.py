@@ -19,6 +19,8 @@ from iceberg_maint.report.holds import hold
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
 
+pytestmark = pytest.mark.slow
+
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100, last_change_ms=NOW_MS)
 
 

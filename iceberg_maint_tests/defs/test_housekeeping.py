@@ -21,6 +21,8 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
 
+pytestmark = pytest.mark.slow
+
 NAMES = IcebergTranslator()
 
 T = TableId.parse("lake.db.t")

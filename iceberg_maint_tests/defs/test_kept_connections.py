@@ -17,6 +17,8 @@ from sqlalchemy.engine import Engine
 
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 
+pytestmark = pytest.mark.slow
+
 KEY = dg.AssetKey(["lake", "db", "t"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import dagster as dg
+import pytest
 
 from iceberg_maint.defs.automation.observations import (
     LastObservation,
@@ -15,6 +16,8 @@ from iceberg_maint.defs.automation.observations import (
     store_run,
 )
 from iceberg_maint_tests.defs.conftest import World
+
+pytestmark = pytest.mark.slow
 
 KEY = dg.AssetKey(["lake", "db", "t"])
 SEEN = LastObservation("v1.json", 5, 3, "a pause", "mode: advise", "q1")

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
 from iceberg_maint.core.model.reasons import CHECKS_OF_PARTITIONS, Check
 from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
 from iceberg_maint.defs.checks.partition_checks import limits
+
+pytestmark = pytest.mark.slow
 
 POLICY = Policy(
     rewrite_data_files=RewriteDataFilesPolicy(

@@ -8,6 +8,8 @@ import pytest
 
 from iceberg_maint.defs.reload import keeping_all
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_keeping_all_collects_nothing_in_the_block_and_freezes_what_it_made(*, enabled: bool) -> None:

@@ -28,6 +28,8 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop import lease
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
+pytestmark = pytest.mark.slow
+
 HERE, ELSEWHERE = "here", "elsewhere"
 T0_MS = 1_800_000_000_000
 LOCATION = InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="lake"), location_name=HERE)

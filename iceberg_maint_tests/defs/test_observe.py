@@ -17,6 +17,8 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import World, key
 
+pytestmark = pytest.mark.slow
+
 NAMES = IcebergTranslator()
 
 T = "lake.db.t"

@@ -19,6 +19,8 @@ from iceberg_maint.defs.runs.old_runs import START, OldRuns, build_old_runs_sens
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 from iceberg_maint_tests.support.runner.loop import SetClock
 
+pytestmark = pytest.mark.slow
+
 T = TableId.parse("lake.db.t")
 ASSET = NAMES.get_asset_key(T)
 KEEP_DAYS = 30

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
+import pytest
 
 from iceberg_maint.defs.assets.table_asset import build_op_asset
+
+pytestmark = pytest.mark.slow
 
 _KEY = dg.AssetKey(["lake", "db", "t__housekeeping"])
 _PARTITIONS = dg.DynamicPartitionsDefinition(name="iceberg/lake.db.t")

@@ -15,6 +15,8 @@ from iceberg_maint.defs.automation.sensors import follow_table_list
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import Table, World, key
 
+pytestmark = pytest.mark.slow
+
 T = "lake.db.t"
 SECRET = "tok-123"
 RAISED = (

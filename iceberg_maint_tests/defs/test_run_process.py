@@ -24,6 +24,8 @@ from iceberg_maint.defs.reload import executed_keys, write_table_list
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.defs.conftest import World
 
+pytestmark = pytest.mark.slow
+
 NAMES = IcebergTranslator()
 T, OTHER = TableId.parse("lake.db.t"), TableId.parse("lake.db.other")
 ASSETS = "__ASSET_JOB"

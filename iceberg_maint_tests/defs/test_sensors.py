@@ -47,6 +47,8 @@ from iceberg_maint.loop.assess import assess
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 
+pytestmark = pytest.mark.slow
+
 T = TableId.parse("lake.db.t")
 U = TableId.parse("lake.db.u")
 WHY = "the table list changed"

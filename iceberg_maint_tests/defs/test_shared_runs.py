@@ -14,6 +14,8 @@ from iceberg_maint.defs.automation import maintenance_sensor
 from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("lake.db.a", "lake.db.b", "lake.db.c")
 
 

@@ -27,6 +27,8 @@ from iceberg_maint.report.holds import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
 from iceberg_maint_tests.support.fakes.catalog import UNPARTITIONED
 
+pytestmark = pytest.mark.slow
+
 NAMES = IcebergTranslator()
 
 T = "lake.db.t"

@@ -9,6 +9,8 @@ import pytest
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
 from iceberg_maint_tests.demo.conftest import SmallLake
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"id": [1, 1, 2, 3], "v": ["a", "a", None, "c"], "x": [0.5, 0.5, None, 2.0]})
 
 

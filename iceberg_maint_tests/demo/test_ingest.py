@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import pytest
+
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.demo import tables
 from iceberg_maint.demo.ingest import APPENDS, ingest
 from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
+
+pytestmark = pytest.mark.slow
 
 
 def test_one_ingest_makes_a_new_month_due(small_lake: SmallLake) -> None:

@@ -9,6 +9,8 @@ from rich.console import Console
 from iceberg_maint.demo import open_lake, sources
 from iceberg_maint.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 
 def test_flights_are_all_336776_of_365_days() -> None:
     flights = sources.flights()

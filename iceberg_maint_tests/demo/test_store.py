@@ -27,6 +27,8 @@ from iceberg_maint.demo.workspace import place
 from iceberg_maint.engines.spark.session.jars import load_lock
 from iceberg_maint.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 URL = "http://127.0.0.1:1"
 CREDENTIALS = {"DEMO_S3_KEY_ID": "key", "DEMO_S3_SECRET": "secret"}
 

@@ -15,6 +15,8 @@ from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
+pytestmark = pytest.mark.slow
+
 
 def test_tables_are_ten_with_names_of_their_own() -> None:
     assert len({t.name for t in TABLES}) == len(TABLES) == 10

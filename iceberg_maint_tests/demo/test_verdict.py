@@ -9,6 +9,8 @@ from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import TABLES
 from iceberg_maint.demo.verdict import End, Look, judge
 
+pytestmark = pytest.mark.slow
+
 BY_NAME = {t.name: t for t in TABLES}
 SAME = Comparison(10, 10, 0, 0)
 

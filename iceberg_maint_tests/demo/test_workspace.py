@@ -9,6 +9,8 @@ from iceberg_maint.defs.names import INSTANCE, home_file
 from iceberg_maint.demo.workspace import place, table_id
 from iceberg_maint.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 
 def test_prepared_folder_loads_as_configuration_of_one_sqlite_catalog(tmp_path: Path) -> None:
     where = place(tmp_path / "data")

@@ -30,7 +30,7 @@ from iceberg_maint_tests.support.e2e.lake import (
     rows_by_duckdb,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 POINTS = ("after_swap", "files_written")
 FILES_PER_PARTITION = 6

@@ -19,6 +19,8 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 
+pytestmark = pytest.mark.slow
+
 
 class FullDisk:
     """An engine that writes nothing."""

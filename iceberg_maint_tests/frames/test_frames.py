@@ -33,6 +33,8 @@ from iceberg_maint_tests.support.ledger.values import (
     outcome_of,
 )
 
+pytestmark = pytest.mark.seconds
+
 PROJECT = Path(__file__).resolve().parents[2]
 HOW_TO = PROJECT / "docs" / "how-to" / "frames.md"
 NOTEBOOK = HOW_TO.with_suffix(".ipynb")

@@ -24,6 +24,8 @@ from iceberg_maint_tests.support.ledger.values import (
     written,
 )
 
+pytestmark = pytest.mark.seconds
+
 BATCH = make_batch("day=1")
 FILES = written(BATCH)
 AHEAD = PartitionHistory(crashes=1, not_before_ms=99, reason="started")

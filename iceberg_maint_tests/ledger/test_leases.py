@@ -24,6 +24,8 @@ from iceberg_maint_tests.support.ledger.values import (
     written,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def take(ledger: SqlLedger, owner: str, min_fence: int = 0) -> Lease | None:
     return ledger.acquire_lease(UUID, NAME, owner, 60, min_fence)

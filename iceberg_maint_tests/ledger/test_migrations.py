@@ -19,6 +19,8 @@ from iceberg_maint_tests.support.ledger.values import (
     measured,
 )
 
+pytestmark = pytest.mark.seconds
+
 NEWEST = 1 + len(STEPS)
 UNRELEASED = (
     "install the newer iceberg-maint that wrote it. If a build before the first release wrote it, delete the ledger or keep "

@@ -28,6 +28,8 @@ from iceberg_maint_tests.support.ledger.values import (
     written,
 )
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = ("a", "b", "c")
 OWNERS = ("run-1", "run-2")
 OPEN = ("PLANNED", "STARTED", "UNKNOWN")

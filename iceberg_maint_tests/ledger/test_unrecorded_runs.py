@@ -29,6 +29,8 @@ from iceberg_maint_tests.support.ledger.values import (
     written,
 )
 
+pytestmark = pytest.mark.seconds
+
 
 def start(ledger: SqlLedger, lease: Lease, partition: str, operation=REWRITE, snapshot_id: int = 1):
     plan = plan_of(partition, operation=operation, snapshot_id=snapshot_id)

@@ -20,6 +20,8 @@ from iceberg_maint.ports.stored import BatchStatus, StoredBatch
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
 
+pytestmark = pytest.mark.seconds
+
 
 def check_healed(world: World, rows: int) -> None:
     """Every partition is one file, no row is lost or doubled, and nothing is left open."""

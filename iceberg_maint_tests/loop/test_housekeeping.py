@@ -31,6 +31,8 @@ from iceberg_maint_tests.support.runner.housekeeping_loop import (
 )
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, SetClock
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.mark.parametrize("operation", [EXPIRE, REGROUP])
 def test_housekeeping_killed_after_its_swap_is_not_repeated(operation: Operation) -> None:

@@ -24,6 +24,8 @@ from iceberg_maint_tests.support.runner.housekeeping_loop import (
 )
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 
+pytestmark = pytest.mark.slow
+
 HARMLESS = {
     "clock_mark",
     "has_unrecorded_runs",

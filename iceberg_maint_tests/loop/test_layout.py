@@ -17,6 +17,8 @@ from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.core.values import TARGET, data
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
 
+pytestmark = pytest.mark.seconds
+
 SORTED = LayoutPolicy(sort_by=("id",))
 
 

@@ -26,6 +26,8 @@ from iceberg_maint_tests.loop.test_crashes import check_healed
 from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 
+pytestmark = pytest.mark.seconds
+
 
 def test_run_heals_every_due_partition_and_records_it() -> None:
     world = World()

@@ -21,6 +21,8 @@ from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
 
+pytestmark = pytest.mark.seconds
+
 
 def records(world: World) -> list[Record]:
     """Those of work, oldest first."""

@@ -20,6 +20,8 @@ from iceberg_maint.loop.maintain import BatchEnded
 from iceberg_maint_tests.support.core.values import delete
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
 
+pytestmark = pytest.mark.slow
+
 A = ("p=a",)
 REWRITE = Operation.REWRITE_DATA_FILES
 

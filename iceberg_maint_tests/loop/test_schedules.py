@@ -14,6 +14,8 @@ from iceberg_maint.core.outcomes.outcome import Rejection
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
 
+pytestmark = pytest.mark.slow
+
 PATIENT = replace(POLICY, retry=replace(POLICY.retry, quarantine_after=1000, quarantine_after_crashes=1000))
 
 

@@ -23,6 +23,8 @@ from iceberg_maint.ports.observers import NoAudit
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
 
+pytestmark = pytest.mark.seconds
+
 
 def test_terminated_while_writing_hands_the_batch_back() -> None:
     world = World()

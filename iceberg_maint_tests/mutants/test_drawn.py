@@ -12,6 +12,8 @@ from iceberg_maint_tests.mutants.drawn.equivalent import EQUIVALENT
 from iceberg_maint_tests.mutants.drawn.population import population, present_site
 from iceberg_maint_tests.mutants.drawn.run import Verdict, is_of
 
+pytestmark = pytest.mark.seconds
+
 SOURCE = '''"""Docstring of 1 and not 2."""
 __all__ = ["a"]
 LIMIT: Literal[3] = 4

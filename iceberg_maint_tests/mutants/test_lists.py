@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from iceberg_maint_tests.mutants.lists import LISTS
 from iceberg_maint_tests.mutants.mutant import fault_of, missing_tests_of
+
+pytestmark = pytest.mark.seconds
 
 
 def test_every_mutant_changes_what_stands_in_the_source_once() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from iceberg_maint_tests.mutants.mutant import planted
+
+pytestmark = pytest.mark.seconds
 
 MODULE = "iceberg_maint.columnar.read.numbers"
 PROGRAM = f"import {MODULE} as module; print(module.__dict__.get('MARK'))"

@@ -21,6 +21,8 @@ from iceberg_maint.errors import (
 )
 from iceberg_maint_tests.conftest import PROJECT
 
+pytestmark = pytest.mark.seconds
+
 MADE_REAL = {
     "ICM-100": "config/test_load.py::test_wrong_file_is_refused",
     "ICM-101": "catalog/test_adapter.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",

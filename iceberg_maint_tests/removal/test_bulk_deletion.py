@@ -12,6 +12,8 @@ from iceberg_maint.core.removal.orphan_rules import TrashedFile
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.removal.store_requests import deleted_in_bulk
 
+pytestmark = pytest.mark.seconds
+
 
 class BulkStore(LocalStore):
     """Deletes up to three files per request, except those whose names it refuses. `requests` are the files of each."""

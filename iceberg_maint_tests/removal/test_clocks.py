@@ -13,6 +13,8 @@ from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS
 from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
 from iceberg_maint_tests.support.runner.loop import SetClock
 
+pytestmark = pytest.mark.seconds
+
 ALL = ORPHANS + 1
 HOLD_MS = DAILY.hold_seconds * 1000 + 60_000
 REFUSED = (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)

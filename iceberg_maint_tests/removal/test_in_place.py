@@ -27,6 +27,8 @@ from iceberg_maint_tests.support.orphans.expired_table import (
 )
 from iceberg_maint_tests.support.orphans.layouts import flink_manifest
 
+pytestmark = pytest.mark.seconds
+
 IN_PLACE = replace(POLICY, released_files=ReleasedHold.IN_PLACE)
 
 

@@ -13,6 +13,8 @@ from iceberg_maint_tests.support.orphans.killed_pass import HALF, POINTS, run
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import OPERATION, Passes
 
+pytestmark = pytest.mark.slow
+
 ALL = ORPHANS + 1
 AFTER_HOLD_MS = 4 * DAY_MS
 

@@ -23,6 +23,8 @@ from iceberg_maint_tests.support.orphans.layouts import (
     forget_restored,
 )
 
+pytestmark = pytest.mark.slow
+
 POLICY = RemoveOrphanFilesPolicy()
 
 

@@ -15,6 +15,8 @@ from iceberg_maint_tests.removal.test_object_store import ALL, DAY_MS, POLICY, T
 from iceberg_maint_tests.removal.test_unreliable_listing import live_stay, world
 from iceberg_maint_tests.support.servers.object_server import Bucket, listing
 
+pytestmark = pytest.mark.seconds
+
 __all__ = ["world"]
 LONG_AGO = 1_700_000_000.0
 

@@ -35,6 +35,8 @@ from iceberg_maint_tests.support.orphans.layouts import (
 from iceberg_maint_tests.support.orphans.passes import Passes
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
+pytestmark = pytest.mark.seconds
+
 POLICY = RemoveOrphanFilesPolicy()
 TABLE = TableId.parse("lake.db.t")
 ALL = ORPHANS + 1

@@ -38,6 +38,8 @@ from iceberg_maint_tests.support.orphans.layouts import (
 from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.slow
+
 ALL = ORPHANS + 1
 LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
 HOLD_MS = DAILY.hold_seconds * 1000 + 60_000

@@ -10,6 +10,8 @@ import pytest
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.removal.store_requests import changed
 
+pytestmark = pytest.mark.seconds
+
 
 def no_check() -> None:
     pass

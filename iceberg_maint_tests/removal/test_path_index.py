@@ -6,12 +6,16 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.core.removal.orphan_rules import Kept
 from iceberg_maint.core.removal.released_file_rules import ReleasedFile, ReleasedKind
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.stored_releases import PrefixSpelling
+
+pytestmark = pytest.mark.seconds
 
 _STARTS = ("", "/", "//", "file:", "file:/", "file://", "s3://b", "s3a://B", "s3://b//", "S3://b/", "x")
 _SEGMENTS = (

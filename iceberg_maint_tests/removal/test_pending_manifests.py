@@ -30,6 +30,8 @@ from iceberg_maint_tests.support.orphans.layouts import (
     flink_manifest,
 )
 
+pytestmark = pytest.mark.seconds
+
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()
 DAY_SECONDS = 86_400

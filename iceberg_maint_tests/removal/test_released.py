@@ -19,6 +19,8 @@ from iceberg_maint_tests.support.orphans.expired_table import (
 )
 from iceberg_maint_tests.support.orphans.layouts import flink_manifest
 
+pytestmark = pytest.mark.slow
+
 HOLD_DAYS = 3.1
 ALONE = {"l1", "l2", "l3", "l5", "A", "DA", "B", "E", "f2", "f5", "e1", "s1", "p1"}
 """What snapshots 1, 2, 3 and 5 reference and snapshot 4 does not."""

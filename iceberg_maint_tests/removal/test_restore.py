@@ -28,6 +28,8 @@ from iceberg_maint_tests.removal.test_trash import (
 )
 from iceberg_maint_tests.support.orphans.layouts import ORPHANS, Lake, ShiftedStore
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:

@@ -23,6 +23,8 @@ from iceberg_maint.removal.orphan_scan import Scan, scan
 from iceberg_maint.removal.target import Target
 from iceberg_maint_tests.support.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 
+pytestmark = pytest.mark.seconds
+
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()
 DAY_SECONDS = 86_400

@@ -21,6 +21,8 @@ from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, Lake, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 POLICY = Policy(remove_orphan_files=DAILY, expire_snapshots=ExpireSnapshotsPolicy(enabled=False))
 WEEK_MS = 7 * DAY_MS + 60_000

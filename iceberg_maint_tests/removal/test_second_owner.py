@@ -15,6 +15,8 @@ from iceberg_maint.removal import second_owner
 from iceberg_maint.removal.second_owner import check_folders
 from iceberg_maint_tests.support.orphans.layouts import LAYOUTS, Lake
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:

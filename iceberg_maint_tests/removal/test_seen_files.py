@@ -15,6 +15,8 @@ from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.table_ownership import SeenFiles, delete_unused
 
+pytestmark = pytest.mark.seconds
+
 FILES = [StoredFile(f"s3://b/t/{n}.metadata.json", n, 1000 + n) for n in range(3)]
 
 

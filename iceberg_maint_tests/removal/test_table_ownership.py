@@ -15,6 +15,8 @@ from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal import table_ownership
 from iceberg_maint.removal.table_ownership import metadata_versions, values_in
 
+pytestmark = pytest.mark.seconds
+
 LONG = {"properties": {"note": "".join(map(str, range(20_000))), "table-uuid": "nested"}}
 
 

@@ -23,6 +23,8 @@ from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
 
+pytestmark = pytest.mark.seconds
+
 ALL = ORPHANS + 1
 PLACE = f"{LAYOUTS[0].table_folder}/{TRASH}"
 

@@ -30,6 +30,8 @@ from iceberg_maint_tests.support.orphans.layouts import (
     forget_restored,
 )
 
+pytestmark = pytest.mark.seconds
+
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()
 HOLD_MS = POLICY.hold_seconds * 1000

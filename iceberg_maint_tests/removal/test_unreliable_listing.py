@@ -21,6 +21,8 @@ from iceberg_maint_tests.removal.test_object_store import (
 )
 from iceberg_maint_tests.support.servers.object_server import Bucket, listing
 
+pytestmark = pytest.mark.seconds
+
 Query = dict[str, str]
 Answer = tuple[int, str]
 

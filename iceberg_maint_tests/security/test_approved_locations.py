@@ -24,6 +24,8 @@ from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, 
 from iceberg_maint_tests.support.servers.object_server import object_server
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.seconds
+
 TABLE = TableId.parse("lake.db.hostile")
 SCHEMA = Schema(NestedField(1, "id", IntegerType(), required=False))
 SPEC = spec(0)

@@ -34,7 +34,7 @@ from iceberg_maint_tests.security.canaries import (
 )
 from iceberg_maint_tests.support.servers.postgres import free_port
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.seconds, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
 
 TABLE = "lake.db.events"
 RESOURCES_AND_RUNS = """

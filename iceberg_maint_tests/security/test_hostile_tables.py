@@ -28,7 +28,7 @@ from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.seconds, pytest.mark.spark]
 
 NAMESPACE = "evil' ns"
 NAMES = (

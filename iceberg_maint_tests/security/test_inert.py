@@ -6,6 +6,8 @@ import pytest
 
 from iceberg_maint.report.formatting import escape_control_chars
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.mark.parametrize(
     ("text", "shown"),

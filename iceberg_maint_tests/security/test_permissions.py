@@ -11,6 +11,8 @@ import pytest
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, lake_of
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:

@@ -28,6 +28,8 @@ from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, 
 from iceberg_maint_tests.support.ledger.values import make_record
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.seconds
+
 TABLE = TableId.parse("lake.db.people")
 FREE = TableId.parse("lake.db.free")
 ROW_FILTER = {

@@ -18,6 +18,8 @@ from iceberg_maint_tests.security.canaries import (
     found_in,
 )
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.mark.parametrize(
     "text", [LEDGER, quote(LEDGER, safe=""), quote(LEDGER), base64.b64encode(LEDGER.encode()).decode()]

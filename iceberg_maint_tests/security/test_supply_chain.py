@@ -11,6 +11,8 @@ import pytest
 
 from iceberg_maint_tests.conftest import PROJECT
 
+pytestmark = pytest.mark.seconds
+
 LOCKS = sorted((PROJECT / "requirements").glob("*.txt"))
 
 

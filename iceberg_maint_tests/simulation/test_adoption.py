@@ -12,6 +12,8 @@ from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm, only_main
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 MINUTE_MS = 60_000
 REWRITE = Operation.REWRITE_DATA_FILES

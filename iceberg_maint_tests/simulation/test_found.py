@@ -16,6 +16,8 @@ from iceberg_maint.loop.maintain import MAX_REPLANS
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.world import NAMES, POLICY, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 REWRITE = Operation.REWRITE_DATA_FILES
 

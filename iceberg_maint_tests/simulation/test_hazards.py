@@ -15,6 +15,8 @@ from iceberg_maint_tests.simulation.process import Process
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 HOUR_MS = 3_600_000
 MONTH_MS = 30 * 24 * HOUR_MS

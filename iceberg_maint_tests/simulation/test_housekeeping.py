@@ -10,6 +10,8 @@ from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 HOUR_MS = 3_600_000
 REWRITE = Operation.REWRITE_DATA_FILES

@@ -18,6 +18,8 @@ from iceberg_maint_tests.simulation.test_lives import ENOUGH, STEPS
 from iceberg_maint_tests.simulation.test_lying_catalog import LIES
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 HOUR_MS = 3_600_000
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS

@@ -9,9 +9,13 @@ import os
 import time
 from collections import Counter
 
+import pytest
+
 from iceberg_maint_tests.simulation.faults import Answer, At
 from iceberg_maint_tests.simulation.life import live
 from iceberg_maint_tests.support.damaged_memo import WAYS
+
+pytestmark = pytest.mark.slow
 
 STEPS = int(os.environ.get("ICEBERG_MAINT_SIMULATION_STEPS", "5000"))
 SEED = int(os.environ.get("ICEBERG_MAINT_SIMULATION_SEED", "0"))

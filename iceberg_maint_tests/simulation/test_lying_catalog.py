@@ -15,6 +15,8 @@ from iceberg_maint_tests.simulation.sim_table import SimTable
 from iceberg_maint_tests.simulation.tables import WORK
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 LIES = tuple(a for a in Answer if a is not Answer.OK)
 

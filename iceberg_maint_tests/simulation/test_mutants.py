@@ -17,6 +17,8 @@ from iceberg_maint_tests.simulation.storage_mutants import STORAGE_MUTANTS
 from iceberg_maint_tests.simulation.tables import small_files
 from iceberg_maint_tests.simulation.violations import ViolationError
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(100)
 SCENARIOS = [scenario for name, scenario in vars(test_found).items() if name.startswith("test_")]
 SCENARIOS.append(partial(test_lying_catalog.test_catalog_that_lies_is_found_out, Answer.OK_LIE, small_files))

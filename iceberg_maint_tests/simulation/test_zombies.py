@@ -9,6 +9,8 @@ from iceberg_maint_tests.simulation.faults import At
 from iceberg_maint_tests.simulation.life import Life
 from iceberg_maint_tests.simulation.world import NAMES, World, calm
 
+pytestmark = pytest.mark.slow
+
 TABLE = NAMES[0]
 STEPS = (
     "start_attempt",

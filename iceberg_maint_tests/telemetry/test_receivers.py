@@ -28,6 +28,8 @@ from iceberg_maint_tests.support.telemetry.receivers import (
     prometheus_numbers,
 )
 
+pytestmark = pytest.mark.seconds
+
 SICK = {"catalog": "lake", "namespace": "db", "table": "sick"}
 
 

@@ -14,6 +14,8 @@ import iceberg_maint
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.wheel.build import Built, build
 
+pytestmark = pytest.mark.slow
+
 VERSION = iceberg_maint.__version__
 
 

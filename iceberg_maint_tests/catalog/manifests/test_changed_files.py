@@ -36,6 +36,8 @@ from iceberg_maint_tests.support.catalog.table_files import (
 )
 from iceberg_maint_tests.support.examples import examples
 
+pytestmark = pytest.mark.seconds
+
 POLICY = RewriteDataFilesPolicy()
 UNPARTITIONED = spec(1)
 KEYS = ("region=eu", "region=us")

@@ -22,6 +22,8 @@ from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.examples import examples
 
+pytestmark = pytest.mark.seconds
+
 POLICY = RewriteDataFilesPolicy(target_file_size_bytes=4 << 20)
 BY_BUCKET = spec(1, (1, 1001, BucketTransform(4), "id_bucket"))
 UNPARTITIONED = spec(2)

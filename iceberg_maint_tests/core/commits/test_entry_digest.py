@@ -14,6 +14,8 @@ from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.commits.entry_digest import EntriesDigest, digest_entries, planned_entries
 from iceberg_maint.core.model.table_state import FileKind
 
+pytestmark = pytest.mark.slow
+
 OLD = LiveEntry("old", None, FileKind.DATA, ("a",), 1, 1, 11, None, 10, 1000, None)
 NEW = OLD._replace(path="new", first_row_id=40)
 VECTOR = OLD._replace(path="v", kind=FileKind.DELETION_VECTOR, content_offset=4, referenced_data_file="old")

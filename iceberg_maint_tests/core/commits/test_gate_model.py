@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from iceberg_maint_tests.support.core.memory_table import (
     rules,
 )
 from iceberg_maint_tests.support.examples import examples
+
+pytestmark = pytest.mark.slow
 
 places = st.sampled_from([ALL, P1, Q1, P2])
 

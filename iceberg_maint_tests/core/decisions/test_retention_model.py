@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy
 from iceberg_maint_tests.support.core.snapshots import CONNECT, DAY_MS, FLINK, SPARK, snapshot, state_of
 from iceberg_maint_tests.support.core.values import NOW_MS
+
+pytestmark = pytest.mark.seconds
 
 
 @st.composite

@@ -24,6 +24,8 @@ from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint_tests.support.examples import examples
 
+pytestmark = pytest.mark.seconds
+
 # Batches have a stored form of their own: core/planning/test_batch_body.py.
 PERSISTED = (
     AttemptEvidence,

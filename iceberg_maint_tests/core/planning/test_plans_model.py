@@ -39,6 +39,8 @@ from iceberg_maint_tests.support.core.values import (
 from iceberg_maint_tests.support.examples import examples
 from iceberg_maint_tests.support.fakes.catalog import FakeTable
 
+pytestmark = pytest.mark.slow
+
 EQ, DV = FileKind.EQUALITY_DELETES, FileKind.DELETION_VECTOR
 EITHER = CONVERT, REWRITE = Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES
 OTHER = {CONVERT: REWRITE, REWRITE: CONVERT}

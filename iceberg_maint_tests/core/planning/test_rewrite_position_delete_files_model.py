@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from iceberg_maint_tests.core.commits.test_gate_conversion_model import (
 from iceberg_maint_tests.support.core.memory_table import SPECS, File, Lake, change_of, key_of
 from iceberg_maint_tests.support.examples import examples
 from iceberg_maint_tests.support.fakes.catalog import FakeTable, fake_table, measure_files
+
+pytestmark = pytest.mark.seconds
 
 POSITIONS, VECTOR = FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES

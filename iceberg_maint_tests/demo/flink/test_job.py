@@ -12,6 +12,8 @@ from bench.flink.job import FlinkHome, flink_catalog, flink_home, started
 from iceberg_maint.demo.workspace import place
 from iceberg_maint.errors import ConfigurationError
 
+pytestmark = pytest.mark.slow
+
 
 def java(folder: Path, body: str) -> FlinkHome:
     """A program in Java's place, which prints and ends as a client of Flink's may."""

@@ -5,6 +5,8 @@ import pytest
 
 from bench.flink.stream import TABLES, Stream
 
+pytestmark = pytest.mark.slow
+
 STREAM = Stream(rows=100, ids=5, rows_per_second=10)
 
 

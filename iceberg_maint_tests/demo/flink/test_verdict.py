@@ -17,6 +17,8 @@ from iceberg_maint.demo.verdict import Look
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
+pytestmark = pytest.mark.slow
+
 STREAM = Stream(rows=20, ids=25, rows_per_second=10)
 GOOD = History(flink=9, maintenance=4, while_running=3, equality_deletes=9, wrong=())
 

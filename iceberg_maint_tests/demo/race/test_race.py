@@ -19,7 +19,7 @@ from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.loop.context import LazyEngine, SparkAccess
 from iceberg_maint.wiring.adapters import build, spark_engine
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 LOADED = HOT_KEYS + 4
 CONFIG = """\

@@ -5,6 +5,8 @@ import pytest
 
 from bench.race.stream import HOT_KEYS, expected_sql, hot_rows, keys_of, only_deletes, rows_of
 
+pytestmark = pytest.mark.slow
+
 LAP = 46
 """Commits until the first keys come again."""
 
