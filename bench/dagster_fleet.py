@@ -322,7 +322,7 @@ def _cycle() -> dict[str, float]:
         job = repository.get_job(OBSERVE_JOB)
         observe = {"ops": {"observe_tables": {"config": {"tables": changed, "changed_only": False}}}}
         assert job.execute_in_process(observe, instance=instance).success
-        sensors = [s.name for s in repository.sensor_defs if s.name.startswith("maintenance_")]
+        sensors = [s.name for s in repository.sensor_defs if s.name.startswith("due_maintenance")]
         for name in sensors:
             tick(name)
         print("ready", flush=True)
