@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # By its name, because PyIceberg imports the class when it opens the first file.
 SCHEMA_TO_FILE_IO |= {
-    scheme: ["iceberg_maint.catalog.local_files.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
+    scheme: ["iceberg_maint.catalog.literal_file_io.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
 }
 _NO_TABLES = re.compile(r'no such table: iceberg_tables|relation "iceberg_tables" does not exist')
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.

@@ -1,4 +1,5 @@
-"""Files of local disks, each opened by the name that it has."""
+"""PyIceberg's FileIO for a lake on local disks. It reads a file as it is, and asks `LiteralFileIO` for the rest: to import that
+one costs 0.5 s of CPU, more than half of a command that reads one table."""
 
 from __future__ import annotations
 
@@ -7,22 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from iceberg_maint.catalog.file_store import local_path
-from iceberg_maint.core.model.location import cut_path
-
-
-class LiteralFileIO(PyArrowFileIO):
-    """The FileIO that `listing` registers for the schemes of Hadoop's file systems."""
-
-    @staticmethod
-    def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
-        """Returns scheme, authority and the whole path."""
-        cut = cut_path(location)
-        scheme, netloc, path = PyArrowFileIO.parse_location(cut, properties)
-        return scheme, netloc, path + location[len(cut) :]
 
 
 def is_local(location: str) -> bool:
@@ -35,6 +22,7 @@ class LocalFileIO(FileIO):
 
     @cached_property
     def _other(self) -> FileIO:
+        from iceberg_maint.catalog.literal_file_io import LiteralFileIO
 
         return LiteralFileIO(self.properties)
 

@@ -49,7 +49,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.in_order,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),  # dagster's client of gql
 ]
 
 DAYS = ("d1", "d2", "d3")

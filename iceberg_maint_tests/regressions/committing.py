@@ -366,7 +366,7 @@ COMMITTING = (
         "A cluster starts no executor: the run waits without end, or ends with a page of Java's stack",
         "A session on a cluster runs a job of one row first, within a limit of time",
         off(
-            "engines/spark/session/session_checks.py",
+            "engines/spark/session/executors.py",
             "        job.result(wait_seconds - quiet_seconds)\n",
             "        job.result()\n",
             "spark/session/test_executors.py::test_cluster_without_an_executor_is_an_error_with_its_fix_and_the_job_is_cancelled",

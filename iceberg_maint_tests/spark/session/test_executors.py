@@ -7,7 +7,7 @@ import threading
 import pytest
 from py4j.protocol import Py4JError
 
-from iceberg_maint.engines.spark.session.session_checks import require_executor
+from iceberg_maint.engines.spark.session.executors import require_executor
 from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError
 
@@ -37,7 +37,7 @@ def test_application_that_the_cluster_stops_is_an_error_with_its_cause() -> None
 def test_long_wait_for_an_executor_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.engines.spark.session.session_checks.QUIET_SECONDS", 0.01)
+    monkeypatch.setattr("iceberg_maint.engines.spark.session.executors.QUIET_SECONDS", 0.01)
     cancelled = threading.Event()
     with pytest.raises(IcebergMaintError, match=r"within 0\.05 seconds"):
         require_executor(lambda: cancelled.wait(5) and None, cancelled.set, MASTER, 0.05)

@@ -15,14 +15,9 @@ from typing import TYPE_CHECKING
 from iceberg_maint.core.outcomes.failures import file_system_fix
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, bridge_of, one_line
 from iceberg_maint.engines.spark.session.class_archive import COMMAND, SETTING, is_read
+from iceberg_maint.engines.spark.session.executors import check_executors, is_local, no_executor
 from iceberg_maint.engines.spark.session.process_tree import child_pids
-from iceberg_maint.engines.spark.session.session_checks import (
-    check_classic,
-    check_executors,
-    check_master_answers,
-    is_local,
-    no_executor,
-)
+from iceberg_maint.engines.spark.session.session_checks import check_classic, check_master_answers
 from iceberg_maint.engines.spark.session.settings import (
     CATALOG_CLASS,
     SparkSettings,
