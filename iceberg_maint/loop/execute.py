@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import assert_never
+from typing import Any, assert_never
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.waits import failed, publish_wait, undone, write_ahead
@@ -238,15 +238,9 @@ def _write_and_commit(
         written = steps.write(batch, policy, runtime, lease)
     except FenceLostError:
         raise
-    except StaleBatchError as why:
-        return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why))
-    except MemoryExceededError as why:
-        return AttemptResult(OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use)
-    except ConnectionError as why:
-        # The JVM has died. A partition that needs too much memory kills it, so this counts.
-        return _failed_write(why)
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
-        return environment_failure(why, batch, runtime) or _failed_write(why)
+        result_of = next(result for kind, result in FAILURES.items() if isinstance(why, kind))
+        return result_of(why, batch, runtime)
     except BaseException as why:
         engine.cancel()
         interrupted(why, "stopped before its commit")
@@ -286,6 +280,18 @@ def _failed_write(why: Exception) -> AttemptResult:
         return AttemptResult(OutcomeStatus.FAILED, reason, str(why))
     message = str(why) if isinstance(why, EngineFailedError) else one_line(why)
     return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, message)
+
+
+FAILURES: Mapping[type[Exception], Callable[[Any, Batch, Runtime], AttemptResult]] = {
+    StaleBatchError: lambda why, *_: AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why)),
+    MemoryExceededError: lambda why, *_: AttemptResult(
+        OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use
+    ),
+    # The JVM has died. A partition that needs too much memory kills it, so this counts.
+    ConnectionError: lambda why, *_: _failed_write(why),
+    Exception: lambda why, batch, runtime: environment_failure(why, batch, runtime) or _failed_write(why),
+}
+"""The result of an attempt whose write fails, by the first kind that the failure is of."""
 
 
 def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
