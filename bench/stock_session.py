@@ -21,7 +21,7 @@ def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> A
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, CACHE / "java"))
     jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
-    logging = (PROJECT / "iceberg_maint" / "spark" / "session" / "log4j2.json").as_uri()
+    logging = (PROJECT / "iceberg_maint" / "engines" / "spark" / "session" / "log4j2.json").as_uri()
     conf = {
         **catalog_conf("lake", "jdbc", f"sqlite:///{catalog}", f"file://{warehouse}", {}),
         "spark.master": "local[2]",

@@ -118,6 +118,7 @@ def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     assert sources == {"source: shared objects file (top)"}, sources
 
 
+@pytest.mark.variant  # a minute; the archive itself is tested above
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("java_options", "exit_code", "error"),
@@ -144,6 +145,7 @@ def test_java_that_writes_no_archive_is_refused_and_the_old_file_stays(
     assert list((tmp_path / "tmp").glob("iceberg_maint-*")) == []
 
 
+@pytest.mark.variant  # a minute; the archive itself is tested above
 @pytest.mark.spark
 def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     archive = tmp_path / "archive" / "classes.jsa"

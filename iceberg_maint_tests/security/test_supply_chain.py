@@ -44,7 +44,9 @@ def test_setup_installs_by_hash_only() -> None:
 
 
 def test_every_jar_has_a_checksum() -> None:
-    lock = json.loads((PROJECT / "iceberg_maint" / "spark" / "session" / "jars.lock.json").read_text("utf-8"))
+    lock = json.loads(
+        (PROJECT / "iceberg_maint" / "engines" / "spark" / "session" / "jars.lock.json").read_text("utf-8")
+    )
     jars = [*lock["common"], *(jar for pair in lock["pairs"] for jar in pair["jars"])]
     assert len(jars) >= 4
     assert [j["coordinate"] for j in jars if not re.fullmatch(r"[0-9a-f]{64}", j["sha256"])] == []
