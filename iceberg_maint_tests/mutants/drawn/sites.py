@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from iceberg_maint_tests.mutants.mutant import PRODUCT
 
-ROOMS = ("core", "catalog", "ledger", "orphans")
-SPARK = "spark"
+ROOMS = ("core", "catalog", "ledger", "removal")
+SPARK = "engines/spark"
 SPARK_SHARE = 2 / 15
 """Of the mutants drawn. Those of the other rooms are drawn as if from one room."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import load_config
+from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.engines.spark.session.class_archive import (
     check_writers,
     is_damaged,
@@ -128,7 +129,7 @@ def test_archive_behind_links_is_checked_at_every_link_and_where_it_is(archive: 
     assert usable_archive(link) == link
     for folder in (*folders, archive.parent):
         folder.chmod(0o777)
-        assert refusal_of(link).endswith(f"Fix: run chmod go-w {folder}.")
+        assert refusal_of(link).endswith(f"Fix: run chmod go-w {shell_argument(str(folder))}.")
         folder.chmod(0o755)
 
 
