@@ -20,7 +20,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "iceberg_maint"
-FLAT_FOLDERS = ("runner", "columnar", "defs", "report", "orphans", "catalog", "loop")
+FLAT_FOLDERS = ("columnar", "defs", "report", "removal", "catalog", "loop")
 
 
 def modules() -> tuple[Path, ...]:

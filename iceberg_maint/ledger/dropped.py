@@ -98,11 +98,6 @@ _LAST = tuple(
     for at in (batch.c.updated_ms, record.c.appended_ms, outcome.c.recorded_ms)
 )
 _has_health = select(health.c.table_uuid).where(health.c.table_uuid == lease.c.table_uuid).exists()
-_table_has_ended = (
-    select(outcome.c.ordinal)
-    .where(outcome.c.attempt_id == attempt.c.attempt_id, outcome.c.status != BatchStatus.UNKNOWN)
-    .exists()
-)
 
 
 def dropped_tables(conn: Connection) -> tuple[DroppedTable, ...]:
@@ -122,9 +117,7 @@ def delete_dropped_tables(conn: Connection, table_uuid: str, keep_days: int) -> 
     dropped = next((t for t in dropped_tables(conn) if t.table_uuid == table_uuid), None)
     if dropped is None or dropped.idle_seconds * 1000 <= keep_days * _DAY_MS:
         return 0
-    is_open = (
-        select(attempt.c.attempt_id).where(attempt.c.table_uuid == table_uuid, ~_table_has_ended).exists()
-    )
+    is_open = select(attempt.c.attempt_id).where(attempt.c.table_uuid == table_uuid, ~_has_ended).exists()
     if conn.scalar(select(is_open)):
         return 0
     attempts = select(attempt.c.attempt_id).where(attempt.c.table_uuid == table_uuid)

@@ -1,1 +1,1 @@
-"""The ports: one narrow protocol per outside system. A fake ships beside each adapter."""
+"""The ports: one narrow protocol per outside system."""

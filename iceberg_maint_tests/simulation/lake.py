@@ -1,7 +1,7 @@
 """A lake of plain values whose tables know their rows: snapshots, compare-and-swap, foreign writers.
 
 A row is an integer, its key the row over 1,000. A data file holds rows, an equality delete keys, a position
-delete the rows it marks. Unlike `catalog.fake`, which holds what a table is, it knows rows and takes commits.
+delete the rows it marks. Unlike `support.fakes.catalog`, which holds what a table is, it knows rows and takes commits.
 """
 
 from __future__ import annotations

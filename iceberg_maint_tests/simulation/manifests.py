@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 DAMAGED_LOOKS = 0.1
 _UNKNOWN_ID = 0
-"""An entry that names no retained snapshot has the time of its sequence number, as in `catalog.fake`."""
+"""An entry that names no retained snapshot has the time of its sequence number, as in `support.fakes.catalog`."""
 _FIELDS: dict[int, Callable[[LiveFile], Any]] = {
     PATH: lambda f: f.path,
     FORMAT: lambda f: f.file_format,

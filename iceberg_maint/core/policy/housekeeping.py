@@ -36,7 +36,7 @@ class HealthPolicy:
     )
 
 
-_DAY_SECONDS = 86_400
+DAY_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class AlertsPolicy:
         },
     )
     due_seconds: int | None = field(
-        default=_DAY_SECONDS,
+        default=DAY_SECONDS,
         metadata={"doc": "alert when work is due for longer without a break; null: never", "minimum": 60},
     )
     no_progress_seconds: int | None = field(
@@ -74,7 +74,7 @@ class AlertsPolicy:
         },
     )
     expiry_grace_seconds: int | None = field(
-        default=7 * _DAY_SECONDS,
+        default=7 * DAY_SECONDS,
         metadata={
             "doc": "alert when the oldest snapshot is this much older than expire_snapshots keeps; null: never",
             "minimum": 0,
@@ -94,7 +94,6 @@ class AlertsPolicy:
     )
 
 
-DAY_SECONDS = 86_400
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
 """A file younger than this is never treated as an orphan, whatever the policy says."""
 TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
