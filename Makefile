@@ -70,7 +70,7 @@ RACE_SECONDS := 120
 
 .PHONY: demo-race
 demo-race: setup  ## race stock rewrite_data_files, its safe setting and ours against one writer (RACE_SECONDS=120 each, STORE=s3)
-	$(PY) -m $(if $(filter s3,$(STORE)),iceberg_maint_tests.chaos,iceberg_maint.demo).race --data $(DATA)-race --seconds $(RACE_SECONDS)
+	$(PY) -m $(if $(filter s3,$(STORE)),iceberg_maint_tests.qualification.chaos,iceberg_maint.demo).race --data $(DATA)-race --seconds $(RACE_SECONDS)
 
 # A worker mostly waits: for a JVM, for programs, for intervals of Dagster. Three keep two cores busy.
 WORKERS := 3
@@ -121,8 +121,8 @@ test-deep: setup  ## all examples of the properties; equality deletes all ways; 
 	ICEBERG_MAINT_TEST_EXAMPLES=all \
 	$(PY) -m pytest -n $(WORKERS) -m "hypothesis and not spark" || status=$$?; \
 	ICEBERG_MAINT_TEST_STEPS=$(STEPS) ICEBERG_MAINT_TEST_SEED=$(SEED) \
-	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/deletes/equality iceberg_maint_tests/program || status=$$?; \
-	$(PY) -m iceberg_maint_tests.program.random_runs; \
+	$(PY) -m pytest -n $(WORKERS) -s iceberg_maint_tests/spark/deletes/equality iceberg_maint_tests/qualification/program || status=$$?; \
+	$(PY) -m iceberg_maint_tests.qualification.program.random_runs; \
 	exit $$status
 
 # A life of a simulated world, too, is decided by its seed alone; SIM_SEED is the first.
@@ -132,7 +132,7 @@ SIM_SEED  := 100000
 .PHONY: test-sim
 test-sim: setup  ## the protocol in simulated worlds: lives, lies, zombies, planted faults (SIM_STEPS=200000, SIM_SEED=100000)
 	ICEBERG_MAINT_SIMULATION_STEPS=$(SIM_STEPS) ICEBERG_MAINT_SIMULATION_SEED=$(SIM_SEED) \
-	$(PY) -m pytest -s --timeout 0 iceberg_maint_tests/simulation
+	$(PY) -m pytest -s --timeout 0 iceberg_maint_tests/qualification/simulation
 
 # Who does what next is decided by the seed, who comes first by the machine.
 SECONDS    := 3600
@@ -140,7 +140,7 @@ CHAOS_SEED := 1
 
 .PHONY: test-chaos
 test-chaos: setup  ## writers of every kind on PostgreSQL and REST catalogs, ours killed now and then (SECONDS=3600, CHAOS_SEED=1, STORE=s3)
-	$(PY) -m iceberg_maint_tests.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --store $(STORE) --results build/chaos.jsonl
+	$(PY) -m iceberg_maint_tests.qualification.chaos --seconds $(SECONDS) --seed $(CHAOS_SEED) --store $(STORE) --results build/chaos.jsonl
 
 # One list, or of one list some numbers: MUTANTS="gate 3 7".
 MUTANTS :=
@@ -148,18 +148,18 @@ REGRESSIONS :=
 
 .PHONY: test-mutants
 test-mutants: setup  ## switches guards of gate, anti-join and orphans off, one by one; a test must see each (MUTANTS="gate 3 7")
-	$(PY) -m iceberg_maint_tests.mutants $(MUTANTS)
+	$(PY) -m iceberg_maint_tests.qualification.mutants $(MUTANTS)
 
 # The seed decides what is drawn: DRAWN="--mutants 300 --seed 1", "--only core/commits", "--report", "--spark".
 DRAWN := --mutants 300 --seed 1
 
 .PHONY: test-random-mutants
 test-random-mutants: setup  ## changes operators and constants drawn by a seed, one by one; a test must see each (DRAWN="--mutants 300 --seed 1")
-	$(PY) -m iceberg_maint_tests.mutants.drawn $(DRAWN)
+	$(PY) -m iceberg_maint_tests.qualification.mutants.drawn $(DRAWN)
 
 .PHONY: test-regressions
 test-regressions: setup  ## each known regression: its tests red without the guard, green with it (REGRESSIONS="null-keys")
-	$(PY) -m iceberg_maint_tests.regressions $(REGRESSIONS)
+	$(PY) -m iceberg_maint_tests.qualification.regressions $(REGRESSIONS)
 
 # Cases that have a result in .cache/kill are not run again; KILL="--fresh", "--report", "--most 100", "--only K8 JVM" or
 # "--store s3 --each-point".
@@ -167,18 +167,18 @@ KILL :=
 
 .PHONY: test-kill
 test-kill: setup  ## runs killed at every step in every way on every kind of table, what is left of them (KILL="--fresh")
-	$(PY) -m iceberg_maint_tests.kill $(KILL)
+	$(PY) -m iceberg_maint_tests.qualification.kill $(KILL)
 
 RACES     := 1000
 RACE_SEED := 1
 
 .PHONY: test-rest-races
 test-rest-races: setup  ## races an expiry with a tag on a REST catalog: no file of a lost tag may be released (RACES=1000, RACE_SEED=1)
-	$(PY) -m iceberg_maint_tests.spark.commit.rest_races $(RACES) $(RACE_SEED)
+	$(PY) -m iceberg_maint_tests.qualification.rest_races $(RACES) $(RACE_SEED)
 
 .PHONY: test-zombie
 test-zombie: setup  ## fifty runs stopped for longer than their lease lasts, that go on after another has taken it
-	$(PY) -m iceberg_maint_tests.kill.zombies $(KILL)
+	$(PY) -m iceberg_maint_tests.qualification.kill.zombies $(KILL)
 
 # A real Prometheus, for example Debian's package or a release of the project.
 PROMETHEUS := prometheus
@@ -187,22 +187,22 @@ PROMTOOL   := promtool
 .PHONY: test-observe
 test-observe: setup  ## one real run's numbers in Prometheus, OTLP, DogStatsD and CloudWatch, and they are equal (PROMETHEUS=prometheus)
 	$(PROMTOOL) test rules iceberg_maint_tests/telemetry/rules_test.yaml
-	$(PY) -m iceberg_maint_tests.telemetry --prometheus $(PROMETHEUS)
+	$(PY) -m iceberg_maint_tests.qualification.telemetry --prometheus $(PROMETHEUS)
 
 .PHONY: test-audit
 test-audit: setup  ## 10,000 audit records on disk and S3 with deaths and damage, which is named (AUDIT="--only s3")
-	$(PY) -m iceberg_maint_tests.audit $(AUDIT)
+	$(PY) -m iceberg_maint_tests.qualification.audit $(AUDIT)
 
 # A real Alertmanager: Debian's package has this name, a release of the project is `alertmanager`.
 ALERTMANAGER := prometheus-alertmanager
 
 .PHONY: test-alerts
 test-alerts: setup  ## every kind of alert through a real Alertmanager, sent once and ended once (ALERTMANAGER=prometheus-alertmanager)
-	$(PY) -m iceberg_maint_tests.alerts --alertmanager $(ALERTMANAGER)
+	$(PY) -m iceberg_maint_tests.qualification.alerts --alertmanager $(ALERTMANAGER)
 
 .PHONY: demo-cluster
 demo-cluster: setup $(CLASSES)  ## the demo lake on S3, REST, PostgreSQL and a Spark cluster; an executor and a worker are killed
-	$(PY) -m iceberg_maint_tests.cluster --cache $(CACHE)
+	$(PY) -m iceberg_maint_tests.qualification.cluster --cache $(CACHE)
 
 DEPLOY := $(CACHE)/deploy
 # A copy of Dagster's Helm chart, which is in no package registry.
@@ -210,44 +210,44 @@ CHART  :=
 
 .PHONY: test-cluster
 test-cluster: setup $(CLASSES)  ## drivers killed and a worker decommissioned on a Spark cluster, packages by archive, event logs
-	$(PY) -m iceberg_maint_tests.cluster.trials --cache $(CACHE)
+	$(PY) -m iceberg_maint_tests.qualification.cluster.trials --cache $(CACHE)
 
 .PHONY: test-deploy
 test-deploy: setup $(DEPLOY)/.complete  ## the files under deploy/ against their schemas (CHART=folder of Dagster's chart)
-	PYTHONPATH="$(abspath $(DEPLOY))" $(PY) -m iceberg_maint_tests.deploy --tools $(CACHE)/tools $(if $(CHART),--chart $(CHART))
+	PYTHONPATH="$(abspath $(DEPLOY))" $(PY) -m iceberg_maint_tests.qualification.deploy --tools $(CACHE)/tools $(if $(CHART),--chart $(CHART))
 
 $(DEPLOY)/.complete: requirements/deploy.txt $(STAMP)
 	$(installed_apart)
 
 .PHONY: demo-observe
 demo-observe: setup  ## the demo lake beside Prometheus and Alertmanager: a table fails, is alerted, recovers (PROMETHEUS=, ALERTMANAGER=)
-	$(PY) -m iceberg_maint_tests.observe --prometheus $(PROMETHEUS) --alertmanager $(ALERTMANAGER)
+	$(PY) -m iceberg_maint_tests.qualification.observe --prometheus $(PROMETHEUS) --alertmanager $(ALERTMANAGER)
 
 KILLS     := 20
 KILL_SEED := 1
 
 .PHONY: test-daemon-kills
 test-daemon-kills: setup  ## kills Dagster's daemon, code server and run workers at drawn moments (KILLS=20, KILL_SEED=1)
-	$(PY) -m iceberg_maint_tests.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
+	$(PY) -m iceberg_maint_tests.qualification.daemon_kills --kills $(KILLS) --seed $(KILL_SEED)
 
 MINUTES := 30
 TABLES  := 2000
 
 .PHONY: test-daemon-fleet
 test-daemon-fleet: setup  ## lets Dagster maintain a fleet that is written to, and asks for lost ticks and runs (TABLES=2000, MINUTES=30)
-	$(PY) -m iceberg_maint_tests.daemon_fleet --tables $(TABLES) --minutes $(MINUTES)
+	$(PY) -m iceberg_maint_tests.qualification.daemon_fleet --tables $(TABLES) --minutes $(MINUTES)
 
 .PHONY: dist
 dist: setup  ## build the sdist and the wheel into dist/
-	$(PY) -m iceberg_maint_tests.wheel.build dist
+	$(PY) -m iceberg_maint_tests.qualification.wheel.build dist
 
 .PHONY: test-wheel
 test-wheel: setup  ## sdist and wheel built; the wheel installed outside the checkout and used: init, doctor, Dagster, demo
-	$(PY) -m iceberg_maint_tests.wheel
+	$(PY) -m iceberg_maint_tests.qualification.wheel
 
 .PHONY: test-first-hour
 test-first-hour: setup  ## every command of the Start page "The first hour", in order: install, demo, advise, act, failure, pause
-	$(PY) -m iceberg_maint_tests.first_hour
+	$(PY) -m iceberg_maint_tests.qualification.first_hour
 
 .PHONY: house
 house: setup  ## measure what a reader of the code must hold in the head: files, the way of one table, words
@@ -360,7 +360,7 @@ bench-open-batches: setup  ## manifest entries decoded to judge 100 open batches
 
 .PHONY: test-vended
 test-vended: setup  ## a rewrite by Spark that outlasts the credentials that a REST catalog vends; fetches Iceberg's AWS bundle
-	$(PY) -m iceberg_maint_tests.vended --cache .cache
+	$(PY) -m iceberg_maint_tests.qualification.vended --cache .cache
 
 # One cell or some: SURROUNDINGS="--catalog hive --store moto".
 SURROUNDINGS :=
@@ -368,7 +368,7 @@ AROUND := $(CACHE)/surroundings/python
 
 .PHONY: test-surroundings
 test-surroundings: setup $(AROUND)/.complete  ## one behaviour suite over catalogs and stores that start here; fetches their servers (SURROUNDINGS="--catalog hive")
-	PYTHONPATH="$(abspath $(AROUND))" $(PY) -m iceberg_maint_tests.surroundings --cache $(CACHE) $(SURROUNDINGS)
+	PYTHONPATH="$(abspath $(AROUND))" $(PY) -m iceberg_maint_tests.qualification.surroundings --cache $(CACHE) $(SURROUNDINGS)
 
 $(AROUND)/.complete: requirements/surroundings.txt $(STAMP)
 	@echo "==> Fetching the client of Hive and a Java for Nessie into $(AROUND) (about 40 MB)" >&2
@@ -378,7 +378,7 @@ READERS := $(CACHE)/readers
 
 .PHONY: test-readers
 test-readers: setup $(READERS)/.complete  ## five engines read the demo lake and odd tables before and after maintenance; none may lose one
-	$(PY) -m iceberg_maint_tests.readers --apart $(READERS)
+	$(PY) -m iceberg_maint_tests.qualification.readers --apart $(READERS)
 
 $(READERS)/.complete: requirements/readers.txt $(STAMP)
 	@echo "==> Fetching Polars, Daft and ClickHouse into $(READERS) (about 400 MB)" >&2
@@ -389,11 +389,11 @@ UNRELIABLE :=
 
 .PHONY: test-unreliable
 test-unreliable: setup  ## calls on an S3 that throttles, fails, hangs, resets and cuts answers, by rule (UNRELIABLE="--fault cut")
-	$(PY) -m iceberg_maint_tests.surroundings.unreliable --cache $(CACHE) $(UNRELIABLE)
+	$(PY) -m iceberg_maint_tests.qualification.surroundings.unreliable --cache $(CACHE) $(UNRELIABLE)
 
 .PHONY: test-credentials
 test-credentials: setup  ## every source of S3 credentials, each with executors of their own (CREDENTIALS="--source instance")
-	$(PY) -m iceberg_maint_tests.surroundings.credentials --cache $(CACHE) $(CREDENTIALS)
+	$(PY) -m iceberg_maint_tests.qualification.surroundings.credentials --cache $(CACHE) $(CREDENTIALS)
 
 .PHONY: bench-start
 bench-start: setup  ## import, help, pointer pass, 1,000 definitions; fails over target
@@ -446,7 +446,7 @@ upstream: setup  ## run the reproductions of faults of Iceberg and others on sto
 reference: setup  ## write the pages that follow from the code: commands, metrics, policy, reasons, regressions, the picture of rooms
 	$(PY) docs/reference.py
 	$(PY) docs/rooms.py
-	$(PY) -m iceberg_maint_tests.regressions --page > docs/project/regressions.md
+	$(PY) -m iceberg_maint_tests.qualification.regressions --page > docs/project/regressions.md
 
 .PHONY: figures
 figures: setup  ## write docs/project/figures.md from the records of the benches, and draw the plots (RECORD=1 make bench-… records)

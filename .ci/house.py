@@ -80,7 +80,7 @@ def way_of_one_table() -> dict[str, int]:
     in the list of rooms. Each pair of files counts once, so that loops do not count.
     """
     sys.path.insert(0, str(PROJECT))
-    from iceberg_maint_tests.support.runner.loop import World
+    from iceberg_maint_tests.support.loop.world import World
     from iceberg_maint_tests.test_layers import PACKAGE as ROOT
     from iceberg_maint_tests.test_layers import ROOMS, room_of
 

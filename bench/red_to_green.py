@@ -22,7 +22,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import WORKSPACE, home_file
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint_tests.daemon_fleet.processes import Dagster
+from iceberg_maint_tests.qualification.daemon_fleet.processes import Dagster
 
 TABLE = TableId("lake", ("demo",), "weather")
 TARGET_SECONDS = 60

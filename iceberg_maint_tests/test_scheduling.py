@@ -38,7 +38,9 @@ def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
     of_programs = [order_of(f"{group[-1]}::test", spark=True, slow=False) for group in TOGETHER]
     of_long = order_of(f"{LONG[-1]}::test", spark=True, slow=False)
     of_spark = order_of("iceberg_maint_tests/spark/test_engine.py::test", spark=True, slow=False)
-    of_sweep = order_of("iceberg_maint_tests/simulation/test_lives.py::test", spark=False, slow=True)
+    of_sweep = order_of(
+        "iceberg_maint_tests/qualification/simulation/test_lives.py::test", spark=False, slow=True
+    )
     of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False, slow=False)
 
     assert of_programs == [0, 1]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint_tests.regressions.inventory import INVENTORY
+from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "upstream"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "run.py")

@@ -29,7 +29,7 @@ from iceberg_maint.integrations.alerts.receivers import Alertmanager, Email, Rec
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, MailServer, serving
-from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 REWRITE = Operation.REWRITE_DATA_FILES
 QUARANTINED = PartitionHistory(ineffective=9, quarantined=True, reason="disk <full> & `gone`\n<!channel>")

@@ -27,7 +27,7 @@ from iceberg_maint.wiring.adapters import policies
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import AtClock, SetClock
 
 NOW_MS = 1_800_000_000_000
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))

@@ -21,8 +21,8 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.context import LazyEngine
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
-from iceberg_maint_tests.support.orphans.passes import NoEngine, StoreClock
+from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.support.removal.passes import NoEngine, StoreClock
 
 pytestmark = pytest.mark.seconds
 

@@ -20,7 +20,7 @@ from iceberg_maint.loop.assess import assess
 from iceberg_maint.machine import private_files
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
-from iceberg_maint_tests.support.runner.loop import SetClock
+from iceberg_maint_tests.support.loop.world import SetClock
 
 
 def test_assess_says_what_is_sick_and_stores_nothing(lake: Lake):

@@ -30,7 +30,7 @@ from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, Wri
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import AtClock, SetClock
 
 NAMES = IcebergTranslator()
 

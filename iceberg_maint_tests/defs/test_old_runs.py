@@ -17,7 +17,7 @@ from iceberg_maint.defs.names import IN_TICK_TAG, PARTITION_CHECKS
 from iceberg_maint.defs.runs import old_runs
 from iceberg_maint.defs.runs.old_runs import START, OldRuns, build_old_runs_sensor
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
-from iceberg_maint_tests.support.runner.loop import SetClock
+from iceberg_maint_tests.support.loop.world import SetClock
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,6 @@
 """SIGKILL between and inside batches: the next run finishes, and no batch is done twice.
 
-Two runs are killed, each at its point and on its own table; one run of the program then heals both. `kill/` kills runs
+Two runs are killed, each at its point and on its own table; one run of the program then heals both. `qualification/kill/` kills runs
 at every other point.
 """
 

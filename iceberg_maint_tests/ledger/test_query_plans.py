@@ -12,7 +12,7 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.assess import assess
 from iceberg_maint_tests.support.ledger.query_plans import GROWING, Statement, captured, whole_reads
 from iceberg_maint_tests.support.ledger.questions import questions
-from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Killed, Process, World
 
 
 @pytest.fixture(scope="module")

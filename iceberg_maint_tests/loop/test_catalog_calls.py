@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.loop.maintain import Request, maintain
-from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 REWRITE = (Operation.REWRITE_DATA_FILES,)
 

@@ -15,8 +15,8 @@ from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
-from iceberg_maint_tests.support.runner.housekeeping_loop import EXPIRE, REGROUP, HousekeepingWorld
-from iceberg_maint_tests.support.runner.loop import SetClock
+from iceberg_maint_tests.support.loop.housekeeping import EXPIRE, REGROUP, HousekeepingWorld
+from iceberg_maint_tests.support.loop.world import SetClock
 
 MONTH_SECONDS = 30 * DAY_SECONDS
 REFUSED = (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)

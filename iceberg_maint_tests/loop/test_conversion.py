@@ -17,7 +17,7 @@ from iceberg_maint.loop.assess import assess, make_plans
 from iceberg_maint.loop.caches import decide_stored
 from iceberg_maint.loop.maintain import OperationEnded
 from iceberg_maint_tests.support.core.values import data, delete
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 
 def captured_changes(partition: str = "c", *, partitions: str = "a") -> World:

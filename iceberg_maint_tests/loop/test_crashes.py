@@ -18,7 +18,7 @@ from iceberg_maint.ledger.schema import batch as batch_table
 from iceberg_maint.loop.maintain import PlanReady
 from iceberg_maint.ports.stored import BatchStatus, StoredBatch
 from iceberg_maint_tests.support.core.values import delete
-from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, Killed, Process, World
 
 pytestmark = pytest.mark.seconds
 

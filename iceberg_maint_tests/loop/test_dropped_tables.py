@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from iceberg_maint.ledger.schema import batch, outcome, record
 from iceberg_maint.loop.fleet.tables import list_and_forget, prune_dropped_tables
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000
 

@@ -23,7 +23,7 @@ from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 ONE_BATCH = replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=1))
 

@@ -23,7 +23,7 @@ from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import table_of
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
-from iceberg_maint_tests.support.runner.loop import POLICY, SetClock
+from iceberg_maint_tests.support.loop.world import POLICY, SetClock
 
 NEVER_SECONDS = 60.0
 LATE_SECONDS = 2.0

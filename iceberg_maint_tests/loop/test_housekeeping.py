@@ -22,14 +22,14 @@ from iceberg_maint.ledger.schema import batch as batch_rows
 from iceberg_maint.ledger.schema import record as record_rows
 from iceberg_maint.loop.assess import assess, make_plans
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint_tests.support.runner.housekeeping_loop import (
+from iceberg_maint_tests.support.loop.housekeeping import (
     EXPIRE,
     HOUSEKEEPING_POLICY,
     REGROUP,
     HousekeepingEngine,
     HousekeepingWorld,
 )
-from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, SetClock
+from iceberg_maint_tests.support.loop.world import TABLE, Killed, Process, SetClock
 
 pytestmark = pytest.mark.seconds
 

@@ -16,13 +16,13 @@ import pytest
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
 from iceberg_maint_tests.loop.test_conversion import captured_changes, changes_beside_small_files, kinds
-from iceberg_maint_tests.support.runner.housekeeping_loop import (
+from iceberg_maint_tests.support.loop.housekeeping import (
     EXPIRE,
     HOUSEKEEPING_POLICY,
     REGROUP,
     HousekeepingWorld,
 )
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import LayoutPolicy
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.core.values import TARGET, data
-from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, Killed, Process, World
 
 pytestmark = pytest.mark.seconds
 

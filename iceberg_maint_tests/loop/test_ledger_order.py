@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint_tests.support.runner.loop import Killed, Process, World
+from iceberg_maint_tests.support.loop.world import Killed, Process, World
 
 READ = ["measurements", "installation", "put_health"]
 LEASE = ["last_leased_name", "acquire_lease", "installation", "open_attempts"]

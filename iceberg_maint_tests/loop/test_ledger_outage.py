@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint_tests.support.runner.loop import World
+from iceberg_maint_tests.support.loop.world import World
 from iceberg_maint_tests.support.servers.postgres import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.postgres

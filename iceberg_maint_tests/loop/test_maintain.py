@@ -24,7 +24,7 @@ from iceberg_maint.loop.maintain import BatchEnded, Request, maintain
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint_tests.loop.test_crashes import check_healed
 from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 pytestmark = pytest.mark.seconds
 

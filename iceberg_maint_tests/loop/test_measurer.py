@@ -15,7 +15,7 @@ from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.loop.read_table import measurer_of
 from iceberg_maint_tests.support.fakes.catalog import FakeTable
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 MIB = 1024**2
 FILES = 5_000

@@ -13,7 +13,7 @@ from iceberg_maint.errors import ConfigurationError, RefusedError
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 OTHER = TableId.parse("rest.db.t")
 

@@ -11,8 +11,8 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.loop import prepare as outlook_module
 from iceberg_maint.loop.assess import Assessment, assess
-from iceberg_maint_tests.support.runner.housekeeping_loop import HousekeepingWorld
-from iceberg_maint_tests.support.runner.loop import Killed, Process, World
+from iceberg_maint_tests.support.loop.housekeeping import HousekeepingWorld
+from iceberg_maint_tests.support.loop.world import Killed, Process, World
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from iceberg_maint.loop.maintain import BatchEnded, Event, Progress, Request, ma
 from iceberg_maint.loop.request import Run, progress_reports
 from iceberg_maint.ports.engine import WorkProgress
 from iceberg_maint.report.formatting import progress_line, remaining_seconds
-from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 
 def run_of(world: World, observer: list[Event], reported: threading.Event) -> Run:

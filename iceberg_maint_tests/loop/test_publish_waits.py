@@ -10,7 +10,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.caches import decide_stored
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000
 

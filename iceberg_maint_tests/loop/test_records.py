@@ -19,7 +19,7 @@ from iceberg_maint.loop.lease import LEASE_TTL_SECONDS
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.core.values import delete
-from iceberg_maint_tests.support.runner.loop import TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Killed, Process, World
 
 pytestmark = pytest.mark.seconds
 

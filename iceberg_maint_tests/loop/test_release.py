@@ -17,8 +17,8 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import ReleasedWork
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.runner.housekeeping_loop import EXPIRE, HousekeepingEngine, HousekeepingWorld
-from iceberg_maint_tests.support.runner.loop import Killed, Process
+from iceberg_maint_tests.support.loop.housekeeping import EXPIRE, HousekeepingEngine, HousekeepingWorld
+from iceberg_maint_tests.support.loop.world import Killed, Process
 
 CLEAN = Operation.REMOVE_ORPHAN_FILES
 WORK = ReleasedWork(7, 700, 5, 500, 9, 900, 1)

@@ -18,7 +18,7 @@ from iceberg_maint.ledger.schema import attempt
 from iceberg_maint.loop.attempt import ADOPT_WITHIN_SECONDS
 from iceberg_maint.loop.maintain import BatchEnded
 from iceberg_maint_tests.support.core.values import delete
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
 from iceberg_maint.core.outcomes.outcome import Rejection
 from iceberg_maint.errors import RefusedError
-from iceberg_maint_tests.support.runner.loop import POLICY, Killed, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, Killed, Process, World
 
 pytestmark = pytest.mark.slow
 

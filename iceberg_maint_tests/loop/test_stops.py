@@ -21,7 +21,7 @@ from iceberg_maint.loop.request import Request
 from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
 from iceberg_maint.ports.observers import NoAudit
 from iceberg_maint.ports.stored import Lease
-from iceberg_maint_tests.support.runner.loop import POLICY, TABLE, Killed, Process, SetClock, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, SetClock, World
 
 pytestmark = pytest.mark.seconds
 

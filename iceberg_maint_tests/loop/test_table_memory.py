@@ -15,7 +15,7 @@ from iceberg_maint.loop import prepare
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.prepare import PreparedTable
-from iceberg_maint_tests.support.runner.loop import TABLE, Process, World
+from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 REQUEST = Request("run-1", operations=DATA_OPERATIONS)
 

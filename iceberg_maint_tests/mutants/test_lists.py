@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint_tests.mutants.lists import LISTS
-from iceberg_maint_tests.mutants.mutant import fault_of, missing_tests_of
+from iceberg_maint_tests.qualification.mutants.lists import LISTS
+from iceberg_maint_tests.qualification.mutants.mutant import fault_of, missing_tests_of
 
 pytestmark = pytest.mark.seconds
 

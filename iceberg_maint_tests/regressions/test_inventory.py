@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from iceberg_maint_tests.mutants.mutant import PROJECT, fault_of, missing_tests_of
-from iceberg_maint_tests.regressions.inventory import INVENTORY
-from iceberg_maint_tests.regressions.page import page
-from iceberg_maint_tests.regressions.regression import Regression
+from iceberg_maint_tests.qualification.mutants.mutant import PROJECT, fault_of, missing_tests_of
+from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
+from iceberg_maint_tests.qualification.regressions.page import page
+from iceberg_maint_tests.qualification.regressions.regression import Regression
 
 EVERY = [regression for found in INVENTORY.values() for regression in found]
 

@@ -9,9 +9,9 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
-from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
-from iceberg_maint_tests.support.runner.loop import SetClock
+from iceberg_maint_tests.support.loop.world import SetClock
+from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.support.removal.passes import DAILY, Passes
 
 pytestmark = pytest.mark.seconds
 

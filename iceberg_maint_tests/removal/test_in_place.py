@@ -17,7 +17,7 @@ from iceberg_maint.removal import in_place_hold
 from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint_tests.removal.test_released import ALONE, HOLD_DAYS, WITHOUT_SIDE, Killed
 from iceberg_maint_tests.support.catalog.table_files import File, register
-from iceberg_maint_tests.support.orphans.expired_table import (
+from iceberg_maint_tests.support.removal.expired_table import (
     POLICY,
     SIZE,
     TABLE,
@@ -25,7 +25,7 @@ from iceberg_maint_tests.support.orphans.expired_table import (
     ExpiredTable,
     LoggingStore,
 )
-from iceberg_maint_tests.support.orphans.layouts import flink_manifest
+from iceberg_maint_tests.support.removal.layouts import flink_manifest
 
 pytestmark = pytest.mark.seconds
 

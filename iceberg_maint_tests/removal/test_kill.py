@@ -9,9 +9,9 @@ import pytest
 
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint_tests.support.forked import CONTEXT
-from iceberg_maint_tests.support.orphans.killed_pass import HALF, POINTS, run
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
-from iceberg_maint_tests.support.orphans.passes import OPERATION, Passes
+from iceberg_maint_tests.support.removal.killed_pass import HALF, POINTS, run
+from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.support.removal.passes import OPERATION, Passes
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Target
 from iceberg_maint.removal.trash import trash
 from iceberg_maint.removal.trash_manifest import trash_batches
-from iceberg_maint_tests.support.orphans.layouts import (
+from iceberg_maint_tests.support.removal.layouts import (
     DATA_FILES,
     DAY_MS,
     LAYOUTS,

@@ -24,7 +24,7 @@ from iceberg_maint.loop.context import Runtime
 from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.removal.target import Emptied
-from iceberg_maint_tests.support.orphans.layouts import (
+from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
     LAYOUTS,
     ORPHANS,
@@ -32,7 +32,7 @@ from iceberg_maint_tests.support.orphans.layouts import (
     LiteralPath,
     ShiftedStore,
 )
-from iceberg_maint_tests.support.orphans.passes import Passes
+from iceberg_maint_tests.support.removal.passes import Passes
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
 pytestmark = pytest.mark.seconds
@@ -112,7 +112,7 @@ class World:
 def object_world(scratch: Path, patch: pytest.MonkeyPatch, *, arrow_only: bool = False) -> Iterator[World]:
     """Uploads a table and its orphans to a server that ends with the block."""
     patch.setattr(Later, "ahead_ms", 8 * DAY_MS)
-    patch.setattr("iceberg_maint_tests.support.orphans.layouts.LiteralPath", ObjectPath)
+    patch.setattr("iceberg_maint_tests.support.removal.layouts.LiteralPath", ObjectPath)
     layout = replace(LAYOUTS[0], uri=lambda p: f"s3a://bucket{p}", location=lambda p: f"s3://bucket{p}")
     lake = layout.build(scratch / "lake")
     with object_server() as (endpoint, bucket):

@@ -26,7 +26,7 @@ from iceberg_maint.removal.stored_listing import TRUSTED_MS, AskedLease
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.catalog.table_files import TableFiles, register
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
-from iceberg_maint_tests.support.orphans.layouts import (
+from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
     LAYOUTS,
     ORPHANS,
@@ -35,7 +35,7 @@ from iceberg_maint_tests.support.orphans.layouts import (
     Lake,
     ShiftedStore,
 )
-from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
+from iceberg_maint_tests.support.removal.passes import DAILY, OPERATION, TABLE, Passes
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from iceberg_maint.removal.orphan_scan import scan
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.trash import trash
 from iceberg_maint_tests.support.catalog.table_files import File, register, write_avro
-from iceberg_maint_tests.support.orphans.layouts import (
+from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
     FLINK_JOB,
     FLINK_OPERATOR,

@@ -11,13 +11,8 @@ import pytest
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint_tests.support.catalog.table_files import File, register
-from iceberg_maint_tests.support.orphans.expired_table import (
-    SIZE,
-    TABLE,
-    CountingWalk,
-    ExpiredTable,
-)
-from iceberg_maint_tests.support.orphans.layouts import flink_manifest
+from iceberg_maint_tests.support.removal.expired_table import SIZE, TABLE, CountingWalk, ExpiredTable
+from iceberg_maint_tests.support.removal.layouts import flink_manifest
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from iceberg_maint_tests.removal.test_trash import (
     put_into_trash,
     sweep_all,
 )
-from iceberg_maint_tests.support.orphans.layouts import ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.support.removal.layouts import ORPHANS, Lake, ShiftedStore
 
 pytestmark = pytest.mark.seconds
 

@@ -21,7 +21,7 @@ from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_scan import Scan, scan
 from iceberg_maint.removal.target import Target
-from iceberg_maint_tests.support.orphans.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
+from iceberg_maint_tests.support.removal.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 
 pytestmark = pytest.mark.seconds
 
@@ -277,7 +277,7 @@ def test_commit_after_the_listing_is_reached(run: Run, lake: Lake) -> None:
 def commit(lake: Lake, *names: str) -> None:
     """One more snapshot of the table with these files, those that do not exist written now."""
     from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, register
-    from iceberg_maint_tests.support.orphans.layouts import SCHEMA, UNPARTITIONED
+    from iceberg_maint_tests.support.removal.layouts import SCHEMA, UNPARTITIONED
 
     at = lake.folder / PLAIN.table_folder
     before = json.loads((at / "metadata" / "00009-last.metadata.json").read_text())

@@ -18,8 +18,8 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.removal.orphan_pass import Scope
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, Lake, ShiftedStore
-from iceberg_maint_tests.support.orphans.passes import DAILY, Passes
+from iceberg_maint_tests.support.removal.layouts import DAY_MS, Lake, ShiftedStore
+from iceberg_maint_tests.support.removal.passes import DAILY, Passes
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMe
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.removal import second_owner
 from iceberg_maint.removal.second_owner import check_folders
-from iceberg_maint_tests.support.orphans.layouts import LAYOUTS, Lake
+from iceberg_maint_tests.support.removal.layouts import LAYOUTS, Lake
 
 pytestmark = pytest.mark.seconds
 

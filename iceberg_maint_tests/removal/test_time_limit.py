@@ -20,8 +20,8 @@ from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.ports.storage import OrphanWork, StoredFile
 from iceberg_maint.removal import stored_listing
 from iceberg_maint_tests.removal.test_scan import commit
-from iceberg_maint_tests.support.orphans.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
-from iceberg_maint_tests.support.orphans.passes import DAILY, OPERATION, TABLE, Passes
+from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
+from iceberg_maint_tests.support.removal.passes import DAILY, OPERATION, TABLE, Passes
 
 pytestmark = pytest.mark.seconds
 

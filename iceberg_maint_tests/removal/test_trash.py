@@ -21,7 +21,7 @@ from iceberg_maint.removal.target import Emptied
 from iceberg_maint.removal.trash import Trashed, trash
 from iceberg_maint.removal.trash_manifest import read_batch_headers
 from iceberg_maint_tests.removal.test_scan import commit
-from iceberg_maint_tests.support.orphans.layouts import (
+from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
     LAYOUTS,
     ORPHANS,

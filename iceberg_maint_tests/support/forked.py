@@ -16,6 +16,6 @@ CONTEXT.set_forkserver_preload(
         "iceberg_maint_tests.ledger.test_crash",
         "iceberg_maint_tests.ledger.test_leases",
         "iceberg_maint_tests.ledger.test_migrations",
-        "iceberg_maint_tests.support.orphans.killed_pass",
+        "iceberg_maint_tests.support.removal.killed_pass",
     ]
 )

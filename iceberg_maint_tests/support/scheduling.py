@@ -9,7 +9,7 @@ from xdist.workermanage import WorkerController
 
 DAEMONS = ("iceberg_maint_tests/defs/test_daemon.py", "iceberg_maint_tests/security/test_canaries.py")
 PROGRAMS = (
-    "iceberg_maint_tests/daemon_kills/test_lost_run.py",
+    "iceberg_maint_tests/qualification/daemon_kills/test_lost_run.py",
     "iceberg_maint_tests/cli/test_archive_classes.py",
     "iceberg_maint_tests/demo/test_demo.py",
     "iceberg_maint_tests/e2e/test_damaged_lake.py",
@@ -19,7 +19,7 @@ TOGETHER = (DAEMONS, PROGRAMS)
 """Modules whose tests start programs with a JVM of their own, and wait for them. Each group is one scope: one program
 at a time, so that it has the time and the memory it needs."""
 
-SPLIT = ("iceberg_maint_tests/program/test_program.py",)
+SPLIT = ("iceberg_maint_tests/qualification/program/test_program.py",)
 """Modules whose tests share nothing and are each as long as a module."""
 
 LONG = (

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
-from iceberg_maint_tests.support.runner.loop import SetClock
+from iceberg_maint_tests.support.loop.world import SetClock
 from iceberg_maint_tests.support.spark.housekeeping import DAY_MS, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 

@@ -23,7 +23,7 @@ from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.loop.settle import reconcile
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint_tests.support.runner.loop import Killed
+from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

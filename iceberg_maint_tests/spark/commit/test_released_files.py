@@ -15,7 +15,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.housekeeping import ReleasedHold
 from iceberg_maint.core.removal.orphan_rules import TRASH
-from iceberg_maint_tests.support.runner.loop import Killed
+from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 

@@ -19,7 +19,7 @@ from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes
 from iceberg_maint.ports.engine import CommitContext
-from iceberg_maint_tests.spark.commit.rest_races import FAULTS, KEPT, LATE, LOST, races
+from iceberg_maint_tests.qualification.rest_races import FAULTS, KEPT, LATE, LOST, races
 from iceberg_maint_tests.spark.commit.test_expire_snapshots import append, grown, ids
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.rest import RestCatalog, rest_catalog

@@ -1,6 +1,6 @@
 """The reading part of Iceberg's REST catalog API over loopback HTTP, in front of a SQLite catalog.
 
-It needs no JVM, and it can deny requests; `chaos/rest_catalog.py` also commits, by Iceberg's own handlers in a JVM.
+It needs no JVM, and it can deny requests; `qualification/chaos/rest_catalog.py` also commits, by Iceberg's own handlers in a JVM.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
-from iceberg_maint_tests.support.orphans.layouts import ShiftedStore
-from iceberg_maint_tests.support.runner.loop import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import AtClock, SetClock
+from iceberg_maint_tests.support.removal.layouts import ShiftedStore
 from iceberg_maint_tests.support.spark.workshop import Workshop
 
 DAY_MS = DAY_SECONDS * 1000

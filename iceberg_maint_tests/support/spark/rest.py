@@ -9,7 +9,7 @@ from threading import Thread
 from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint_tests.chaos.rest_catalog import Handlers, Server
+from iceberg_maint_tests.qualification.chaos.rest_catalog import Handlers, Server
 
 Answer = tuple[int, str]
 

@@ -34,7 +34,7 @@ from iceberg_maint.loop.maintain import Observer, Request, maintain
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
-from iceberg_maint_tests.support.runner.loop import AtClock
+from iceberg_maint_tests.support.loop.world import AtClock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers

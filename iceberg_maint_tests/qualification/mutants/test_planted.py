@@ -1,0 +1,27 @@
+"""A planted mutant is the product, in this process and in the programs that a test starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from iceberg_maint_tests.qualification.mutants.mutant import planted
+
+pytestmark = pytest.mark.seconds
+
+MODULE = "iceberg_maint.columnar.read.numbers"
+PROGRAM = f"import {MODULE} as module; print(module.__dict__.get('MARK'))"
+
+
+def mark_of_a_program() -> str:
+    """What a new process finds in the module."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_program_that_a_test_starts_has_the_mutant() -> None:
+    with planted({MODULE: "MARK = 7"}):
+        inside = mark_of_a_program()
+    assert (inside, mark_of_a_program()) == ("7", "None")
