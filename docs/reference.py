@@ -17,10 +17,10 @@ from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, 
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.integrations.frames.columns import COLUMNS, Column
-from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, DURATION_BUCKETS_SECONDS, RUN, TABLE
+from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, RUN, TABLE
 from iceberg_maint.integrations.telemetry.dashboards import files
 from iceberg_maint.integrations.telemetry.monitors import monitor_files
-from iceberg_maint.integrations.telemetry.series import Series
+from iceberg_maint.integrations.telemetry.series import DURATION_BUCKETS_SECONDS, Series
 
 DOCS = Path(__file__).resolve().parent
 REFERENCE = DOCS / "reference"

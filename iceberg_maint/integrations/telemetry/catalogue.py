@@ -15,8 +15,6 @@ TABLE = ("catalog", "namespace", "table")
 RUN = (*TABLE, "operation")
 """The labels of an operation on a table."""
 
-DURATION_BUCKETS_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-"""Upper bounds of the buckets of durations."""
 SIZES = ("1", "4", "16", "64", "128", "256", "512", "1024", "more")
 """Values of the label `below_mib`: the bins of the size histogram."""
 

@@ -20,8 +20,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from iceberg_maint import __version__
-from iceberg_maint.integrations.telemetry.catalogue import DURATION_BUCKETS_SECONDS
-from iceberg_maint.integrations.telemetry.series import Kind, Sample, Series, Unit
+from iceberg_maint.integrations.telemetry.series import DURATION_BUCKETS_SECONDS, Kind, Sample, Series, Unit
 
 _CLIENT_LOG = "opentelemetry.exporter.otlp.proto.http.metric_exporter"
 _UNITS = {Unit.EPOCH: "s", Unit.RATIO: "1"}

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 MAX_LABEL_BYTES = 180
 """Longest value of a label. DogStatsD allows 200 characters for a tag with its key."""
+DURATION_BUCKETS_SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+"""Upper bounds of the buckets of durations."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:/=*@+ -]|^ +| +\Z")
 
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
 
-from iceberg_maint.integrations.telemetry.catalogue import DURATION_BUCKETS_SECONDS
-from iceberg_maint.integrations.telemetry.series import Kind, Sample, Series
+from iceberg_maint.integrations.telemetry.series import DURATION_BUCKETS_SECONDS, Kind, Sample, Series
 
 
 @dataclass(slots=True)
