@@ -324,7 +324,7 @@ class Fleet:
         """The product's retention, a minute after the last run of the day."""
         import time
 
-        from iceberg_maint.defs.runs.old_runs import START, OldRuns
+        from iceberg_maint.defs.runs.upkeep import START, OldRuns
 
         clock = SetClock(int(at.timestamp() * 1000) + 60_000)
         began, cursor = time.process_time(), ""

@@ -32,9 +32,13 @@ from iceberg_maint.defs.integrations import (
 )
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.reload import ConfigurationFile, executed_keys, reload_location
-from iceberg_maint.defs.runs.heartbeats import build_executor, build_lost_runs_sensor
 from iceberg_maint.defs.runs.observe_job import build_observe_job
-from iceberg_maint.defs.runs.old_runs import OldRuns, build_old_runs_sensor
+from iceberg_maint.defs.runs.upkeep import (
+    OldRuns,
+    build_executor,
+    build_lost_runs_sensor,
+    build_old_runs_sensor,
+)
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import PassReport
 from iceberg_maint.loop.context import Runtime

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from iceberg_maint.core.health.changes import writer_changes
 from iceberg_maint.core.health.metrics import (
     Measured,
     basis_of,
@@ -16,7 +17,6 @@ from iceberg_maint.core.health.metrics import (
 )
 from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.health.writer_change import writer_changes
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.other_writers import foreign_commits
 from iceberg_maint.core.model.table_state import TableState

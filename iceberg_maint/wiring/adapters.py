@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver
     from iceberg_maint.integrations.audit.folder import Folder
     from iceberg_maint.integrations.audit.log import AuditLog
-    from iceberg_maint.integrations.telemetry.ledger_totals import LedgerTotals
+    from iceberg_maint.integrations.telemetry.samples import LedgerTotals
     from iceberg_maint.removal.orphan_pass import OrphanPass, Scope
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -250,7 +250,7 @@ def audited_tables(config: Config) -> list[str]:
 
 def audit_table(config: Config) -> AuditTable | None:
     """The Iceberg table that has a copy of the audit log; None if none is configured. Opens nothing."""
-    from iceberg_maint.integrations.audit.table import IcebergAuditTable
+    from iceberg_maint.integrations.audit.publish import IcebergAuditTable
 
     name = _audit_config(config).table
     if name is None:
@@ -286,8 +286,7 @@ def telemetry(config: Config) -> Telemetry:
 
 def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
     """The metrics of the fleet, from the ledger of this runtime."""
-    from iceberg_maint.integrations.telemetry.ledger_totals import LedgerTotals
-    from iceberg_maint.integrations.telemetry.samples import TableLabels
+    from iceberg_maint.integrations.telemetry.samples import LedgerTotals, TableLabels
 
     return LedgerTotals(
         runtime.ledger,

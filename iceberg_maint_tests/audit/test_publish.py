@@ -15,8 +15,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.integrations.audit import publish as publish_module
 from iceberg_maint.integrations.audit.chain import entry_file_name
 from iceberg_maint.integrations.audit.log import AuditLog
-from iceberg_maint.integrations.audit.publish import publish
-from iceberg_maint.integrations.audit.table import IcebergAuditTable
+from iceberg_maint.integrations.audit.publish import IcebergAuditTable, publish
 from iceberg_maint.ports.observers import AuditRow, ChainEnd
 from iceberg_maint_tests.audit.test_log import Death, MemoryFolder
 from iceberg_maint_tests.audit.test_retention import AgingLedger, log_of, work

@@ -11,9 +11,15 @@ from iceberg_maint.catalog.file_store import LocalStore
 from iceberg_maint.cli.audit import ledger_faults
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.integrations.audit.chain import Fault, FaultKind, Kind, entry_file_name, next_entry, parse
-from iceberg_maint.integrations.audit.folder import Folder, LocalFolder, StoreFolder
+from iceberg_maint.integrations.audit.folder import (
+    KEPT_ENTRIES,
+    LEAST_ENTRIES,
+    MOST_ENTRIES,
+    Folder,
+    LocalFolder,
+    StoreFolder,
+)
 from iceberg_maint.integrations.audit.log import AuditLog
-from iceberg_maint.integrations.audit.retention import KEPT_ENTRIES, LEAST_ENTRIES, MOST_ENTRIES
 from iceberg_maint_tests.audit.test_log import TABLE, UUID, Death, MemoryFolder, intent, record_number
 
 DAY_MS = 86_400_000

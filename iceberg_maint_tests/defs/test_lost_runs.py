@@ -18,7 +18,7 @@ from dagster._core.remote_origin import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB
-from iceberg_maint.defs.runs.heartbeats import (
+from iceberg_maint.defs.runs.upkeep import (
     MissedHeartbeats,
     build_executor,
     build_lost_runs_sensor,

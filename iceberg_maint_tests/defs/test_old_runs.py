@@ -14,8 +14,8 @@ from sqlalchemy import select, update
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.names import IN_TICK_TAG, PARTITION_CHECKS
-from iceberg_maint.defs.runs import old_runs
-from iceberg_maint.defs.runs.old_runs import START, OldRuns, build_old_runs_sensor
+from iceberg_maint.defs.runs import upkeep
+from iceberg_maint.defs.runs.upkeep import START, OldRuns, build_old_runs_sensor
 from iceberg_maint_tests.defs.conftest import NAMES, SETTINGS, World, key
 from iceberg_maint_tests.support.loop.world import SetClock
 
@@ -117,7 +117,7 @@ def test_runs_of_another_location_and_of_other_definitions_stay(worn: World) -> 
 def test_tick_without_time_left_goes_on_where_it_stopped(
     worn: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(old_runs, "WORK_SECONDS", 0.0)
+    monkeypatch.setattr(upkeep, "WORK_SECONDS", 0.0)
     cursor, numbers = "", []
     while cursor != START:
         deleted, cursor = _old(worn).delete(worn.instance, None, cursor)

@@ -14,8 +14,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iceberg_maint.core.alerts.condition import AlertKind, Condition
-from iceberg_maint.core.alerts.incident import Incident, TableConditions, follow, messages_for, taken
+from iceberg_maint.core.alerts.incident import (
+    AlertKind,
+    Condition,
+    Incident,
+    TableConditions,
+    follow,
+    messages_for,
+    taken,
+)
 from iceberg_maint.integrations.alerts.receivers import Alertmanager, Receiver, Webhook
 from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, serving
 from iceberg_maint_tests.support.servers.alertmanager import alertmanager, wait_until

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field, replace
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.integrations.telemetry.catalogue import OPERATION_DURATION, OPERATIONS, TRASH_FILES
-from iceberg_maint.integrations.telemetry.ledger_totals import ZERO_SECONDS, LedgerTotals
-from iceberg_maint.integrations.telemetry.samples import TableLabels
-from iceberg_maint.integrations.telemetry.series import Series
-from iceberg_maint.integrations.telemetry.totals import Distribution
+from iceberg_maint.integrations.telemetry.samples import ZERO_SECONDS, LedgerTotals, TableLabels
+from iceberg_maint.integrations.telemetry.series import Distribution, Series
 from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint_tests.support.telemetry.values import record
 

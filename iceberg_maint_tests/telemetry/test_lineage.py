@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from openlineage.client.event_v2 import RunState
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.integrations.telemetry.lineage import EventType, end_of
+from iceberg_maint.integrations.telemetry.lineage import end_of
 from iceberg_maint.wiring.adapters import telemetry
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake, lake_of
 from iceberg_maint_tests.support.telemetry.receivers import Gateway
@@ -21,26 +22,26 @@ from iceberg_maint_tests.telemetry.test_receivers import settings
 @pytest.mark.parametrize(
     ("status", "reason", "event"),
     [
-        (OutcomeStatus.IMPROVED, Reason.SMALL_FILES, EventType.COMPLETE),
-        (OutcomeStatus.NO_OP, Reason.NO_EFFECT, EventType.COMPLETE),
-        (OutcomeStatus.FAILED, Reason.ERROR, EventType.FAIL),
-        (OutcomeStatus.DEFERRED, Reason.CONFLICT, EventType.ABORT),
-        (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, EventType.FAIL),
-        (OutcomeStatus.FAILED, Reason.TERMINATED, EventType.ABORT),
-        (OutcomeStatus.IMPROVED, Reason.TERMINATED, EventType.ABORT),
+        (OutcomeStatus.IMPROVED, Reason.SMALL_FILES, RunState.COMPLETE),
+        (OutcomeStatus.NO_OP, Reason.NO_EFFECT, RunState.COMPLETE),
+        (OutcomeStatus.FAILED, Reason.ERROR, RunState.FAIL),
+        (OutcomeStatus.DEFERRED, Reason.CONFLICT, RunState.ABORT),
+        (OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, RunState.FAIL),
+        (OutcomeStatus.FAILED, Reason.TERMINATED, RunState.ABORT),
+        (OutcomeStatus.IMPROVED, Reason.TERMINATED, RunState.ABORT),
     ],
 )
-def test_outcome_decides_the_type_of_the_end(status: OutcomeStatus, reason: Reason, event: EventType) -> None:
+def test_outcome_decides_the_type_of_the_end(status: OutcomeStatus, reason: Reason, event: RunState) -> None:
     of = record()
-    ended = end_of(replace(of, outcome=replace(of.outcome, outcome=status, reason=reason)))
+    ended = end_of(replace(of, outcome=replace(of.outcome, outcome=status, reason=reason)), "n")
     assert ended is not None
-    assert ended.type is event
-    assert (ended.error == "") == (event is EventType.COMPLETE)
+    assert ended.eventType is event
+    assert ("errorMessage" not in ended.run.facets) == (event is RunState.COMPLETE)
 
 
 def test_operation_that_executed_nothing_has_no_event() -> None:
     of = record()
-    assert end_of(replace(of, outcome=replace(of.outcome, batches=()))) is None
+    assert end_of(replace(of, outcome=replace(of.outcome, batches=())), "n") is None
 
 
 def events_of(lake: Lake, folder: Path) -> list[dict[str, object]]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from iceberg_maint import __version__
-from iceberg_maint.core.health.writer_change import WriterChange
+from iceberg_maint.core.health.changes import WriterChange
 from iceberg_maint.core.model.codec import digest
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish
@@ -289,3 +289,21 @@ def metric_docs() -> dict[str, str]:
     docs |= DERIVED_METRICS
     docs |= {f.name: str(f.metadata["doc"]) for f in fields(TableHealth)}
     return docs
+
+
+def day_metrics(measured: Measured) -> dict[str, float]:
+    """The metrics of a measurement that the history keeps."""
+    parts = measured.partitions.values()
+    total = measured.total()
+    return {
+        "data_files": total.data_files,
+        "data_bytes": total.data_bytes,
+        "small_files": total.small_files,
+        "delete_files": total.delete_files,
+        "most_small_files": max((p.small_files for p in parts), default=0),
+        "worst_delete_ratio": round(max((p.delete_ratio for p in parts), default=0.0), 6),
+        "partitions": measured.table_health.partitions,
+        "snapshots": measured.table_health.snapshots,
+        "manifests": measured.table_health.manifests,
+        "metadata_bytes": measured.table_health.metadata_bytes,
+    }

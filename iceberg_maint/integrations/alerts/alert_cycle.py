@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from uuid import uuid4
 
-from iceberg_maint.core.alerts.condition import AlertKind, Condition, TableFacts, conditions
 from iceberg_maint.core.alerts.incident import (
+    AlertKind,
+    Condition,
     Incident,
     Messages,
     TableConditions,
+    TableFacts,
+    conditions,
     follow,
     messages_for,
     taken,

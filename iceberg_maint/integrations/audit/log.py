@@ -25,8 +25,7 @@ from iceberg_maint.integrations.audit.chain import (
     parse,
     verify,
 )
-from iceberg_maint.integrations.audit.folder import Folder
-from iceberg_maint.integrations.audit.retention import DAY_MS, Removal, removal
+from iceberg_maint.integrations.audit.folder import DAY_MS, Folder, Removal, removal
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.observers import Intent
 

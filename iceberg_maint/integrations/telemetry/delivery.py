@@ -12,7 +12,6 @@ from typing import Generic, Protocol, TypeVar
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.integrations.telemetry.catalogue import TELEMETRY_DROPPED
-from iceberg_maint.integrations.telemetry.lineage import LineageEvent, end_of, start_of
 from iceberg_maint.integrations.telemetry.samples import TableLabels, operation_samples, table_samples
 from iceberg_maint.integrations.telemetry.series import Sample
 from iceberg_maint.ports.observers import Intent, Observation
@@ -151,7 +150,7 @@ class Delivery:
         channels: Sequence[Channel[Sample]],
         tables: TableLabels,
         flush_seconds: float,
-        lineage: Channel[LineageEvent] | None = None,
+        lineage: Channel[Intent | Record] | None = None,
     ) -> None:
         self._channels = channels
         self._lineage = lineage
@@ -161,13 +160,12 @@ class Delivery:
     def operation_started(self, intent: Intent) -> None:
         """Offers the start of the operation to the receiver of lineage."""
         if self._lineage is not None:
-            self._lineage.offer((start_of(intent),))
+            self._lineage.offer((intent,))
 
     def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
         """Offers the samples of the operation, those of the table after it, and the end of the operation."""
-        event = end_of(record) if self._lineage is not None else None
-        if self._lineage is not None and event is not None:
-            self._lineage.offer((event,))
+        if self._lineage is not None:
+            self._lineage.offer((record,))
 
         def samples() -> tuple[Sample, ...]:
             observation = observe()

@@ -11,8 +11,15 @@ from prometheus_client.exposition import default_handler, pushadd_to_gateway
 from prometheus_client.registry import Collector
 
 from iceberg_maint.integrations.telemetry.catalogue import TABLE
-from iceberg_maint.integrations.telemetry.series import DURATION_BUCKETS_SECONDS, Kind, Sample, Series
-from iceberg_maint.integrations.telemetry.totals import Distribution, Totals, Value
+from iceberg_maint.integrations.telemetry.series import (
+    DURATION_BUCKETS_SECONDS,
+    Distribution,
+    Kind,
+    Sample,
+    Series,
+    Totals,
+    Value,
+)
 
 JOB = "iceberg_maint"
 

@@ -12,12 +12,12 @@ from iceberg_maint.config.telemetry import (
     OtlpConfig,
     TelemetryConfig,
 )
+from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.telemetry.delivery import Channel, Delivery, Exporter, sample_channel
-from iceberg_maint.integrations.telemetry.lineage import LineageEvent
 from iceberg_maint.integrations.telemetry.samples import TableLabels
 from iceberg_maint.integrations.telemetry.series import Sample
-from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry
+from iceberg_maint.ports.observers import NO_TELEMETRY, Intent, Telemetry
 
 EXTRAS = {
     "prometheus": "prometheus-client",
@@ -75,14 +75,14 @@ def _makers(config: TelemetryConfig) -> dict[str, Callable[[], Exporter[Sample]]
     return makers
 
 
-def _lineage(config: TelemetryConfig, masked: Callable[[str], str]) -> Channel[LineageEvent] | None:
+def _lineage(config: TelemetryConfig, masked: Callable[[str], str]) -> Channel[Intent | Record] | None:
     receiver = config.openlineage
     if receiver is None:
         return None
     require_client("openlineage")
 
-    def make() -> Exporter[LineageEvent]:
-        from iceberg_maint.integrations.telemetry.openlineage import OpenLineage
+    def make() -> Exporter[Intent | Record]:
+        from iceberg_maint.integrations.telemetry.lineage import OpenLineage
 
         return OpenLineage(receiver.url, receiver.api_key, receiver.namespace, config.timeout_seconds)
 
@@ -102,12 +102,12 @@ def _otlp(config: OtlpConfig, seconds: float) -> Exporter[Sample]:
 
 
 def _dogstatsd(config: DogstatsdConfig, seconds: float) -> Exporter[Sample]:
-    from iceberg_maint.integrations.telemetry.dogstatsd import Dogstatsd
+    from iceberg_maint.integrations.telemetry.push import Dogstatsd
 
     return Dogstatsd(config.host, config.port, seconds)
 
 
 def _cloudwatch(config: CloudwatchConfig, seconds: float) -> Exporter[Sample]:
-    from iceberg_maint.integrations.telemetry.cloudwatch import Cloudwatch
+    from iceberg_maint.integrations.telemetry.push import Cloudwatch
 
     return Cloudwatch(config.namespace, config.region, config.endpoint, seconds)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.alerts.condition import ACTIONS, AlertKind, Condition
 from iceberg_maint.core.alerts.incident import (
+    ACTIONS,
+    AlertKind,
+    Condition,
     Incident,
     TableConditions,
     follow,

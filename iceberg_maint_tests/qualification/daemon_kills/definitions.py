@@ -1,13 +1,13 @@
 """The real definitions, whose sensors, heartbeats and leases last seconds: a run of the kills is to take minutes."""
 
 from iceberg_maint.defs.automation import maintenance_sensor, sensors
-from iceberg_maint.defs.runs import heartbeats
+from iceberg_maint.defs.runs import upkeep
 from iceberg_maint.loop import lease
 
 maintenance_sensor.AUTOMATION_INTERVAL_SECONDS = 4
 sensors.CHANGES_INTERVAL_SECONDS = 4
-heartbeats.LOST_RUNS_INTERVAL_SECONDS = 4
-heartbeats.SILENT_SECONDS = 12
+upkeep.LOST_RUNS_INTERVAL_SECONDS = 4
+upkeep.SILENT_SECONDS = 12
 lease.RUN_BEAT_SECONDS = 2
 lease.LEASE_TTL_SECONDS = 20
 

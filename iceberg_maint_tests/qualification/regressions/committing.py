@@ -217,7 +217,7 @@ COMMITTING = (
         "table starts",
         "A sensor fails a run whose heartbeats have stopped",
         off(
-            "defs/runs/heartbeats.py",
+            "defs/runs/upkeep.py",
             "        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
             "        return False and limit_seconds\n",
             "defs/test_lost_runs.py::test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read",
@@ -229,7 +229,7 @@ COMMITTING = (
         "A monitor of dead runs fails a run that has just succeeded",
         "The sensor reads the status of the run again before it fails it",
         off(
-            "defs/runs/heartbeats.py",
+            "defs/runs/upkeep.py",
             "    if run is not None and run.status is dg.DagsterRunStatus.STARTED:\n",
             "    if run is not None:\n",
             "defs/test_lost_runs.py::test_run_that_ended_by_itself_keeps_its_end",
@@ -541,7 +541,7 @@ COMMITTING = (
         "PyIceberg applies the append of the first one again on that commit, and each row is there twice",
         "The append is a commit on the snapshot whose rows were read, and PyIceberg does not try it again",
         off(
-            "integrations/audit/table.py",
+            "integrations/audit/publish.py",
             '            table.metadata.properties["commit.retry.num-retries"] = "0"\n',
             "",
             "audit/test_publish.py::test_append_on_the_commit_of_another_process_is_refused_and_no_double",

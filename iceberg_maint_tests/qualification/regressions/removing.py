@@ -1105,7 +1105,7 @@ REMOVING = (
         "value, and the alert on repeated failures stays silent",
         "A counter that is new in a process that is scraped is zero for 75 seconds",
         off(
-            "integrations/telemetry/ledger_totals.py",
+            "integrations/telemetry/samples.py",
             "self._totals.copy(self._zero_until)",
             "self._totals.copy()",
             "telemetry/test_ledger_totals.py::test_counter_that_appears_later_is_zero_until_every_scrape_has_seen_it",
@@ -1117,7 +1117,7 @@ REMOVING = (
         "A writer cuts the front of the audit log. The next retention excuses the missing entries by its own entry",
         "Retention keeps everything if entries before the first one are gone that no retention removed",
         off(
-            "integrations/audit/retention.py",
+            "integrations/audit/folder.py",
             "    _check_front(folder, names)\n",
             "",
             "audit/test_retention.py::test_front_that_was_cut_is_not_made_right_by_the_next_retention",
