@@ -16,7 +16,7 @@ from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth, metric_docs
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
-from iceberg_maint.integrations.frames.columns import COLUMNS, Column
+from iceberg_maint.integrations.frames import COLUMNS, Column
 from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, RUN, TABLE
 from iceberg_maint.integrations.telemetry.dashboards import files
 from iceberg_maint.integrations.telemetry.monitors import monitor_files

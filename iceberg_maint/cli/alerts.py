@@ -65,7 +65,7 @@ def send(session: Session) -> int:
 @command
 def test(session: Session, receiver: str) -> int:
     """Send one alert and its end to a receiver."""
-    from iceberg_maint.core.alerts.incident import AlertKind, Incident
+    from iceberg_maint.core.alerts import AlertKind, Incident
     from iceberg_maint.integrations.alerts.alert_cycle import send_test
     from iceberg_maint.wiring.adapters import alert_receivers
 

@@ -109,7 +109,7 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
     Lists the tables of the catalogs, to name those that were never observed, and reads none. A catalog that does not answer
     is named; the exit code stays 0.
     """
-    from iceberg_maint.integrations.reports.fleet_report import fleet_report, report_page
+    from iceberg_maint.integrations.reports import fleet_report, report_page
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document
 

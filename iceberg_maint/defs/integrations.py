@@ -10,7 +10,7 @@ from iceberg_maint.defs.metadata import mebibytes
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import PassReport
 from iceberg_maint.integrations.audit.publish import Published
-from iceberg_maint.integrations.reports.fleet_report import WrittenReport
+from iceberg_maint.integrations.reports import WrittenReport
 from iceberg_maint.report.fleet import FleetRow
 from iceberg_maint.report.formatting import counted
 from iceberg_maint.report.verdicts import Summary

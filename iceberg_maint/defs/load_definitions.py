@@ -1,12 +1,17 @@
-"""Builds the definitions of a code location. Its settings are environment variables and the configuration file.
+"""Builds the definitions of a code location, also of one of several that share the tables. Its settings are environment variables and the configuration file.
 
 - `ICEBERG_MAINT_CONFIG`: the configuration file.
 - `ICEBERG_MAINT_SHARD=i/n`: this code location loads share i of n of the tables, counted from 0.
 - `ICEBERG_MAINT_DAGSTER_URL`: the web server that reloads the location when tables or the configuration change.
 - `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
 - `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
+
+The attribute `shard_2_of_8` of this module has the definitions of share 2 of 8, counted from 0. `iceberg-maint init --shards 8`
+writes a workspace of such attributes. A code location loads the definitions of its own share only.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -22,7 +27,7 @@ from iceberg_maint.defs.reload import ConfigurationFile, keeping_all, load_table
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
 from iceberg_maint.integrations.audit.publish import publish_audit_log
-from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
+from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.wiring import adapters
 
@@ -85,3 +90,10 @@ def _publishing(config: Config, runtime: Runtime) -> AuditPublishing | None:
     return AuditPublishing(
         partial(publish_audit_log, runtime, log, chains, table, name), config.audit.table_schedule
     )
+
+
+def __getattr__(name: str) -> dg.Definitions:
+    shard = re.fullmatch(r"shard_(\d+)_of_(\d+)", name)
+    if shard is None or int(shard[1]) >= int(shard[2]):
+        raise AttributeError(f"{__name__} has no attribute {name!r}: name a share such as shard_0_of_4")
+    return process_definitions(os.environ, (int(shard[1]), int(shard[2])))

@@ -20,7 +20,7 @@ def home_file(name: str) -> str:
 def sharded_workspace(count: int) -> str:
     """The text of a workspace file with `count` code locations that share the tables."""
     locations = "".join(
-        f"  - python_module:\n      module_name: iceberg_maint.defs.shards\n      attribute: shard_{n}_of_{count}\n"
+        f"  - python_module:\n      module_name: iceberg_maint.defs.load_definitions\n      attribute: shard_{n}_of_{count}\n"
         f"      location_name: iceberg_maint_{n}\n"
         for n in range(count)
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import select
 
-from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.alerts import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, PastWork, TableHistory
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader

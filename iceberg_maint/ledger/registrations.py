@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from sqlalchemy import Connection, String, bindparam, delete, func, insert, select, update
 
-from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.alerts import Incident
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import TableId

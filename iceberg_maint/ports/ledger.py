@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.alerts import Incident
 from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, PastWork, TableHistory
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader

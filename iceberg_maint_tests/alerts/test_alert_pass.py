@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.config.alerts import EmailConfig
-from iceberg_maint.core.alerts.incident import AlertKind, Incident, Messages
+from iceberg_maint.core.alerts import AlertKind, Incident, Messages
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import TableState

@@ -13,7 +13,7 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
-from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
+from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.assess import assess

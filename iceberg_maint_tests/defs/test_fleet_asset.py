@@ -17,7 +17,7 @@ from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.integrations import FleetReporting
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.integrations.reports.fleet_report import write_fleet_report
+from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint_tests.defs.conftest import World
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from iceberg_maint.core.alerts.incident import (
+from iceberg_maint.core.alerts import (
     AlertKind,
     Condition,
     Incident,

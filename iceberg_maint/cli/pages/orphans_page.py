@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.cli.pages.console import draw_rows
-from iceberg_maint.core.alerts.incident import Incident
+from iceberg_maint.core.alerts import Incident
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.removal.orphan_rules import (
     Orphan,

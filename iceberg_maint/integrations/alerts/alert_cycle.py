@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from uuid import uuid4
 
-from iceberg_maint.core.alerts.incident import (
+from iceberg_maint.core.alerts import (
     AlertKind,
     Condition,
     Incident,

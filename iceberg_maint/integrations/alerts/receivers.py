@@ -18,7 +18,7 @@ from iceberg_maint.config.alerts import (
     SlackConfig,
     WebhookConfig,
 )
-from iceberg_maint.core.alerts.incident import Incident, Messages
+from iceberg_maint.core.alerts import Incident, Messages
 
 _MOST_RESPONSE_BYTES = 2000
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.alerts.incident import AlertKind, TableFacts, conditions
+from iceberg_maint.core.alerts import AlertKind, TableFacts, conditions
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import TableHealth
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict

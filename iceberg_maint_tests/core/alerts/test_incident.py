@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.alerts.incident import (
+from iceberg_maint.core.alerts import (
     ACTIONS,
     AlertKind,
     Condition,

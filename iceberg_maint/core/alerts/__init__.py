@@ -1,1 +1,0 @@
-"""Alerts: the conditions that a person must know, and when they are sent and cleared."""

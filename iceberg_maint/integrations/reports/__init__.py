@@ -1,1 +1,0 @@
-"""Reports on the fleet as files."""
