@@ -115,9 +115,9 @@ class _Bench:
         from iceberg_maint.core.decisions.decide import Situation, decide
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.outcomes.outcome import CommitStatus
-        from iceberg_maint.core.planning.batch_body import BatchBody
-        from iceberg_maint.core.planning.layout_gain import layout_gain
+        from iceberg_maint.core.planning.plan import BatchBody
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
+        from iceberg_maint.core.planning.work import layout_gain
         from iceberg_maint.core.policy.data import LayoutPolicy
         from iceberg_maint.loop.read_table import with_order
         from iceberg_maint.ports.engine import CommitContext

@@ -25,9 +25,8 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests import live_files as reading
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import LiveFile, TableState
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch, batch_at
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import FileGroup, InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.loop.context import Runtime
 from iceberg_maint.loop.select_batches import Changes, still_valid

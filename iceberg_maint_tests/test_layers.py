@@ -46,17 +46,13 @@ ROOMS: dict[str, str] = {
     "engines.spark.session": "CORE errors ports engines.spark.jvm",
     "engines.spark.scan": "CORE errors ports engines.spark.jvm",
     "engines.spark.health": "CORE errors ports engines.spark.jvm engines.spark.scan",
-    "engines.spark.proof": "CORE errors ports engines.spark.jvm engines.spark.scan",
-    "engines.spark.rewrite": "CORE errors ports engines.spark.jvm engines.spark.scan engines.spark.proof",
+    "engines.spark.rewrite": "CORE errors ports engines.spark.jvm engines.spark.scan",
     "engines.spark.rewrite.columnar": "CORE errors ports columnar engines.spark.jvm engines.spark.scan engines.spark.rewrite",
-    "engines.spark.deletes": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan "
-    "engines.spark.proof",
+    "engines.spark.deletes": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan",
     "engines.spark.commit": "CORE errors ports engines.spark.jvm engines.spark.scan",
-    "engines.spark.write": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan "
-    "engines.spark.proof engines.spark.rewrite engines.spark.rewrite.columnar engines.spark.deletes",
     "engines.spark": "CORE errors ports engines.spark.jvm engines.spark.session engines.spark.scan engines.spark.health "
-    "engines.spark.proof engines.spark.rewrite engines.spark.rewrite.columnar engines.spark.deletes "
-    "engines.spark.commit engines.spark.write",
+    "engines.spark.rewrite engines.spark.rewrite.columnar engines.spark.deletes "
+    "engines.spark.commit",
     "report": "CORE errors ports",
     "integrations": "",
     "integrations.telemetry": "CORE errors ports config __init__",

@@ -17,7 +17,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus
 from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.core.planning.plan import batch_of_text
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ledger import batches, table_history
 from iceberg_maint.ledger.batches import OutOfOrderError

@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
-from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.planning.plan import Plan, batch_of_text, batch_text
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
 from iceberg_maint.ports.stored import BatchStatus, Cursor, Lease, StoredBatch

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, or_, select
 
-from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.core.planning.plan import batch_of_text
 from iceberg_maint.ledger import table_health
 from iceberg_maint.ledger.batches import OPEN
 from iceberg_maint.ledger.database import chunks

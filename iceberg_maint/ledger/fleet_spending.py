@@ -15,8 +15,8 @@ from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.codec import from_data
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, Operation
 from iceberg_maint.core.model.reasons import LOST_RACES
-from iceberg_maint.core.planning.batch_body import batch_of_text
-from iceberg_maint.core.planning.batch_limit import BatchCost, BatchSize, CommitTrial
+from iceberg_maint.core.planning.batch_trials import BatchCost, BatchSize, CommitTrial
+from iceberg_maint.core.planning.plan import batch_of_text
 from iceberg_maint.ledger.database import among, in_chunks
 from iceberg_maint.ledger.schema import attempt, batch, db_now_ms, fleet_wait, outcome, statement_now_ms
 from iceberg_maint.ports.stored import BatchStatus

@@ -26,7 +26,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, without_values
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import batch_of_text
+from iceberg_maint.core.planning.plan import batch_of_text
 from iceberg_maint.ledger import dropped
 from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.leases import require

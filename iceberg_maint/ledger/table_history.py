@@ -12,8 +12,8 @@ from iceberg_maint.core.model.codec import loads
 from iceberg_maint.core.model.ids import FLEET, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
-from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.batch_memory import MemoryUse
+from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial
 from iceberg_maint.ledger.database import among, chunks
 from iceberg_maint.ledger.schema import attempt, db_now_ms, health, outcome, partition_history, pause
 from iceberg_maint.ports.stored import BatchStatus, Report, StoredPause

@@ -28,8 +28,8 @@ from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.failures import may_be_too_long
-from iceberg_maint.core.planning.batch_limit import BatchSize, batch_limit
 from iceberg_maint.core.planning.batch_memory import learned_correction
+from iceberg_maint.core.planning.batch_trials import BatchSize, batch_limit
 from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation

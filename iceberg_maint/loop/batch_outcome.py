@@ -16,9 +16,8 @@ from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
-from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles, Work
+from iceberg_maint.core.planning.work import LayoutGain, RewriteDataFiles, Work, layout_gain
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.attempt import AttemptResult
 from iceberg_maint.loop.context import Runtime

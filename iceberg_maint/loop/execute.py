@@ -22,7 +22,7 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     gained,
 )
-from iceberg_maint.core.planning.batch_limit import batch_cost
+from iceberg_maint.core.planning.batch_trials import batch_cost
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,

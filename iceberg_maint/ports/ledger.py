@@ -15,8 +15,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.record import Record, RunTrace, Settlement
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_limit import CommitTrial
 from iceberg_maint.core.planning.batch_memory import MemoryUse
+from iceberg_maint.core.planning.batch_trials import CommitTrial
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.removal.clock_skew import ClockMark
 from iceberg_maint.ports.engine import WrittenFile

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import Operation, PartitionKey, command_line
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.planning.batch_limit import BatchSize
+from iceberg_maint.core.planning.batch_trials import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare, left_alone_text, pay_back_change

@@ -13,8 +13,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.plan import Batch, BatchBody, Plan
 from iceberg_maint.core.planning.work import writer_reason
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.stored import Cursor

@@ -494,14 +494,14 @@ def spark_versions(config: Config) -> Mapping[str, str]:
 def spark_reads(config: Config, table: TableId, metadata_location: str) -> str:
     """Starts Spark, loads a table through its catalog and FileIO, and returns the name of the FileIO. Raises
     IcebergMaintError ICM-133, UnreadableTableError ICM-101."""
-    from iceberg_maint.engines.spark.session.catalog_access import read_table
+    from iceberg_maint.engines.spark.access import read_table
 
     return read_table(session(config), str(table), metadata_location)
 
 
 def executors_problem(config: Config) -> str:
     """Starts Spark and returns why the Python workers of its executors cannot rewrite files, "" if they can."""
-    from iceberg_maint.engines.spark.capabilities import executors_problem
+    from iceberg_maint.engines.spark.access import executors_problem
 
     return executors_problem(session(config))
 
@@ -509,7 +509,7 @@ def executors_problem(config: Config) -> str:
 def weak_requirements(config: Config, table: TableId) -> str | None:
     """Starts Spark and returns why the table's catalog does not take the requirements of our commits; None if it
     takes them or compares the base of a commit itself. Raises what the catalog raises."""
-    from iceberg_maint.engines.spark.capabilities import weak_requirements
+    from iceberg_maint.engines.spark.access import weak_requirements
 
     return weak_requirements(session(config), str(table))
 

@@ -11,7 +11,7 @@ from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, Generation
-from iceberg_maint.core.planning.batch_limit import batch_cost
+from iceberg_maint.core.planning.batch_trials import batch_cost
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.support.ledger.values import (

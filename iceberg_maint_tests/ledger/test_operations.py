@@ -8,8 +8,8 @@ from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import Settlement
-from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial
 from iceberg_maint.core.planning.batch_memory import MemoryNeed, MemoryUse
+from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial
 from iceberg_maint.core.planning.plan import make_plan
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ports.stored import BatchStatus, Lease

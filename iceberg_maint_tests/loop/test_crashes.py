@@ -11,7 +11,7 @@ from sqlalchemy import update
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.core.planning.batch_body import batch_text
+from iceberg_maint.core.planning.plan import batch_text
 from iceberg_maint.core.policy.data import WindowsPolicy
 from iceberg_maint.ledger import batches
 from iceberg_maint.ledger.schema import batch as batch_table

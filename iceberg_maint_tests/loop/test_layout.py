@@ -10,8 +10,8 @@ import pytest
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, Snapshot
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.planning.layout_gain import LayoutGain
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import LayoutGain
 from iceberg_maint.core.policy.data import LayoutPolicy
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.core.values import TARGET, data

@@ -11,9 +11,8 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.core.planning.plan import Batch, make_plan
+from iceberg_maint.core.planning.plan import Batch, BatchBody, make_plan
+from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.ledger.schema import attempt, lease
 from iceberg_maint.loop.lease import LEASE_TTL_SECONDS
 from iceberg_maint.ports.engine import WrittenFile

@@ -14,7 +14,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.verification import Compared, StoredProof, Verification, VerificationStatus
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.engines.spark.deletes import visible_rows
+from iceberg_maint.engines.spark.deletes import deleted_rows
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
 from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
@@ -190,7 +190,7 @@ def test_verify_of_the_engines_own_cleaning_is_proved_by_what_it_stored(
 @pytest.fixture
 def too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any equality delete is more than Iceberg's reader is given."""
-    monkeypatch.setattr(visible_rows, "READER_EQUALITY_DELETES", 0)
+    monkeypatch.setattr(deleted_rows, "READER_EQUALITY_DELETES", 0)
 
 
 @pytest.mark.usefixtures("too_many")
@@ -211,12 +211,12 @@ def test_verify_of_a_lost_position_of_many_deletes_is_different(lake: Lake) -> N
     assert f"first in {sick.second}" in found.detail
 
 
-@pytest.mark.parametrize("limit", [visible_rows.READER_EQUALITY_DELETES, 0])
+@pytest.mark.parametrize("limit", [deleted_rows.READER_EQUALITY_DELETES, 0])
 def test_verify_after_a_key_column_was_dropped(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """Iceberg's reader looks the column up in older schemas, on Spark 4.1."""
-    monkeypatch.setattr(visible_rows, "READER_EQUALITY_DELETES", limit)
+    monkeypatch.setattr(deleted_rows, "READER_EQUALITY_DELETES", limit)
     sick = Sick(lake, 2)
     lake.convert(sick.name, sick.right, (sick.delete,))
     lake.writers.sql(f"alter table {sick.name} drop column id")

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from iceberg_maint.core.model.ids import Operation, command_line
 from iceberg_maint.core.model.reasons import Reason, Verdict
-from iceberg_maint.core.planning.batch_limit import BatchSize
+from iceberg_maint.core.planning.batch_trials import BatchSize
 from iceberg_maint.report.comparisons import Comparison, reason_text
 from iceberg_maint.report.explain import PartitionExplanation, TableExplanation, due_housekeeping
 from iceberg_maint.report.fleet import trend_sentence, writer_change_sentence

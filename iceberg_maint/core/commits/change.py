@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.table_state import FileKind, Manifest, ManifestReader
+from iceberg_maint.core.model.table_state import FileKind, Manifest, ManifestEntry, ManifestReader
 
 Scope = tuple[int, tuple[object, ...]]
 """Spec id and raw partition tuple; the tuple is () for an unpartitioned spec."""
 
 Identity = tuple[str, int | None]
 """A file's path and, for a deletion vector, the offset of its blob."""
+
+_MAX_ENTRIES = 200_000
+"""The number of entries that stay in memory, about 100 MB. Further manifests are read at each try."""
 
 
 class LiveEntry(NamedTuple):
@@ -55,6 +58,32 @@ class MetadataReader:
     manifest_list: Callable[[str], Sequence[Manifest]]
     manifest: ManifestReader
     live_entries: Callable[[Manifest], Sequence[LiveEntry]]
+
+
+def remembering(reader: MetadataReader) -> MetadataReader:
+    """Returns a reader for the tries of one commit that reads each manifest list and each manifest once: they never change.
+    Whole live entries are read each time."""
+    lists: dict[str, Sequence[Manifest]] = {}
+    manifests: dict[tuple[str, int, int], tuple[ManifestEntry, ...]] = {}
+    entries = 0
+
+    def manifest_list(location: str) -> Sequence[Manifest]:
+        if location not in lists:
+            lists[location] = reader.manifest_list(location)
+        return lists[location]
+
+    def manifest(path: str, sequence_number: int, snapshot_id: int) -> Iterable[ManifestEntry]:
+        nonlocal entries
+        key = (path, sequence_number, snapshot_id)
+        if key in manifests:
+            return manifests[key]
+        content = tuple(reader.manifest(*key))
+        if entries + len(content) <= _MAX_ENTRIES:
+            manifests[key] = content
+            entries += len(content)
+        return content
+
+    return MetadataReader(manifest_list, manifest, reader.live_entries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from iceberg_maint.core.commits.change import Entry, Identity, Scope
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, ChangedFiles, FileKind, LiveFile
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import EqualityDeleteFile, PositionDeleteFile
 
 _FLOATS = ("float", "double")
 _ROW_IDS_SINCE = 3

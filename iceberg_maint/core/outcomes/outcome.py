@@ -10,14 +10,13 @@ from typing import assert_never
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_limit import BatchCost
 from iceberg_maint.core.planning.batch_memory import MemoryUse
-from iceberg_maint.core.planning.cost_prediction import BatchPrediction
-from iceberg_maint.core.planning.layout_gain import LayoutGain
+from iceberg_maint.core.planning.batch_trials import BatchCost, BatchPrediction
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     ExpireSnapshots,
+    LayoutGain,
     RemoveOrphanFiles,
     RewriteDataFiles,
     RewriteManifests,

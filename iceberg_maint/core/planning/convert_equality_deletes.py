@@ -15,8 +15,7 @@ from iceberg_maint.core.health.thresholds import DANGLING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
-from iceberg_maint.core.planning.batch_limit import BatchSize, limited
-from iceberg_maint.core.planning.candidates import Candidate, candidates
+from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.equality_delete_route import Unit, fits_a_batch, units
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
@@ -24,10 +23,9 @@ from iceberg_maint.core.planning.equality_deletes import (
     memory_need,
     planned_deletes,
 )
-from iceberg_maint.core.planning.file_groups import applied_deletes, input_file
-from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.planning.file_groups import Candidate, applied_deletes, candidates, input_file
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
-from iceberg_maint.core.planning.work import ConvertEqualityDeletes
+from iceberg_maint.core.planning.work import ConvertEqualityDeletes, FileGroup
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
 
 _BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET, Reason.FLEET_BUDGET)

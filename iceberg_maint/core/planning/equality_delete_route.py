@@ -14,14 +14,13 @@ from iceberg_maint.core.decisions.applicability import has_old_deletes, may_conv
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import LiveFile
-from iceberg_maint.core.planning.candidates import Candidate
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
     has_unsupported_key,
     key_work_bytes,
     widest_key_bytes,
 )
-from iceberg_maint.core.planning.file_groups import Rules, packed_groups
+from iceberg_maint.core.planning.file_groups import Candidate, Rules, packed_groups
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
 
 _MOST_FILE_COST_BYTES = 512 * 1024

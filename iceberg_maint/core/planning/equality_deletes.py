@@ -15,7 +15,7 @@ from iceberg_maint.core.model.delete_rule import Scope, delete_scope, equality_d
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.batch_memory import FIELD_BYTES, MemoryNeed
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile
+from iceberg_maint.core.planning.work import EqualityDeleteFile
 
 _WIDTH_BYTES = {
     "boolean": 1,

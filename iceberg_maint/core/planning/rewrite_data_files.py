@@ -13,8 +13,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import LiveFile, TableState
-from iceberg_maint.core.planning.batch_limit import BatchSize, limited, with_gain
-from iceberg_maint.core.planning.candidates import NO_EQUALITY_DELETES, Candidate, candidates
+from iceberg_maint.core.planning.batch_trials import BatchSize, limited, with_gain
 from iceberg_maint.core.planning.convert_equality_deletes import plan_conversion
 from iceberg_maint.core.planning.equality_delete_route import left_to_conversion, units
 from iceberg_maint.core.planning.equality_deletes import (
@@ -25,19 +24,20 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
 )
 from iceberg_maint.core.planning.file_groups import (
+    NO_EQUALITY_DELETES,
+    Candidate,
     Rules,
     SortedGroup,
     applied_deletes,
+    candidates,
     file_group,
     packed_groups,
     sorted_groups,
 )
-from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
-from iceberg_maint.core.planning.layout_gain import PlannedLayout
 from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, make_plan
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.planning.row_writer import with_writers
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import FileGroup, PlannedLayout, RewriteDataFiles, RowWriter
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 
 

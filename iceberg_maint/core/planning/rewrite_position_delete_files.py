@@ -19,12 +19,16 @@ from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches,
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
-from iceberg_maint.core.planning.batch_limit import BatchSize, limited
-from iceberg_maint.core.planning.candidates import Candidate, candidates
-from iceberg_maint.core.planning.file_groups import applied_deletes, input_file, planned_delete
-from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
+from iceberg_maint.core.planning.batch_trials import BatchSize, limited
+from iceberg_maint.core.planning.file_groups import (
+    Candidate,
+    applied_deletes,
+    candidates,
+    input_file,
+    planned_delete,
+)
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
-from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
+from iceberg_maint.core.planning.work import FileGroup, PositionDeleteFile, RewritePositionDeleteFiles
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 
 _OPERATION = Operation.REWRITE_POSITION_DELETE_FILES

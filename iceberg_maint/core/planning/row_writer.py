@@ -14,9 +14,9 @@ from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.columns import CODECS, codec_of
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, TableState
-from iceberg_maint.core.planning.candidates import Candidate
-from iceberg_maint.core.planning.inputs import FileGroup, RowWriter
+from iceberg_maint.core.planning.file_groups import Candidate
 from iceberg_maint.core.planning.plan import Leftover
+from iceberg_maint.core.planning.work import FileGroup, RowWriter
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
 

@@ -1,4 +1,4 @@
-"""Work: what a batch does, one class per operation with the fields of that operation.
+"""Work: what a batch does, one class per operation, with its input files and the gain of a sort.
 
 The union is closed: a consumer matches all six and ends with `typing.assert_never`. A seventh operation is
 then a type error in every consumer that does not handle it.
@@ -6,14 +6,161 @@ then a type error in every consumer that does not handle it.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, assert_never
+from typing import Any, ClassVar, assert_never
 
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.health.layout import Overlap, SortFile, overlap_of
+from iceberg_maint.core.model.columns import range_of
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.table_state import LayoutOrder
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, PositionDeleteFile, RowWriter
-from iceberg_maint.core.planning.layout_gain import PlannedLayout
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One data file to rewrite. `delete_files` are the paths of the position deletes and deletion vectors
+    that apply to it at the pinned snapshot. `first_row_id` is as in `LiveFile`."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    data_sequence_number: int
+    delete_files: tuple[str, ...] = ()
+    first_row_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityDeleteFile:
+    """One equality delete file that a batch applies to its data files.
+
+    It applies to data with a strictly lower sequence number in its own spec and partition. If `everywhere`,
+    it applies in all specs and partitions. `drop`: after the batch's commit no live data file needs it, so
+    the same commit removes it.
+    """
+
+    path: str
+    spec_id: int
+    partition: PartitionKey
+    everywhere: bool
+    equality_ids: tuple[int, ...]
+    data_sequence_number: int
+    record_count: int
+    size_bytes: int
+    drop: bool
+
+    @property
+    def identity(self) -> tuple[str, int | None]:
+        """Its path. The offset is None."""
+        return self.path, None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionDeleteFile:
+    """One position delete file or deletion vector that the batch's commit removes.
+
+    Its marks of live data files are written to new delete files. If it is `void`, it applies to no live data
+    file and is not read. `referenced_data_file` is None if it is scoped to its partition.
+    """
+
+    path: str
+    spec_id: int
+    partition: PartitionKey
+    data_sequence_number: int
+    record_count: int
+    size_bytes: int
+    referenced_data_file: str | None = None
+    content_offset: int | None = None
+    void: bool = False
+
+    @property
+    def identity(self) -> tuple[str, int | None]:
+        """Its path and, for a deletion vector, its offset: several vectors share a path."""
+        return self.path, self.content_offset
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Whether `columnar` or `native` writes the rows of a batch, and why. `reason` is "" for the strategy that the
+    policy names."""
+
+    columnar: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileGroup:
+    """Files of one partition and spec that one job writes together. If the job writes only deletes, they are
+    the data files that the deletes of the batch may apply to.
+
+    `output_spec_id` differs from `spec_id` only if the policy moves files to the current spec.
+    """
+
+    partition: PartitionKey
+    spec_id: int
+    output_spec_id: int
+    files: tuple[InputFile, ...]
+    expected_output_files: int
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of the input files."""
+        return sum(f.size_bytes for f in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLayout:
+    """The order in which a batch writes its files, the overlap of its inputs within each group, and the
+    predicted overlap of its outputs."""
+
+    order: LayoutOrder
+    before: Overlap
+    predicted: Overlap
+
+    def plus(self, other: PlannedLayout) -> PlannedLayout:
+        """Returns the sum of two groups of the same order."""
+        return PlannedLayout(self.order, self.before.plus(other.before), self.predicted.plus(other.predicted))
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutGain:
+    """Overlap depths of a batch's files: the number of these files that a look-up by the sort column reads.
+    They are the depth before, the predicted depth, and the depth measured from the written files."""
+
+    depth_before: float
+    depth_predicted: float
+    depth_measured: float
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the files overlap less than before."""
+        return self.depth_measured < self.depth_before
+
+
+def layout_gain(planned: PlannedLayout, written: Iterable[tuple[int, str]]) -> LayoutGain:
+    """Measures the gain from the written files, each given by its group number and its content-file JSON."""
+    by_group: dict[int, list[SortFile]] = {}
+    for group, content in written:
+        by_group.setdefault(group, []).append(_file(planned.order, json.loads(content)))
+    measured = Overlap()
+    for files in by_group.values():
+        measured = measured.plus(overlap_of(files))
+    return LayoutGain(planned.before.depth, planned.predicted.depth, measured.depth)
+
+
+def _file(order: LayoutOrder, content: Mapping[str, Any]) -> SortFile:
+    lower, upper = (_bounds(content.get(name)) for name in ("lower-bounds", "upper-bounds"))
+    ranges = (range_of(c.type, lower.get(c.field_id), upper.get(c.field_id)) for c in order.measured)
+    return SortFile(tuple(ranges), int(content["file-size-in-bytes"]))
+
+
+def _bounds(node: Mapping[str, Any] | None) -> dict[int, bytes]:
+    """Reads the form of Iceberg's `ContentFileParser`: two lists, the values in hexadecimal."""
+    if node is None:
+        return {}
+    return {key: bytes.fromhex(value) for key, value in zip(node["keys"], node["values"], strict=True)}
 
 
 class Strategy(StrEnum):

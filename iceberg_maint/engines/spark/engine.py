@@ -26,12 +26,11 @@ from iceberg_maint.core.planning.work import (
     file_work,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry, commit_regrouping
 from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
-from iceberg_maint.engines.spark.commit.rewrite_manifests import commit_regrouping
+from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
-from iceberg_maint.engines.spark.deletes.marked_rows import DeleteWork
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.engines.spark.jvm.bridge import (
     JVM_ERRORS,
@@ -46,22 +45,23 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     one_line,
 )
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
-from iceberg_maint.engines.spark.proof.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan import positions
+from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
-from iceberg_maint.engines.spark.session.executor_memory import ran_out
+from iceberg_maint.engines.spark.session.executors import ran_out
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
-from iceberg_maint.engines.spark.write.deletes import write_conversion, write_merge
-from iceberg_maint.engines.spark.write.files import (
+from iceberg_maint.engines.spark.write_deletes import (
     BatchFiles,
     files_of_batch,
     job_description,
     restore_batch_files,
+    write_conversion,
+    write_merge,
 )
-from iceberg_maint.engines.spark.write.rows import write_rows
+from iceberg_maint.engines.spark.write_rows import write_rows
 from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,

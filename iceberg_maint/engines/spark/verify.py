@@ -31,7 +31,7 @@ from iceberg_maint.core.outcomes.verification import (
     judge_commit,
     unprovable,
 )
-from iceberg_maint.engines.spark.deletes import visible_rows
+from iceberg_maint.engines.spark.deletes import deleted_rows
 from iceberg_maint.engines.spark.jvm.bridge import (
     JVM_ERRORS,
     Bridge,
@@ -124,7 +124,11 @@ def _evidence(bridge: Bridge, table: Any, commit: MaintenanceCommit, task_lists:
     elif not tasks_after.stream().allMatch(lambdas.has_no_deletes):
         incomparable = "deletes apply to the files now compared"
     sides = (
-        Side(int(tasks.size()), len(_deletes(bridge, tasks)), visible_rows.rows(bridge, table_info, tasks))
+        Side(
+            int(tasks.size()),
+            len(_deletes(bridge, tasks)),
+            deleted_rows.visible_rows(bridge, table_info, tasks),
+        )
         for tasks in (tasks_before, tasks_after)
     )
     before_side, after_side = next(sides), next(sides)
@@ -168,8 +172,8 @@ def _written_bytes(
 
 def _positions_evidence(bridge: Bridge, table: Table, before: Any, after: Any) -> Evidence:
     deletes_before, deletes_after = _deletes(bridge, before), _deletes(bridge, after)
-    positions_before = visible_rows.deleted_positions(bridge, table, before)
-    positions_after = visible_rows.deleted_positions(bridge, table, after)
+    positions_before = deleted_rows.deleted_positions(bridge, table, before)
+    positions_after = deleted_rows.deleted_positions(bridge, table, after)
     written = [deletes_after[key] for key in deletes_after.keys() - deletes_before.keys()]
     added = positions.read_back(bridge, table.java, written)
     paths = sorted(positions_before.keys() | positions_after.keys())

@@ -31,7 +31,7 @@ from iceberg_maint.core.decisions.windows import batch_part
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.planning.cost_prediction import (
+from iceberg_maint.core.planning.batch_trials import (
     FLEET_LEARNED_FROM,
     LEARNED_FROM,
     BatchPrediction,

@@ -17,9 +17,8 @@ from iceberg_maint.catalog import adapter
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.core.model.table_state import FileKind, LiveFile, Manifest, TableState
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import FileGroup, InputFile, PositionDeleteFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.context import Runtime

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import LiveEntry
-from iceberg_maint.core.commits.entry_digest import EntriesDigest, digest_entries, planned_entries
+from iceberg_maint.core.commits.manifest_rules import EntriesDigest, digest_entries, planned_entries
 from iceberg_maint.core.model.table_state import FileKind
 
 pytestmark = pytest.mark.slow

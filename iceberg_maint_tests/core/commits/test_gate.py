@@ -11,9 +11,8 @@ from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import FileGroup, InputFile, RewriteDataFiles
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.memory_table import (
     ALL,

@@ -10,9 +10,8 @@ from iceberg_maint.core.commits.change import STALE_RULES, Rule
 from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import AddedDelete, intent_of
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.plan import BatchBody
+from iceberg_maint.core.planning.work import EqualityDeleteFile, FileGroup, InputFile, RewriteDataFiles
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.conversions import (
     EQUALITY,

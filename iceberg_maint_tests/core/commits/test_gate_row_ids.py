@@ -12,9 +12,14 @@ from iceberg_maint.core.commits.change import Change, Rule, is_stale
 from iceberg_maint.core.commits.gate_rules import check
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import ConvertEqualityDeletes, RewriteDataFiles, Work
+from iceberg_maint.core.planning.work import (
+    ConvertEqualityDeletes,
+    FileGroup,
+    InputFile,
+    RewriteDataFiles,
+    Work,
+)
 from iceberg_maint_tests.support.core.memory_table import (
     P1,
     File,

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.commits import entry_digest as module
-from iceberg_maint.core.commits.change import MetadataReader
-from iceberg_maint.core.commits.entry_digest import remembering
+from iceberg_maint.core.commits import change as module
+from iceberg_maint.core.commits.change import MetadataReader, remembering
 
 
 def test_files_are_read_once_and_live_entries_each_time() -> None:

@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.commits.change import LiveEntry, Rule, TableVersion, is_stale
-from iceberg_maint.core.commits.entry_digest import digest_entries, planned_entries
-from iceberg_maint.core.commits.manifest_rules import Regrouping, check_regrouping, cuts
+from iceberg_maint.core.commits.manifest_rules import (
+    Regrouping,
+    check_regrouping,
+    cuts,
+    digest_entries,
+    planned_entries,
+)
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests

@@ -19,8 +19,8 @@ from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import AttemptEvidence, Record, Settlement
 from iceberg_maint.core.outcomes.verification import Fingerprint, Proof
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Leftover
+from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint_tests.support.examples import examples
 

@@ -13,10 +13,8 @@ from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, record_of
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import ExpireSnapshots
+from iceberg_maint.core.planning.plan import Batch, BatchBody
+from iceberg_maint.core.planning.work import ExpireSnapshots, FileGroup, InputFile
 from iceberg_maint_tests.support.core.values import small, table_of
 
 PROOF = Proof("full", equal=True, input_records=20, output_records=20, removed_records=0)

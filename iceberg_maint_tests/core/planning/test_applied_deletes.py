@@ -1,8 +1,8 @@
 """Which position deletes of a plan apply to a data file."""
 
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY
-from iceberg_maint.core.planning.candidates import AppliedDeletes
-from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.file_groups import AppliedDeletes
+from iceberg_maint.core.planning.work import InputFile, PositionDeleteFile
 
 
 def delete(path: str, data_file: str | None = None, offset: int | None = None) -> PositionDeleteFile:

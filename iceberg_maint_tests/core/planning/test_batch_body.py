@@ -10,14 +10,16 @@ import pytest
 from iceberg_maint.core.health.layout import Overlap
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn
-from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
-from iceberg_maint.core.planning.layout_gain import PlannedLayout
-from iceberg_maint.core.planning.plan import batch_at
+from iceberg_maint.core.planning.plan import batch_at, batch_of_text, batch_text
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
+    EqualityDeleteFile,
     ExpireSnapshots,
+    FileGroup,
+    InputFile,
+    PlannedLayout,
+    PositionDeleteFile,
     RemoveOrphanFiles,
     RewriteDataFiles,
     RewriteManifests,

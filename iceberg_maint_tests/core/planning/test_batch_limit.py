@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial, batch_limit, limited
+from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial, batch_limit, limited
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.data import WindowsPolicy

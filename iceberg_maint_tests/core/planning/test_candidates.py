@@ -6,7 +6,7 @@ import pytest
 
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
-from iceberg_maint.core.planning.candidates import Candidate, candidates
+from iceberg_maint.core.planning.file_groups import Candidate, candidates
 from iceberg_maint_tests.support.core.values import BY_P, data, delete
 
 EQ, POS, DV = FileKind.EQUALITY_DELETES, FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR

@@ -9,9 +9,9 @@ import pytest
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_operation
+from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.core.policy.data import RewriteStrategy, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.planning.cost_prediction import WorkSize, correction, learned_parts, predicted_seconds
+from iceberg_maint.core.planning.batch_trials import WorkSize, correction, learned_parts, predicted_seconds
 
 MIB = 1024 * 1024
 ASSUMED = (1.0, 0.1, 0.01, 0.05, 2.0)

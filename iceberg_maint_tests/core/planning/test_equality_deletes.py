@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.equality_deletes import (
     planned_deletes,
     widest_key_bytes,
 )
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile
+from iceberg_maint.core.planning.work import EqualityDeleteFile
 from iceberg_maint_tests.support.core.values import BY_P, data, delete
 
 SPECS = {0: BY_P, 1: PartitionSpec(1, ()), 2: PartitionSpec(2, BY_P.fields)}

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.planning.batch_limit import BatchSize, CommitTrial, batch_cost
-from iceberg_maint.core.planning.cost_prediction import BatchPrediction, predict_batch
+from iceberg_maint.core.planning.batch_trials import (
+    BatchPrediction,
+    BatchSize,
+    CommitTrial,
+    batch_cost,
+    predict_batch,
+)
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint_tests.support.core.values import plan, policy_of, small, table_of
 

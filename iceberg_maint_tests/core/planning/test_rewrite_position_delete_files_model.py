@@ -17,8 +17,7 @@ from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.plan import Batch, BatchBody
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.ports.engine import WrittenFile

@@ -14,9 +14,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
-from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
-from iceberg_maint.core.planning.batch_limit import BatchSize, limited
-from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.planning.batch_trials import BatchSize, limited
+from iceberg_maint.core.planning.plan import Plan, batch_of_text, batch_text
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy, WindowsPolicy
 from iceberg_maint_tests.support.core.values import (

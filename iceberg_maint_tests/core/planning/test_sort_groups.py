@@ -12,8 +12,8 @@ from iceberg_maint.core.health.thresholds import findings
 from iceberg_maint.core.model.reasons import Check, Finding, Reason, Severity
 from iceberg_maint.core.model.table_state import FileKind, LayoutOrder, LiveFile, SortColumn
 from iceberg_maint.core.outcomes.outcome import gained
-from iceberg_maint.core.planning.layout_gain import LayoutGain, PlannedLayout, layout_gain
 from iceberg_maint.core.planning.plan import Plan
+from iceberg_maint.core.planning.work import LayoutGain, PlannedLayout, layout_gain
 from iceberg_maint.core.policy.data import (
     LayoutPolicy,
     OutputSpec,

@@ -99,9 +99,9 @@ MUTANTS = (
     # What was deleted before.
     Mutant("no row was deleted before", "engines/spark/deletes/membership.py", 'F.when(F.col("_deleted"), F.lit(1)).otherwise(F.lit(0))', "F.lit(0)", BY_POSITION),
     Mutant("no file has position deletes", "engines/spark/deletes/key_files.py", "deletes != SEPARATOR_WITHIN", "False", BY_POSITION),
-    Mutant("rows deleted before are new marks", "engines/spark/deletes/marked_rows.py", 'rows.where("not _already")', "rows", convert("marks_positions_drops_equality_deletes_and_keeps_data_files")),
-    Mutant("older vectors are believed uncounted", "engines/spark/deletes/marked_rows.py", "    if count(vector_positions) != listed:\n", "    if False:\n", convert("older_vector_that_is_read_in_part_is_refused")),
-    Mutant("older position deletes are left out of a vector", "engines/spark/deletes/marked_rows.py", "        elif deletes:\n", "        elif False:\n", convert("of_a_table_that_became_v3_takes_older_position_deletes_into_its_vectors")),
+    Mutant("rows deleted before are new marks", "engines/spark/deletes/deleted_rows.py", 'rows.where("not _already")', "rows", convert("marks_positions_drops_equality_deletes_and_keeps_data_files")),
+    Mutant("older vectors are believed uncounted", "engines/spark/deletes/deleted_rows.py", "    if count(vector_positions) != listed:\n", "    if False:\n", convert("older_vector_that_is_read_in_part_is_refused")),
+    Mutant("older position deletes are left out of a vector", "engines/spark/deletes/deleted_rows.py", "        elif deletes:\n", "        elif False:\n", convert("of_a_table_that_became_v3_takes_older_position_deletes_into_its_vectors")),
     Mutant("a vector forgets older positions", "engines/spark/deletes/convert.py", "expected = positions.union((deleted_rows.new, old))", "expected = dict(deleted_rows.new)", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
     Mutant("older files that mark other data files go", "engines/spark/deletes/convert.py", "if named == path and len(read) == listed[path, location]:", "if named == path:", older("file_that_says_one_data_file_and_marks_another_too_stays")),
     Mutant("a new file forgets the positions that it takes over", "engines/spark/deletes/convert.py", "            old[path] = old.get(path, BitMap64()) | read\n", "", older("older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_stay")),
@@ -119,6 +119,6 @@ MUTANTS = (
 , convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
     Mutant("what was found need not be what is written", "engines/spark/deletes/convert.py", "difference=positions.difference(expected, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),
     Mutant("new and old positions need not add up", "engines/spark/deletes/convert.py", "if not detail and new_count + old_count != count:", "if False:", convert("older_position_that_is_lost_makes_the_proof_unequal")),
-    Mutant("marks need not be applied", "engines/spark/write/rows.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
+    Mutant("marks need not be applied", "engines/spark/write_rows.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),
     Mutant("deletes that were not planned are left out in silence", "engines/spark/scan/staging.py", "    if unplanned:\n", "    if False:\n", convert("of_fewer_deletes_than_iceberg_applies_is_refused")),
 )  # fmt: skip

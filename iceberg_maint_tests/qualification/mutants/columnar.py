@@ -29,7 +29,7 @@ KEPT = f"{_HERE}/test_kept_row_groups.py"
 ENCODER, INDEX = "columnar/splice/splice_encoder.py", "columnar/check/page_index.py"
 SAMPLE = "engines/spark/rewrite/columnar/sample.py"
 DRIVER, IN_DRIVER = (
-    "engines/spark/rewrite/columnar/driver_tasks.py",
+    "engines/spark/rewrite/columnar/job.py",
     "iceberg_maint_tests/spark/rewrite/test_driver_tasks.py",
 )
 
@@ -157,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("page versions are not looked at", "core/planning/row_writer.py", "!= _PAGES:", "!= version:", WRITER),
     Mutant("columns without statistics get some", "core/planning/row_writer.py", '    "write.parquet.stats-enabled.column.": (True, "is written without statistics"),\n', "", WRITER),
     Mutant("row lineage has the mode of other columns", "engines/spark/rewrite/columnar/tasks.py", "    if table.lineage:", "    if False:", on_spark("metrics_of_row_lineage_follow_the_default_of_the_table")),
-    Mutant("Spark looks for keys in files that it cannot read", "engines/spark/write/deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
+    Mutant("Spark looks for keys in files that it cannot read", "engines/spark/write_deletes.py", "        native_instead(work.batch, work.table, why)\n", "", on_spark("keys_of_rows_that_spark_cannot_read_must_fit_a_task")),
     Mutant("a shortage of memory in a worker is not looked at", "engines/spark/rewrite/columnar/strategy.py", 'if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):', "if short := '':", on_spark("rows_that_do_not_fit_a_worker_are_written_by_native_with_a_note")),
     Mutant("booleans in runs are copied", RULES, "if wanted.physical_type == BOOLEAN and PLAIN not in get(md, 2)[1]:", "if False:", splice("booleans_as_in_pages_of_version_2_are_encoded")),
     Mutant("chunks of another codec are spliced", RULES, "if get(md, 4) != codec:", "if False:", RULE),

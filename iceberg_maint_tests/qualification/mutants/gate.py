@@ -88,9 +88,9 @@ MUTANTS = (
     Mutant("a poorer vector will do", "core/commits/delete_scope.py", "renewed.get(e.referenced_data_file, -1) < e.record_count", "e.referenced_data_file not in renewed", REACH),
     Mutant("deletes of removed files count as needed", "core/commits/delete_scope.py", "        and e.referenced_data_file not in removed_data\n", "", REACH),
     # Row ids.
-    Mutant("rows may get ids a second time", "core/commits/row_ids.py", "if intent.removed and planned_without and base.first_row_id is not None:", "if False:", ROW_IDS),
-    Mutant("row ids may be given from any number on", "core/commits/row_ids.py", "if new.first_row_id != base.next_row_id:", "if False:", ROW_IDS),
-    Mutant("row ids may be given twice", "core/commits/row_ids.py", "if new.next_row_id < base.next_row_id + rows:", "if False:", ROW_IDS),
+    Mutant("rows may get ids a second time", "core/commits/gate_rules.py", "if intent.removed and planned_without and base.first_row_id is not None:", "if False:", ROW_IDS),
+    Mutant("row ids may be given from any number on", "core/commits/gate_rules.py", "if new.first_row_id != base.next_row_id:", "if False:", ROW_IDS),
+    Mutant("row ids may be given twice", "core/commits/gate_rules.py", "if new.next_row_id < base.next_row_id + rows:", "if False:", ROW_IDS),
     Mutant("a file of other row ids is the same", "core/commits/planned_files.py", '("first row id", self.first_row_id, other.first_row_id)', '("first row id", None, None)', ROW_IDS),
     Mutant("a plan of v3 need not know row ids", "core/commits/planned_files.py", "if f.first_row_id is None)", "if False)", ROW_IDS),
     Mutant("kept files may get other row ids", "core/commits/manifest_diff.py", "    if before.first_row_id is None:\n        after", "    if True:\n        before, after = before._replace(first_row_id=None), after._replace(first_row_id=None)\n        after", ROW_IDS),

@@ -30,7 +30,7 @@ FAULTS: tuple[tuple[int, Mutant], ...] = (
         15,
         Mutant(
             "a delete that Iceberg's index omits is dropped unapplied",
-            "engines/spark/scan/delete_index.py",
+            "engines/spark/scan/scan.py",
             "    if equality_deletes.isEmpty() or tasks.isEmpty():\n",
             "    if True:\n",
             (_TEST,),

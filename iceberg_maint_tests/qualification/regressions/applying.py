@@ -213,7 +213,7 @@ APPLYING = (
         "brings the rows back permanently",
         "Scans apply equality deletes by scope and sequence number alone",
         off(
-            "engines/spark/scan/delete_index.py",
+            "engines/spark/scan/scan.py",
             "    if counts == all_counts:\n",
             "    if True:\n",
             "spark/deletes/equality/test_uuids.py::"
@@ -227,7 +227,7 @@ APPLYING = (
         "for one without NULL; maintenance drops the delete unapplied and rows come back",
         "scans apply equality deletes by scope and sequence number alone",
         off(
-            "engines/spark/scan/delete_index.py",
+            "engines/spark/scan/scan.py",
             "    if equality_deletes.isEmpty() or tasks.isEmpty():\n",
             "    if True:\n",
             "spark/deletes/equality/test_keys.py::"

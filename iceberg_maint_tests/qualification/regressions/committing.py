@@ -341,7 +341,7 @@ COMMITTING = (
         "the same between the plan and the commit of regrouped manifests",
         "the gate of that commit reads them, too",
         off(
-            "engines/spark/commit/rewrite_manifests.py",
+            "engines/spark/commit/housekeeping.py",
             "        if waiting := check_publishes(context.publish_wait(pending_publishes(bridge, base))):\n",
             "        if waiting := ():\n",
             f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[regroup]",
@@ -429,7 +429,7 @@ COMMITTING = (
         "its rows other ids",
         "the gate compares the first row ids of the pinned snapshot and the base",
         off(
-            "core/commits/row_ids.py",
+            "core/commits/gate_rules.py",
             "    if intent.removed and planned_without and base.first_row_id is not None:\n",
             "    if False:\n",
             "core/commits/test_gate_row_ids.py::test_rewrite_planned_before_rows_had_ids_is_stale",

@@ -125,7 +125,7 @@ REWRITING = (
         "Bounds or counts of a written file are not those of its rows. Queries skip the file and miss rows",
         "The statistics of each written file are compared with its rows, by another decoder than the writer's",
         off(
-            "engines/spark/write/rows.py",
+            "engines/spark/write_rows.py",
             "    detail = detail or statistics_difference\n",
             "",
             "spark/rewrite/test_statistics.py::test_wrong_statistics_fail_the_proof_of_native",
@@ -220,10 +220,10 @@ REWRITING = (
         "After a rename or a drop, values are read into other columns",
         "The fingerprint identifies columns by field id",
         off(
-            "engines/spark/proof/row_proof.py",
+            "engines/spark/scan/row_proof.py",
             "seed = field_ids[field.name]",
             "seed = 1 + schema.names.index(field.name)",
-            "spark/proof/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
+            "spark/scan/test_fingerprint.py::test_fingerprint_goes_by_field_id_not_by_name_or_position",
         ),
     ),
     Regression(

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
 from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.loop.assess import assess

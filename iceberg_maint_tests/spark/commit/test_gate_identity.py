@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.commits.change import Rule, is_stale
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, TableId
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
-from iceberg_maint.core.planning.batch_body import batch_of_text, batch_text
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.plan import Batch, batch_of_text, batch_text
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import UnreadableTableError

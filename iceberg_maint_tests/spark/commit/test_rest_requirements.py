@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
-from iceberg_maint.engines.spark.commit.expire_snapshots import commit_expiry
+from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
 from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes

@@ -25,7 +25,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus, Rej
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
-from iceberg_maint.engines.spark.commit.rewrite_manifests import commit_regrouping, single_values
+from iceberg_maint.engines.spark.commit.housekeeping import commit_regrouping, single_values
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.ports.engine import CommitContext

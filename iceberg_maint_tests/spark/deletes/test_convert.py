@@ -16,10 +16,9 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy
-from iceberg_maint.engines.spark import engine
-from iceberg_maint.engines.spark.deletes import convert, marked_rows
+from iceberg_maint.engines.spark import engine, write_deletes
+from iceberg_maint.engines.spark.deletes import convert, deleted_rows
 from iceberg_maint.engines.spark.scan import positions
-from iceberg_maint.engines.spark.write import deletes as write_deletes
 from iceberg_maint.errors import RefusedError, StaleBatchError
 from iceberg_maint.ports.engine import MemoryExceededError
 from iceberg_maint_tests.support.batches import with_work
@@ -201,7 +200,7 @@ def test_convert_older_position_that_is_lost_makes_the_proof_unequal(
 def test_convert_older_vector_that_is_read_in_part_is_refused(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(marked_rows, "read_back", lambda *_: {})
+    monkeypatch.setattr(deleted_rows, "read_back", lambda *_: {})
     with pytest.raises(RefusedError, match="hold 2 positions, 0 were read") as refusal:
         shop.engine.write(shop.cleaning(upserted(shop, 3), CONVERT), FULL)
     assert refusal.value.code == "ICM-101"

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.batch_memory import Preflight
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.plan import Batch, BatchBody
+from iceberg_maint.core.planning.work import EqualityDeleteFile
 from iceberg_maint.engines.spark.deletes.membership import marked_rows
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.scan.scan import load_table_info

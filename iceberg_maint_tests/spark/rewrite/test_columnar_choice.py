@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.planning.inputs import RowWriter
+from iceberg_maint.core.planning.work import RowWriter
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import is_columnar
 from iceberg_maint_tests.support.batches import with_work

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from iceberg_maint.columnar.storage import digest_of
 from iceberg_maint.columnar.task import RewriteResult, RewriteTask
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
+from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.engines.spark.rewrite.columnar import job
-from iceberg_maint.engines.spark.rewrite.columnar.attempt import of_attempt
-from iceberg_maint.engines.spark.rewrite.columnar.fingerprint import fingerprint
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
     LEAST_SPARK_TASK_BYTES,
     SPARK_TASK_BYTES,
@@ -29,8 +27,9 @@ from iceberg_maint.engines.spark.rewrite.columnar.job import (
     package_zip,
     worker_python,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.outputs import divided
-from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, rewrite_task
+from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import divided
+from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, of_attempt, rewrite_task
 
 SIZES = st.lists(st.integers(1, 100), min_size=1, max_size=30)
 

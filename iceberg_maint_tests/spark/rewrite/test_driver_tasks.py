@@ -19,10 +19,9 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
-from iceberg_maint.engines.spark.rewrite.columnar import driver_tasks, job, strategy
-from iceberg_maint.engines.spark.rewrite.columnar.attempt import ATTEMPT, of_attempt
-from iceberg_maint.engines.spark.rewrite.columnar.driver_tasks import MOST_BYTES, MOST_VALUES, run_in_driver
-from iceberg_maint.engines.spark.rewrite.columnar.job import run_tasks
+from iceberg_maint.engines.spark.rewrite.columnar import job, strategy
+from iceberg_maint.engines.spark.rewrite.columnar.job import MOST_BYTES, MOST_VALUES, run_in_driver, run_tasks
+from iceberg_maint.engines.spark.rewrite.columnar.worker import ATTEMPT, of_attempt
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop
@@ -257,7 +256,7 @@ def test_driver_and_workers_write_the_same_bytes(
 
     monkeypatch.setattr(job, "run_in_driver", noted)
     for most_bytes in (MOST_BYTES, -1):
-        monkeypatch.setattr(driver_tasks, "MOST_BYTES", most_bytes)
+        monkeypatch.setattr(job, "MOST_BYTES", most_bytes)
         written.append(shop.engine.write(shop.batch(name, strategy=RewriteStrategy.COLUMNAR), COLUMNAR))
     assert in_driver == [True]
     assert [w.proof.equal for w in written] == [True, True]

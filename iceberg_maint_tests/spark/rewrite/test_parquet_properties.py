@@ -14,7 +14,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.core.policy.reading_engines import Reader
-from iceberg_maint.engines.spark.write import rows
+from iceberg_maint.engines.spark import write_rows
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
@@ -114,7 +114,7 @@ def test_codec_whose_class_spark_has_is_left_to_native(
 ) -> None:
     table = table_with(shop, "compression-codec", "lzo")
     has = CLASSES_OF_CODECS | {"lzo": "org.apache.hadoop.io.compress.GzipCodec"}
-    monkeypatch.setattr(rows, "CLASSES_OF_CODECS", has)
+    monkeypatch.setattr(write_rows, "CLASSES_OF_CODECS", has)
     outcome = rewritten(shop, table)
     assert "ClassNotFoundException: com.hadoop.compression.lzo.LzoCodec" in outcome.batches[0].message
 

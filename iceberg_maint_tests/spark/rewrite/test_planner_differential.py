@@ -28,10 +28,10 @@ from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.planning.candidates import candidates
-from iceberg_maint.core.planning.inputs import FileGroup
+from iceberg_maint.core.planning.file_groups import candidates
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_groups
+from iceberg_maint.core.planning.work import FileGroup
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.writers import Writers

@@ -13,9 +13,9 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
-from iceberg_maint.core.planning.layout_gain import LayoutGain, layout_gain
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
+from iceberg_maint.core.planning.work import LayoutGain, layout_gain
 from iceberg_maint.core.policy.data import (
     LayoutPolicy,
     Policy,

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.engines.spark.write import rows
+from iceberg_maint.engines.spark import write_rows
 from iceberg_maint.ports.engine import Written, WrittenFile
 from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
@@ -95,7 +95,7 @@ def test_orc_files_are_written_with_a_note(shop: Workshop) -> None:
 
 
 def test_level_footer_decodes_no_rows(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "prove_statistics", None)
+    monkeypatch.setattr(write_rows, "prove_statistics", None)
     assert written_rows(shop, table_of_types(shop, 2), FOOTER).note == ""
 
 
@@ -131,11 +131,11 @@ def test_wrong_statistics_fail_the_proof_of_native(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str], sentence: str
 ) -> None:
     name = table_of_types(shop, 2)
-    real = rows.written_files
+    real = write_rows.written_files
 
     def planted(*values: Any) -> tuple[WrittenFile, ...]:
         return tuple(replace(f, content=change(f.content)) for f in real(*values))
 
-    monkeypatch.setattr(rows, "written_files", planted)
+    monkeypatch.setattr(write_rows, "written_files", planted)
     proof = shop.engine.write(shop.batch(name), FULL).proof
     assert (proof.equal, proof.detail.partition(": ")[2]) == (False, sentence)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.engines.spark.scan.delete_files import DeleteFiles, delete_manifests, live_delete_files
+from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark

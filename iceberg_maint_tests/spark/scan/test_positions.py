@@ -11,8 +11,7 @@ import pytest
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from iceberg_maint.engines.spark.jvm.content_files import content_json
-from iceberg_maint.engines.spark.jvm.local_frame import local_frame
+from iceberg_maint.engines.spark.jvm.conversion import content_json, local_frame
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint_tests.support.columnar.damage import checksums
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.planning.inputs import InputFile
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import InputFile
 from iceberg_maint.engines.spark.scan import scan as scan_module
 from iceberg_maint.engines.spark.scan import staging
 from iceberg_maint.engines.spark.scan.scan import partitions_filter

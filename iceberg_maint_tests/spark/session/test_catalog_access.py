@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from iceberg_maint.engines.spark.access import read_table
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.session.catalog_access import read_table
 from iceberg_maint.engines.spark.session.settings import catalog_conf
 from iceberg_maint.errors import EXIT_FAILED, EXIT_REFUSED, IcebergMaintError
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from iceberg_maint.core.planning.batch_memory import peak_task_bytes
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.session.executor_memory import executor_memory, measured
+from iceberg_maint.engines.spark.session.executors import executor_memory, measured
 from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
 
 pytestmark = pytest.mark.spark

@@ -12,9 +12,8 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitStatus, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record, Settlement
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile
-from iceberg_maint.core.planning.plan import Batch, Plan, batch_id, make_plan
+from iceberg_maint.core.planning.plan import Batch, BatchBody, Plan, batch_id, make_plan
+from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.ports.engine import WrittenFile
 
 TABLE = TableId("lake", ("db",), "events")

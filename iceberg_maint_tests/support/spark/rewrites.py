@@ -19,14 +19,13 @@ from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partiti
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.batch_body import BatchBody
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
-from iceberg_maint.core.planning.plan import Batch, batch_id
+from iceberg_maint.core.planning.plan import Batch, BatchBody, batch_id
+from iceberg_maint.core.planning.work import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.engines.spark.commit.gate import Check, CommitGate
 from iceberg_maint.engines.spark.commit.retry import Backoff
 from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.scan.delete_files import DeleteFiles
+from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.engines.spark.scan.positions import write_deletion_vectors, write_position_deletes
 from iceberg_maint.engines.spark.scan.scan import partition_specs
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile

@@ -15,13 +15,11 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
-from iceberg_maint.core.planning.batch_body import BatchBody
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
-from iceberg_maint.core.planning.candidates import candidates
-from iceberg_maint.core.planning.file_groups import applied_deletes
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile
-from iceberg_maint.core.planning.plan import Batch, batch_id
+from iceberg_maint.core.planning.file_groups import applied_deletes, candidates
+from iceberg_maint.core.planning.plan import Batch, BatchBody, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
+from iceberg_maint.core.planning.work import EqualityDeleteFile, FileGroup, InputFile
 from iceberg_maint.core.policy.data import (
     OutputSpec,
     Policy,

@@ -12,7 +12,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_memory import MemoryUse
-from iceberg_maint.core.planning.layout_gain import LayoutGain
+from iceberg_maint.core.planning.work import LayoutGain
 from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.ports.observers import Observation
 

@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate_rules as rules
-from iceberg_maint.core.commits.change import Identity, MetadataReader, Rule
-from iceberg_maint.core.commits.entry_digest import remembering
+from iceberg_maint.core.commits.change import Identity, MetadataReader, Rule, remembering
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
@@ -42,7 +41,7 @@ from iceberg_maint.engines.spark.commit.retry import (
 )
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.scan.delete_files import DeleteFiles
+from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 

@@ -17,10 +17,10 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.inputs import FileGroup, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import FileGroup, PositionDeleteFile
 from iceberg_maint.core.policy.data import ProofLevel
-from iceberg_maint.engines.spark.deletes.marked_rows import (
+from iceberg_maint.engines.spark.deletes.deleted_rows import (
     DeletedRows,
     DeleteWork,
     check_positions,
@@ -31,7 +31,7 @@ from iceberg_maint.engines.spark.deletes.marked_rows import (
     tasks_under_deletes,
 )
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.engines.spark.jvm.content_files import content_json
+from iceberg_maint.engines.spark.jvm.conversion import content_json
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.positions import Positions

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.content_files import json_spec
+from iceberg_maint.engines.spark.jvm.conversion import json_spec, texts_of
 from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
-from iceberg_maint.engines.spark.jvm.local_frame import texts_of
 from iceberg_maint.engines.spark.scan.scan import Table
 
 _FUNCTION = "java.util.function.Function"

@@ -24,10 +24,9 @@ from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memor
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy
 from iceberg_maint.engines.spark.deletes.key_files import keys_without_null
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.content_files import content_jsons
-from iceberg_maint.engines.spark.jvm.local_frame import quoted
+from iceberg_maint.engines.spark.jvm.conversion import content_jsons, quoted
 from iceberg_maint.engines.spark.scan.scan import Table
-from iceberg_maint.engines.spark.session.executor_memory import driver_memory_bytes, executor_memory
+from iceberg_maint.engines.spark.session.executors import driver_memory_bytes, executor_memory
 from iceberg_maint.errors import RefusedError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.key_files import DataFile, DeleteFile, KeyFiles
 from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, keys_of
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.local_frame import local_frame
+from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged
 from iceberg_maint.errors import RefusedError

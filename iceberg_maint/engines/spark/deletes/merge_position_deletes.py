@@ -14,14 +14,14 @@ from pyroaring import BitMap64
 
 from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.core.outcomes.verification import Proof
-from iceberg_maint.core.planning.inputs import FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.planning.work import FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.policy.data import ProofLevel
-from iceberg_maint.engines.spark.deletes import visible_rows
+from iceberg_maint.engines.spark.deletes import deleted_rows
 from iceberg_maint.engines.spark.deletes.convert import Converted
-from iceberg_maint.engines.spark.deletes.marked_rows import kept_deletes
+from iceberg_maint.engines.spark.deletes.deleted_rows import kept_deletes
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.local_frame import local_frame
+from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
@@ -172,8 +172,8 @@ def _difference_for_readers(
     remaining = {
         path: [d for d in deletes if str(d.location()) not in replaced] for path, deletes in current.items()
     }
-    before = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, current))
-    unreplaced = visible_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, remaining))
+    before = deleted_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, current))
+    unreplaced = deleted_rows.deleted_positions(bridge, table, _tasks(bridge, table, tasks, remaining))
     return positions.difference(before, positions.union((written, unreplaced)))
 
 

@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.table_state import LayoutOrder
 from iceberg_maint.core.outcomes.verification import Fingerprint
-from iceberg_maint.core.planning.inputs import FileGroup
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import FileGroup, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import PROOF
-from iceberg_maint.engines.spark.jvm.local_frame import LINEAGE
-from iceberg_maint.engines.spark.proof import row_proof
-from iceberg_maint.engines.spark.proof.row_proof import (
+from iceberg_maint.engines.spark.rewrite.sort import sorted_rows
+from iceberg_maint.engines.spark.scan import row_proof
+from iceberg_maint.engines.spark.scan.row_proof import (
     fingerprint_files,
     footer_difference,
     has_deletes,
     observed_measures,
 )
-from iceberg_maint.engines.spark.rewrite.sort import sorted_rows
 from iceberg_maint.engines.spark.scan.scan import Table, quoted_columns
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, check_reads_staged, read_staged, staged
 from iceberg_maint.errors import RefusedError

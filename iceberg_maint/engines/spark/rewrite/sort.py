@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn
-from iceberg_maint.engines.spark.jvm.local_frame import quoted
+from iceberg_maint.engines.spark.jvm.conversion import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -1,15 +1,193 @@
-"""Decodes rows of Parquet files by Iceberg's own reader, in the JVM of the driver and without a Spark job."""
+"""Reads the positions in delete files by Iceberg's reader, many files in one call: a call for each costs more than a small file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from base64 import b64decode
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.jvm.local_frame import LINEAGE
+
+_FILES_OF_A_CALL = 16
+"""The positions of so many files cross as one text. Those of a file of 10 M rows take 1.7 MB."""
+
+
+def read_serialized(bridge: Bridge, table: Any, delete_files: Sequence[Any]) -> list[tuple[str, bytes]]:
+    """Returns, for each Java DeleteFile, the path of the data file that it references and its positions in that file, as
+    the blob of a deletion vector. Positions of other data files are left out."""
+    if not delete_files:
+        return []
+    functions = bridge.once(_ReadingFunctions)
+    positions = functions.positions(table.io())
+    threads = min(8, int(bridge.spark.sparkContext.defaultParallelism))
+    size = max(1, min(_FILES_OF_A_CALL, -(-len(delete_files) // threads)))
+
+    def read(start: int) -> list[tuple[str, bytes]]:
+        files = bridge.list(delete_files[start : start + size])
+        paths = functions.texts(files.stream().map(functions.data_file))
+        blobs = functions.texts(files.stream().map(positions))
+        return [(path, b64decode(blob)) for path, blob in zip(paths, blobs, strict=True)]
+
+    with ThreadPoolExecutor(threads, "iceberg-maint-positions") as pool:
+        return [entry for part in pool.map(read, range(0, len(delete_files), size)) for entry in part]
+
+
+class _ReadingFunctions(JavaFunctions):
+    """Iceberg's reader of positions as a Java function."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
+        # Java: file -> ContentFileUtil.referencedDataFileLocation(file)
+        self._data_file = self.lookup.findStatic(
+            self.class_of("org.apache.iceberg.util.ContentFileUtil"),
+            "referencedDataFileLocation",
+            self.type_of("java.lang.String", "org.apache.iceberg.DeleteFile"),
+        )
+        self.data_file = self.as_interface("java.util.function.Function", self._data_file)
+
+    def positions(self, io: Any) -> Any:
+        """A function: the positions of a delete file in the data file that it references, as the Base64 of a blob."""
+        # Java: file -> Base64.getEncoder().encodeToString(
+        #           loader.loadPositionDeletes(List.of(file), data_file(file)).serialize().array())
+        index, buffer = "org.apache.iceberg.deletes.PositionDeleteIndex", "java.nio.ByteBuffer"
+        delete_file, anything = "org.apache.iceberg.DeleteFile", "java.lang.Object"
+        of = self.lookup.findStatic(
+            self.class_of("java.util.List"), "of", self.type_of("java.util.List", anything)
+        )
+        load = self.bound(
+            self.bridge.iceberg.data.BaseDeleteLoader(self.opening_deletes(io)),
+            "org.apache.iceberg.data.BaseDeleteLoader",
+            "loadPositionDeletes",
+            index,
+            "java.lang.Iterable",
+            "java.lang.CharSequence",
+        )
+        parts = (
+            of.asType(self.type_of("java.lang.Iterable", delete_file)),
+            self._data_file.asType(self.type_of("java.lang.CharSequence", delete_file)),
+        )
+        handles = self.invoke.MethodHandles
+        # Java: (file1, file2) -> load(List.of(file1), data_file(file2)), then called with one file twice
+        of_two = handles.filterArguments(load, 0, self.bridge.array(self.invoke.MethodHandle, parts))
+        handle = self.permute(of_two, index, (delete_file,), (0, 0))
+        handle = self.compose(handle, self.getter(index, "serialize", buffer))
+        array = self.getter(buffer, "array", anything).asType(self.type_of("[B", buffer))
+        handle = self.compose(handle, array)
+        encoder = self.bridge.jvm.java.util.Base64.getEncoder()
+        encode = self.bound(encoder, "java.util.Base64$Encoder", "encodeToString", "java.lang.String", "[B")
+        return self.as_interface("java.util.function.Function", self.compose(handle, encode))
+
+
+Identity = tuple[str, int | None]
+"""The path of a delete file and, for a deletion vector, its offset: several vectors share a path."""
+
+_FUNCTION, _MANIFEST = "java.util.function.Function", "org.apache.iceberg.ManifestFile"
+
+
+class DeleteFiles(Mapping[Identity, Any]):
+    """Java DeleteFiles by identity, in a Java list. A value crosses in a call of its own when it is asked for."""
+
+    def __init__(self, bridge: Bridge, files: Any) -> None:
+        self._functions = bridge.once(JavaFunctions)
+        self.java = files
+        paths = self._functions.texts(files.stream().map(self._functions.location))
+        offsets = self._functions.texts(files.stream().map(self._functions.content_offset))
+        identities = ((p, None if o == "null" else int(o)) for p, o in zip(paths, offsets, strict=True))
+        self._places = {identity: place for place, identity in enumerate(identities)}
+
+    def __getitem__(self, identity: Identity) -> Any:
+        return self.java.get(self._places[identity])
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self._places  # `Mapping` would get the value
+
+    def __iter__(self) -> Iterator[Identity]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def picked(self, identities: Collection[Identity]) -> Any:
+        """The files of these identities as a Java list."""
+        [files] = self._functions.picked(self.java, [[self._places[i] for i in identities]])
+        return files
+
+    def only(self, bridge: Bridge, identities: Collection[Identity]) -> DeleteFiles:
+        """The files of these identities."""
+        return DeleteFiles(bridge, self.picked(identities))
+
+    def with_others(self, bridge: Bridge, others: DeleteFiles) -> DeleteFiles:
+        """These files and those of `others` that are not among them."""
+        if not (new := [i for i in others if i not in self]):
+            return self
+        files = bridge.list(self.java)
+        files.addAll(others.picked(new))
+        return DeleteFiles(bridge, files)
+
+
+@contextmanager
+def live_delete_files(bridge: Bridge, table: Any, manifests: Any) -> Iterator[Any]:
+    """A Java stream of the live delete files of delete manifests (a Java list), which is open inside the block."""
+    functions = bridge.once(_ManifestFunctions)
+    readers = functions.to_list(manifests.stream().map(functions.reading(table)))
+    with closing(bridge.iceberg.io.CloseableIterable.concat(readers)) as files:
+        yield functions.stream(files)
+
+
+def delete_manifests(
+    bridge: Bridge, table: Any, snapshot_id: int, spec_ids: Collection[int], first: int, last: int
+) -> Any:
+    """The delete manifests of a snapshot, as a Java list, that may have files of these specs and of data sequence numbers
+    from `first` to `last`."""
+    functions = bridge.once(_ManifestFunctions)
+    manifests = bridge.list(table.snapshot(snapshot_id).deleteManifests(table.io()))
+    columns: Sequence[list[str]] = [
+        functions.texts(manifests.stream().map(number)) for number in functions.numbers
+    ]
+    places = [
+        place
+        for place, (spec_id, newest, oldest) in enumerate(zip(*columns, strict=True))
+        if int(spec_id) in spec_ids and int(newest) >= first and int(oldest) <= last
+    ]
+    [chosen] = functions.picked(manifests, [places])
+    return chosen
+
+
+class _ManifestFunctions(JavaFunctions):
+    """Functions of manifests."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__(bridge)
+        # Java: manifest -> String.valueOf(manifest.partitionSpecId()), and so for both sequence numbers
+        self.numbers = [
+            self.as_interface(
+                _FUNCTION,
+                self.compose(
+                    self.getter(_MANIFEST, method, kind),
+                    self.static_method("java.lang.String", "valueOf", "java.lang.String", kind),
+                ),
+            )
+            for method, kind in (
+                ("partitionSpecId", "int"),
+                ("sequenceNumber", "long"),
+                ("minSequenceNumber", "long"),
+            )
+        ]
+
+    def reading(self, table: Any) -> Any:
+        """A function: the reader of a delete manifest."""
+        # Java: manifest -> ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
+        names = ("org.apache.iceberg.ManifestReader", _MANIFEST, "org.apache.iceberg.io.FileIO")
+        read = self.static_method(
+            "org.apache.iceberg.ManifestFiles", "readDeleteManifest", *names, "java.util.Map"
+        )
+        return self.as_interface(_FUNCTION, self.bind_arguments(read, 1, table.io(), table.specs()))
+
 
 _RECORD = "org.apache.iceberg.data.Record"
 _NAME_MAPPING = "schema.name-mapping.default"

@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from iceberg_maint.core.planning.equality_deletes import PlannedReach
-from iceberg_maint.core.planning.inputs import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
+from iceberg_maint.core.planning.work import (
+    EqualityDeleteFile,
+    FileGroup,
+    InputFile,
+    PositionDeleteFile,
+    RewritePositionDeleteFiles,
+)
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
 from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
-from iceberg_maint.engines.spark.scan.delete_files import DeleteFiles, delete_manifests, live_delete_files
+from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.engines.spark.scan.scan import partitions_filter, scan
 from iceberg_maint.errors import RefusedError, StaleBatchError
 

@@ -15,13 +15,13 @@ from pyroaring import BitMap64
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
 from iceberg_maint.columnar.task import InputFile, NotParquetError, UnsupportedColumnError, WrongInputError
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.planning import inputs as plan
-from iceberg_maint.core.planning.candidates import AppliedDeletes
+from iceberg_maint.core.planning import work as plan
 from iceberg_maint.core.planning.equality_deletes import key_bytes
+from iceberg_maint.core.planning.file_groups import AppliedDeletes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.content_files import json_spec
+from iceberg_maint.engines.spark.jvm.conversion import json_spec
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers, run_tasks, task_memory_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import content_of_file, is_columnar, wrong_file
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import (

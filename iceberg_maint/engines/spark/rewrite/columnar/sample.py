@@ -10,12 +10,12 @@ from itertools import takewhile
 from typing import Any
 
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
-from iceberg_maint.core.planning.candidates import AppliedDeletes
-from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.file_groups import AppliedDeletes
+from iceberg_maint.core.planning.work import InputFile, PositionDeleteFile
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, first_cause
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.jvm.local_frame import LINEAGE
-from iceberg_maint.engines.spark.rewrite.columnar.outputs import Output
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import Output
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult
 from iceberg_maint.engines.spark.scan.iceberg_reader import IcebergReader, Span
 from iceberg_maint.engines.spark.scan.positions import Positions, position_index

@@ -8,7 +8,7 @@ storage and compares it with its input (`iceberg_maint.columnar`). The driver bu
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,33 +16,29 @@ from typing import Any
 
 from iceberg_maint.core.decisions.applicability import COLUMNAR_TYPES, column_list
 from iceberg_maint.core.model.columns import base_type
-from iceberg_maint.core.outcomes.verification import Fingerprint
-from iceberg_maint.core.planning.inputs import InputFile, PositionDeleteFile
+from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import RewriteDataFiles
+from iceberg_maint.core.planning.work import InputFile, PositionDeleteFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.engines.spark.jvm.content_files import content_files_from_json, json_spec
-from iceberg_maint.engines.spark.rewrite.columnar.driver_tasks import MOST_DECODED_BYTES
-from iceberg_maint.engines.spark.rewrite.columnar.fingerprint import fingerprint
+from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
     MEMORY_SETTING,
+    MOST_DECODED_BYTES,
     Workers,
     declared_memory,
     run_tasks,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.outputs import (
-    NewLocations,
-    Output,
-    divided,
-    new_operation_id,
-)
 from iceberg_maint.engines.spark.rewrite.columnar.sample import Draw, compare_sample
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
+    NewLocations,
     NotColumnarError,
+    Output,
     TaskMaker,
     TaskMemoryError,
+    divided,
     io_of,
+    new_operation_id,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.engines.spark.scan.positions import Positions
@@ -50,6 +46,17 @@ from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import WrittenFile
+
+
+def fingerprint(files: Iterable[tuple[int, str]]) -> Fingerprint:
+    """The fingerprint of files by their bytes, each given with its record count and its digest: `sha256-files-1`. A task has
+    compared the rows. From then on the bytes prove the files, columns that Spark cannot read included."""
+    rows, sums = 0, [0, 0, 0, 0]
+    for records, digest in files:
+        rows += records
+        for i in range(4):
+            sums[i] = (sums[i] + int(digest[16 * i : 16 * i + 16], 16)) & ((1 << 64) - 1)
+    return Fingerprint(rows, ((sums[0], sums[1]), (sums[2], sums[3])), FILES_ALGORITHM)
 
 
 @dataclass(frozen=True, slots=True)

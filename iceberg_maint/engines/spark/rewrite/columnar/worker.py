@@ -1,4 +1,4 @@
-"""Runs in Spark's Python workers: one task of the columnar engine, from JSON to JSON. What it imports, each new worker
+"""Runs in Spark's Python workers: one task of the columnar engine, or of the proof of statistics, from JSON to JSON. What it imports, each new worker
 imports, so it imports nothing that plans."""
 
 from __future__ import annotations
@@ -10,7 +10,16 @@ from typing import Any
 
 from iceberg_maint.columnar.storage import digest_of
 from iceberg_maint.columnar.task import RewriteTask, UnsupportedColumnError, WrongInputError
-from iceberg_maint.engines.spark.rewrite.columnar.attempt import of_attempt
+
+ATTEMPT = "-0-"
+"""Where a name has the number of the attempt."""
+
+
+def of_attempt(location: str, attempt: int) -> str:
+    """The location for an attempt of a task. Two attempts may run at the same time, so they write different files."""
+    folder, _, name = location.rpartition("/")
+    return f"{folder}/{name.replace(ATTEMPT, f'-{attempt}-', 1)}"
+
 
 _LOCAL: Mapping[str, str] = {}
 _NO_BYTES = "Python allocated no memory"
@@ -107,3 +116,34 @@ def content_of(result: Mapping[str, Any]) -> dict[str, Any]:
 def _pairs(values: Mapping[str, Any]) -> dict[str, list[Any]]:
     ordered = sorted((int(key), value) for key, value in values.items())
     return {"keys": [key for key, _ in ordered], "values": [value for _, value in ordered]}
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    """The result for one file. `difference` is "" if its statistics are those of its rows. `unsupported` says why they
+    were not compared."""
+
+    difference: str = ""
+    unsupported: str = ""
+
+    @classmethod
+    def of_text(cls, text: str) -> FileStatistics:
+        """Reads a result that a worker returned."""
+        values: dict[str, Any] = json.loads(text)
+        return cls(**values)
+
+
+def statistics_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
+    """Compares the file of a `StatisticsTask`, given as JSON. Returns `FileStatistics` as JSON. `io` has the properties of the
+    table's FileIO."""
+    from iceberg_maint.columnar.check.file_statistics import StatisticsTask, statistics_difference
+    from iceberg_maint.columnar.storage import Storage
+    from iceberg_maint.columnar.task import UnsupportedColumnError
+
+    try:
+        result = FileStatistics(statistics_difference(StatisticsTask.from_json(text), Storage(io)))
+    except UnsupportedColumnError as why:
+        result = FileStatistics(unsupported=str(why))
+    except MemoryError as why:
+        result = FileStatistics(unsupported=f"a task ran out of memory ({why})")
+    return json.dumps(asdict(result))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint.core.outcomes.verification import Fingerprint
-from iceberg_maint.engines.spark.proof.row_proof import LANES, total
+from iceberg_maint.engines.spark.scan.row_proof import LANES, total
 
 NOTHING = Fingerprint(0, ((0, 0),) * LANES)
 PART = Fingerprint(3, tuple((lane + 1, lane + 2) for lane in range(LANES)))

@@ -1,4 +1,4 @@
-"""Writes the rows of a batch by the strategy `columnar`: tasks of the columnar engine write them."""
+"""Writes the rows of a batch by `columnar` or `native`, after its equality deletes are applied, and proves them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from iceberg_maint.core.planning.row_writer import refused_output, unread_output
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.deletes.convert import Marked, discard, mark, mark_in_memory
-from iceberg_maint.engines.spark.deletes.marked_rows import DeleteWork
+from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
-from iceberg_maint.engines.spark.proof import row_proof
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.rewrite.bin_pack import GroupResult
 from iceberg_maint.engines.spark.rewrite.columnar.statistics import StatisticsProof, prove_statistics
@@ -28,9 +27,15 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
     rewrite_groups,
 )
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
+from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
-from iceberg_maint.engines.spark.write.deletes import apply_deletes, with_positions
-from iceberg_maint.engines.spark.write.files import job_description, written_file, written_files
+from iceberg_maint.engines.spark.write_deletes import (
+    apply_deletes,
+    job_description,
+    with_positions,
+    written_file,
+    written_files,
+)
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.engine import Written, WrittenFile
 

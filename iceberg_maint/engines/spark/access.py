@@ -1,4 +1,4 @@
-"""Checks that Spark reaches a table: its catalog's client, its FileIO, their jars and credentials.
+"""What a session reaches: a table with its jars and credentials, requirements of a commit, workers of a cluster.
 
 PyIceberg reads the same catalog with clients and credentials of its own, so its success proves nothing about Spark.
 """
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from iceberg_maint.core.outcomes.failures import is_environment
+from iceberg_maint.engines.spark.commit.table_operations import refusal
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, all_lines, causes
+from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.errors import IcebergMaintError, UnreadableTableError
 
 if TYPE_CHECKING:
@@ -78,3 +80,18 @@ def _fix(chain: tuple[tuple[str, str], ...]) -> str:
         "s3.endpoint, s3.access-key-id, s3.secret-access-key, client.region), or in the environment "
         "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION). The client of Glue reads only the environment."
     )
+
+
+def weak_requirements(spark: SparkSession, table: str) -> str | None:
+    """Returns why the table's catalog does not take the requirements of our commits. None if it takes them or compares
+    the base of a commit itself. Nothing is changed. Raises what the catalog raises."""
+    bridge = Bridge(spark)
+    bridge.activate()
+    return refusal(bridge, bridge.load_table(table).operations())
+
+
+def executors_problem(spark: SparkSession) -> str:
+    """Returns why the executors' Python workers cannot run the strategy columnar, "" if they can. Runs a job on a cluster."""
+    bridge = Bridge(spark)
+    bridge.activate()
+    return Workers(bridge).problem()

@@ -1,14 +1,17 @@
-"""Converts data and delete files to Iceberg's content-file JSON and back (`ContentFileParser`)."""
+"""Converts between Python and the JVM: files as Iceberg's content-file JSON (`ContentFileParser`), rows and names for Spark."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import SEPARATOR, JavaFunctions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
@@ -135,3 +138,31 @@ class _ContentFileFunctions(JavaFunctions):
         parse = self.static_method(parser, "fromJson", file, node, "java.util.Map")
         handle = self.compose(read, self.bind_argument(parse, 1, specs))
         return self.as_interface("java.util.function.Function", handle)
+
+
+LINEAGE: Mapping[str, int] = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
+"""Metadata columns of format v3 with their reserved field ids (spec: Reserved Field IDs)."""
+
+
+def quoted(name: str) -> str:
+    """A column name in backquotes, which Spark takes literally."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def texts_of(bridge: Bridge, texts: Iterable[str]) -> Any:
+    """A Java stream of these strings. They cross as one text."""
+    pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
+    return pattern.splitAsStream(SEPARATOR.join(texts))
+
+
+def local_frame(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
+    """A frame of these rows. `schema` is a text like `name type, name type`. No job makes or collects it."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
+    names = [column.split()[0] for column in schema.split(", ")]
+    lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
+    texts = texts_of(bridge, lines).collect(bridge.jvm.java.util.stream.Collectors.toList())
+    strings = bridge.jvm.org.apache.spark.sql.Encoders.STRING()
+    frame = DataFrame(bridge.session.createDataset(texts, strings).toDF(), bridge.spark)
+    return frame.select(F.from_json("value", schema).alias("row")).select("row.*")

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.outcomes.verification import Fingerprint
-from iceberg_maint.engines.spark.proof import row_proof
+from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 
 pytestmark = pytest.mark.spark

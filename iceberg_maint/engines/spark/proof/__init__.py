@@ -1,1 +1,0 @@
-"""Proves that the written rows are the rows that were read."""
