@@ -1,6 +1,6 @@
 """Seconds from a writer's commit to green checks, on a demo lake of its own under `dagster dev`.
 
-    make bench-red-to-green
+    make bench BENCH=red-to-green
 
 It builds and maintains the lake, and opens Dagster. Then it appends small files to an unpartitioned table of the lake and
 reads Dagster's storage. Exits with 1 above the target of 60 seconds.

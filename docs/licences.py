@@ -1,4 +1,4 @@
-"""Writes the list of licences of what the program runs with, from what is installed: `make licences`."""
+"""Writes the list of licences of what the program runs with, from what is installed: `make reference`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = """\
 # Licences
 
 What the program runs with, by the packages' own metadata: everything in `requirements/runtime.txt` that is installed on
-this platform, and the jars of `iceberg_maint/engines/spark/session/jars.lock.json`. Written by `make licences`; a test keeps it complete.
+this platform, and the jars of `iceberg_maint/engines/spark/session/jars.lock.json`. Written by `make reference`; a test keeps it complete.
 
 """
 

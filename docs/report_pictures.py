@@ -2,7 +2,7 @@
 
     make run                                                       # a lake that was maintained
     .venv/bin/iceberg-maint demo --small --build-only --data sick  # and one that was not
-    make report-pictures
+    make demo DEMO=report-pictures
 
 `NAME.png` is dark, `NAME-light.png` is light, `NAME-phone.png` is as wide as a phone. Nothing may be wider than its
 window or, in print, than the paper inside its margins.

@@ -1,7 +1,7 @@
 """Takes the pictures of the real UI that the docs show, from a Dagster that `make dev` has opened, in dark and light.
 
     make dev            # in one terminal; leave it for some minutes, until the ingest job has run
-    make screenshots    # in another
+    make demo DEMO=screenshots    # in another
 
 `NAME.png` is dark, `NAME-light.png` is light.
 

@@ -15,10 +15,6 @@ pytestmark = pytest.mark.seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
-EXPECTED_TARGETS = {
-    "ci": {"lint", "types", "test-fast", "test", "test-second-spark", "docs"},
-    "nightly": {"nightly"},
-}
 FORMS = sorted((PROJECT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
 
@@ -114,26 +110,6 @@ def test_message_with_an_imperative_subject_is_accepted(commit_message: ModuleTy
 def test_message_against_the_rules_is_refused(commit_message: ModuleType, message: str, problem: str) -> None:
     [found] = commit_message.problems(message)
     assert problem in found
-
-
-def targets() -> set[str]:
-    return set(re.findall(r"^\.PHONY: (\S+)", (PROJECT / "Makefile").read_text("utf-8"), re.MULTILINE))
-
-
-def steps(workflow: Path) -> list[dict[str, object]]:
-    jobs = yaml.safe_load(workflow.read_text("utf-8"))["jobs"].values()
-    return [step for job in jobs for step in job["steps"]]
-
-
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda p: p.stem)
-def test_workflow_runs_only_targets_of_the_makefile(workflow: Path) -> None:
-    runs = [str(step["run"]) for step in steps(workflow) if "run" in step]
-    text = workflow.read_text("utf-8")
-    named = {t for run in runs for line in re.findall(r"\bmake ([^\n]*)", run) for t in line.split()}
-    named |= set(re.findall(r"target: ([a-z0-9-]+)", text))
-    literal = {t for t in named if re.fullmatch(r"[a-z0-9-]+", t)}
-    assert EXPECTED_TARGETS[workflow.stem] <= literal
-    assert literal <= targets()
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda p: p.stem)

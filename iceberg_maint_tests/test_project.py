@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tomllib
 from importlib import metadata
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 import iceberg_maint
 from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file
 from iceberg_maint.engines.spark.session.jars import load_lock
+from iceberg_maint_tests.nightly.suites import check_call, load
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = [
@@ -141,10 +143,46 @@ def test_make_help_lists_every_target() -> None:
     documented = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     assert phony == documented
 
+    assert len(documented) <= 24
 
-def test_every_suite_and_demo_of_the_makefile_is_on_the_page_about_testing() -> None:
-    makefile = (PROJECT / "Makefile").read_text("utf-8")
-    page = (PROJECT / "docs" / "project" / "testing.md").read_text("utf-8")
-    targets = re.findall(r"^\.PHONY: (test(?:-[a-z-]+)?|demo-[a-z-]+)$", makefile, re.MULTILINE)
-    assert "test-kill" in targets
-    assert [target for target in targets if f"`make {target}`" not in page] == []
+
+_VALUES = r"""(?: [A-Z]+=(?:"[^"]*"|'[^']*'|[^\s`'"]+))*"""
+_CALL = rf"(make(?: [a-z][a-z-]*)+{_VALUES})"
+CALLS = [
+    re.compile(rf"`(?:[A-Z]+=\S+ )?{_CALL}[^`\n]*`"),
+    re.compile(rf"""(?<=["'])(make [a-z-]+{_VALUES})(?=["'])"""),
+    re.compile(rf"^(?: *- run: | *){_CALL} *(?:#.*)?$", re.MULTILINE),
+    re.compile(r"command: (\w[^}\n]*)\}"),
+]
+"""Calls of `make` in backticks, in quotes, on a line of their own, and in the matrix of a workflow."""
+
+
+def calls_of_make() -> dict[str, set[str]]:
+    """Every call of `make` in pages, sources and automation, with the files that have it."""
+    calls: dict[str, set[str]] = {}
+    tops = ("bench", "docs", "iceberg_maint", "iceberg_maint_tests")
+    files = [f for top in tops for f in (PROJECT / top).rglob("*.*") if f.suffix in (".py", ".md", ".yaml")]
+    for path in (*PROJECT.glob("*.md"), *(PROJECT / ".github").rglob("*.yml"), *files):
+        if path.name != "test_nightly.py":
+            patterns = CALLS if path.suffix == ".yml" else CALLS[:-1]
+            for call in (c for pattern in patterns for c in pattern.findall(path.read_text("utf-8"))):
+                name = call if call.startswith("make ") else f"make {call}"
+                calls.setdefault(name, set()).add(str(path.relative_to(PROJECT)))
+    return calls
+
+
+def test_call_of_make_names_a_target_and_what_is_in_the_list_of_suites() -> None:
+    targets = set(re.findall(r"^\.PHONY: (\S+)", (PROJECT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    suites, wrong = load(), {}
+    calls = calls_of_make()
+    assert {"make qualify SUITE=kill", "make demo DEMO=race", "make test"} < set(calls)
+    of_ci = {call for call, files in calls.items() if ".github/workflows/ci.yml" in files}
+    assert of_ci == {"make lint types", "make test", "make qualify SUITE=second-spark", "make docs"}
+    for call, files in calls.items():
+        words = shlex.split(call)
+        try:
+            assert {word for word in words[1:] if "=" not in word} <= targets, "no target"
+            check_call(words, suites)
+        except (AssertionError, ValueError) as error:
+            wrong[call] = (str(error), sorted(files))
+    assert wrong == {}

@@ -1,4 +1,4 @@
-"""`make demo-flink`. Exits with 1 if there is a fault."""
+"""`make demo DEMO=flink`. Exits with 1 if there is a fault."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class FlinkJob:
 
 
 def flink_home(config: Config, folder: Path) -> FlinkHome:
-    """Returns the Flink that `make demo-flink` installed in `folder`. Downloads the other jars from Maven and
+    """Returns the Flink that `make demo DEMO=flink` installed in `folder`. Downloads the other jars from Maven and
     compares their checksums.
 
     Raises ConfigurationError ICM-100 if `folder` has no Flink, RefusedError ICM-103 if there is no Java or if
@@ -104,7 +104,7 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     # The path is absolute, because the job has another working directory.
     flink = folder.absolute() / "pyflink"
     if not flink.is_dir():
-        raise ConfigurationError("ICM-100", f"{folder} has no Flink.", "run 'make demo-flink'.")
+        raise ConfigurationError("ICM-100", f"{folder} has no Flink.", "run 'make demo DEMO=flink'.")
     java = find_java(os.environ, shim_dir=config.cache / "java")
     fetch = environment_fetch(java, os.environ)
     lock = json.loads(resources.files("bench.flink").joinpath("jars.lock.json").read_text("utf-8"))

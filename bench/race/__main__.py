@@ -1,4 +1,4 @@
-"""`make demo-race`. Exits with 1 if there is a fault."""
+"""`make demo DEMO=race`. Exits with 1 if there is a fault."""
 
 from __future__ import annotations
 

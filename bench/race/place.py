@@ -46,5 +46,5 @@ class RacePlace:
         refuse_other(self.root, self.config, "race")
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(parents=True)
-        write_config(self.config, "make demo-race", _POLICY, store)
+        write_config(self.config, "make demo DEMO=race", _POLICY, store)
         return load_config(self.config, environ)

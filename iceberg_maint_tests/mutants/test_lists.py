@@ -1,4 +1,4 @@
-"""The hand-written mutants are of the product as it is; `make test-mutants` runs them."""
+"""The hand-written mutants are of the product as it is; `make qualify SUITE=mutants` runs them."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ def run(suite: Suite, project: Path, logs: Path) -> Row:
     if missing := suite.missing():
         return _row(suite, commit, 0, f"not run: missing {', '.join(missing)}")
     programs = Path(sys.executable).parent
-    mark = f"{_MARK}={suite.name}-{os.getpid()}"
+    mark = f"{_MARK}={suite.title}-{os.getpid()}"
     environ = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "MFLAGS"}
     environ |= {"PATH": f"{programs}:{environ['PATH']}", _MARK: mark.partition("=")[2]}
     logs.mkdir(parents=True, exist_ok=True)
-    with (logs / f"{suite.name}.log").open("wb") as log:
+    with (logs / f"{suite.title}.log").open("wb") as log:
         process = subprocess.Popen(
             ["bash", "-c", suite.shell()],
             cwd=project,
@@ -83,7 +83,7 @@ def run(suite: Suite, project: Path, logs: Path) -> Row:
 
 
 def _row(suite: Suite, commit: str, seconds: float, result: str) -> Row:
-    return Row(suite.name, commit, f"{datetime.now(UTC):%Y-%m-%d %H:%M}", round(seconds / 60, 1), result)
+    return Row(suite.title, commit, f"{datetime.now(UTC):%Y-%m-%d %H:%M}", round(seconds / 60, 1), result)
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:
@@ -118,20 +118,20 @@ def night(suites: Sequence[Suite], record: Path, logs: Path, *, any_commit: bool
     """Runs the suites that have not passed. Returns the names of those that have not passed at the end."""
     project = record.parents[2]
     for suite in suites:
-        row = read(record).get(suite.name)
+        row = read(record).get(suite.title)
         if (
             row is not None
             and row.result == PASSED
             and (any_commit or row.commit == commit_of_checkout(project))
         ):
             continue
-        print(f"{suite.name}: {suite.shell()} (at most {suite.minutes:g} minutes)", flush=True)
+        print(f"{suite.title}: {suite.shell()} (at most {suite.minutes:g} minutes)", flush=True)
         row = run(suite, project, logs)
         # Read again: another shard may have written meanwhile.
-        write(record, read(record) | {suite.name: row}, load())
-        print(f"{suite.name}: {row.result}, {row.minutes:g} minutes", flush=True)
+        write(record, read(record) | {suite.title: row}, load())
+        print(f"{suite.title}: {row.result}, {row.minutes:g} minutes", flush=True)
     rows = read(record)
-    return [s.name for s in suites if s.name not in rows or rows[s.name].result != PASSED]
+    return [s.title for s in suites if s.title not in rows or rows[s.title].result != PASSED]
 
 
 def _shard(text: str) -> tuple[int, int]:
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     suites = select(load(), given.only, given.shard)
     if given.list:
-        print("\n".join(f"{s.name}: {s.shell()}" for s in suites))
+        print("\n".join(f"{s.title}: {s.shell()}" for s in suites))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; run it again to continue"))
     red = night(suites, RECORD, LOGS, any_commit=given.any_commit)

@@ -1,16 +1,22 @@
-"""The list covers every suite of the Makefile, the page follows from the record, and a run stops and continues."""
+"""Each entry of the list can be run, the pages follow from the list and the record follows from the record, and a run stops and continues."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.nightly.__main__ import RECORD, commit_of_checkout, night, run
-from iceberg_maint_tests.nightly.suites import Row, Suite, load, merge, page, read, select, write
+from iceberg_maint_tests.nightly.named import README, readme
+from iceberg_maint_tests.nightly.suites import Row, Suite, check_call, load, merge, page, read, select, write
 
 
 @pytest.fixture
@@ -21,6 +27,17 @@ def checkout(tmp_path: Path) -> Path:
     git(tmp_path, "init", "-q")
     commit(tmp_path)
     return tmp_path
+
+
+class Line(Suite):
+    """A suite whose nightly run is a line of shell."""
+
+    def shell(self) -> str:
+        return self.command
+
+
+def shell(command: str, name: str = "a", minutes: float = 1, programs: Sequence[str] = ()) -> Suite:
+    return Line("make", name, minutes=minutes, command=command, programs=programs)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -45,13 +62,65 @@ def passed(checkout: Path, suites: list[Suite], *, any_commit: bool = False) -> 
     return ran
 
 
-def test_list_has_every_suite_and_bench_of_the_makefile() -> None:
-    makefile = (PROJECT / "Makefile").read_text("utf-8")
-    targets = set(re.findall(r"^\.PHONY: ((?:test|bench|sim|demo)(?:-[a-z0-9-]+)?)$", makefile, re.MULTILINE))
-    assert "bench-columnar" in targets
-    assert targets - {s.name for s in load()} == set()
-    run_by_make = {s.shell().split()[1] for s in load() if s.shell().startswith("make ")}
-    assert run_by_make - set(re.findall(r"^\.PHONY: (\S+)$", makefile, re.MULTILINE)) == set()
+def test_every_entry_says_what_it_is_and_its_command_has_its_options() -> None:
+    for suite in load():
+        if suite.kind != "make":
+            assert suite.about, suite.title
+            assert re.findall(r"\{([A-Z]+)\}", suite.line({})) == [], suite.title
+            assert [name for name in suite.options if f"{{{name}}}" not in suite.command] == []
+            assert bool(suite.size) == bool(suite.minutes)
+
+
+@pytest.mark.parametrize("suite", load(), ids=lambda suite: suite.title)
+def test_modules_paths_and_locks_of_an_entry_exist(suite: Suite) -> None:
+    assert [
+        m for m in re.findall(r"-m ((?:bench|iceberg_maint)[\w.]*)", suite.command) if not find_spec(m)
+    ] == []
+    paths = re.findall(r"(?<![\w/.])((?:bench|docs|iceberg_maint_tests)/[\w./-]+)", suite.command)
+    assert [path for path in paths if not (PROJECT / path).exists()] == []
+    locks = {f"requirements/{need}.txt" for need in suite.needs if need != "classes"}
+    assert [lock for lock in locks if not (PROJECT / lock).exists()] == []
+    check_call(shlex.split(suite.shell()), load())
+
+
+def test_line_of_a_suite_has_the_options_of_the_call_then_its_own_and_the_arguments_last() -> None:
+    suite = Suite("bench", "a", command="run --rows {ROWS} --seed {SEED}", options={"ROWS": "5", "SEED": "1"})
+    assert suite.line({}) == "run --rows 5 --seed 1"
+    assert suite.line({"SEED": "7", "ARGS": "--only 'x y'"}) == "run --rows 5 --seed 7 --only 'x y'"
+    with pytest.raises(
+        ValueError, match=r"make bench BENCH=a has no option STEPS. Fix: use one of ROWS, SEED, ARGS."
+    ):
+        suite.line({"STEPS": "1"})
+
+
+@pytest.mark.parametrize(
+    "call", ["make qualify SUITE=gone", "make bench BENCH=gate STEPS=1", "make demo DEMO=kill"]
+)
+def test_call_of_what_is_not_in_the_list_is_an_error(call: str) -> None:
+    with pytest.raises(ValueError, match="Fix: "):
+        check_call(call.split(), load())
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "iceberg_maint_tests.nightly.named", *words]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+
+
+def test_target_without_a_name_lists_each_of_its_kind_on_a_line() -> None:
+    names = [s.name for s in load() if s.kind == "demo"]
+    lines = make("demo", "WORKERS=2").stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == names
+
+
+def test_target_with_a_wrong_name_or_option_runs_nothing_and_exits_with_two() -> None:
+    wrong = make("qualify", "SUITE=kil"), make("qualify", "SUITE=kill", "STEPS=3")
+    assert [w.returncode for w in wrong] == [2, 2]
+    assert wrong[0].stderr == "SUITE=kil is not in the list. Fix: `make qualify` prints the names.\n"
+    assert wrong[1].stderr == "make qualify SUITE=kill has no option STEPS. Fix: use one of ARGS.\n"
+
+
+def test_page_of_the_folder_of_suites_is_what_the_list_says() -> None:
+    assert README.read_text("utf-8") == readme(load()), "run 'make reference'"
 
 
 def test_page_is_what_the_record_and_the_list_say() -> None:
@@ -64,28 +133,35 @@ def test_workflow_runs_every_shard_of_its_count() -> None:
     shards = [int(n) for n in re.findall(r"shard: \[([\d, ]+)]", text)[0].split(",")]
     assert shards == list(range(1, len(shards) + 1))
     assert f"/{len(shards)}" in text
-    names = [s.name for n in shards for s in select(load(), shard=(n, len(shards)))]
-    assert sorted(names) == sorted(s.name for s in load())
+    titles = [s.title for n in shards for s in select(load(), shard=(n, len(shards)))]
+    assert sorted(titles) == sorted(s.title for s in load() if s.minutes)
 
 
 def test_selection_has_the_shard_of_the_named_suites_from_the_shortest_on() -> None:
-    suites = [Suite("test-b", "", 3), Suite("bench-a", "", 9), Suite("test-a", "", 1), Suite("docs", "", 2)]
-    assert [s.name for s in select(suites)] == ["test-a", "docs", "test-b", "bench-a"]
-    assert [s.name for s in select(suites, ["test", "docs"], (1, 2))] == ["test-a", "test-b"]
-    assert [s.name for s in select(suites, ["test", "docs"], (2, 2))] == ["docs"]
-    assert [s.name for s in select([*suites, Suite("test", "", 5)], ["test"])] == ["test"]
+    suites = [
+        Suite("qualify", "b", minutes=3),
+        Suite("bench", "a", minutes=9),
+        Suite("qualify", "a", minutes=1),
+        Suite("make", "docs", minutes=2),
+        Suite("demo", "pictures"),
+    ]
+
+    def titles(*arguments: Any) -> list[str]:
+        return [s.title for s in select(suites, *arguments)]
+
+    assert titles() == ["qualify-a", "docs", "qualify-b", "bench-a"]
+    assert titles(["qualify", "docs"], (1, 2)) == ["qualify-a", "qualify-b"]
+    assert titles(["qualify", "docs"], (2, 2)) == ["docs"]
+    assert [s.title for s in select([*suites, Suite("make", "bench", minutes=5)], ["bench"])] == ["bench"]
 
 
 @pytest.mark.parametrize(
     ("suite", "result"),
     [
-        (Suite("a", "", 1, command="true"), "passed"),
-        (Suite("a", "", 1, command="exit 3"), "failed: exit code 3"),
-        (Suite("a", "", 0.005, command="sleep 60"), "failed: over 0.005 minutes"),
-        (
-            Suite("a", "", 1, command="true", needs=["bash", "no-such-program"]),
-            "not run: missing no-such-program",
-        ),
+        (shell("true"), "passed"),
+        (shell("exit 3"), "failed: exit code 3"),
+        (shell("sleep 60", minutes=0.005), "failed: over 0.005 minutes"),
+        (shell("true", programs=["bash", "no-such-program"]), "not run: missing no-such-program"),
     ],
 )
 def test_suite_that_ends_so_has_the_result(suite: Suite, result: str, checkout: Path) -> None:
@@ -96,17 +172,14 @@ def test_suite_that_ends_so_has_the_result(suite: Suite, result: str, checkout: 
 def test_process_that_a_suite_leaves_in_another_session_is_ended(checkout: Path) -> None:
     pid = checkout.parent / "pid"
     script = f"setsid bash -c 'echo $$ > {pid}; exec sleep 600' & while [ ! -s {pid} ]; do :; done"
-    assert run(Suite("a", "", 1, command=script), checkout, checkout.parent / "logs").result == "passed"
+    assert run(shell(script), checkout, checkout.parent / "logs").result == "passed"
     status = Path("/proc", pid.read_text("utf-8").strip(), "status")
     assert not status.exists() or "State:\tZ" in status.read_text("utf-8")
 
 
 def test_night_that_continues_runs_what_has_not_passed_on_this_commit(checkout: Path) -> None:
     ran = checkout.parent / "ran"
-    good, bad = (
-        Suite("docs", "", 1, command=f"echo docs >> {ran}"),
-        Suite("dist", "", 1, command=f"echo dist >> {ran}; exit 1"),
-    )
+    good, bad = shell(f"echo docs >> {ran}", "docs"), shell(f"echo dist >> {ran}; exit 1", "dist")
     assert passed(checkout, [good, bad]) == ["docs", "dist"]
     assert passed(checkout, [good, bad]) == ["dist"]
     commit(checkout)  # of the record only

@@ -1,4 +1,4 @@
-"""Every kind of alert through a real Alertmanager to a webhook, and beside it to our own webhook: `make test-alerts`.
+"""Every kind of alert through a real Alertmanager to a webhook, and beside it to our own webhook: `make qualify SUITE=alerts`.
 
 Each kind begins and ends on a table of its own. Both receivers must get each beginning and each end once, although our
 passes send every open alert to the Alertmanager again and again.
@@ -74,7 +74,7 @@ def by_us(hook: HttpReceiver) -> collections.Counter[tuple[str, str]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make test-alerts")
+    parser = argparse.ArgumentParser(prog="make qualify SUITE=alerts")
     parser.add_argument("--alertmanager", default="prometheus-alertmanager")
     program = parser.parse_args(arguments).alertmanager
     behind, own = HttpReceiver(), HttpReceiver()

@@ -1,4 +1,4 @@
-"""10,000 records on disk and on S3, with deaths and damage: `make test-audit`.
+"""10,000 records on disk and on S3, with deaths and damage: `make qualify SUITE=audit`.
 
 On disk the process dies before or after the entry of every record. On moto's S3 it dies at every hundredth. Then
 entries are edited, cut, swapped and replaced, and `audit verify` must name exactly these.

@@ -1,4 +1,4 @@
-"""One real run's numbers in a real Prometheus, OTLP, DogStatsD and CloudWatch: `make test-observe`.
+"""One real run's numbers in a real Prometheus, OTLP, DogStatsD and CloudWatch: `make qualify SUITE=observe`.
 
 The program runs as a process, with Spark, on tables that PyIceberg wrote. Its receivers are on loopback. Then
 `telemetry serve` runs as a process, and a real Prometheus scrapes it.

@@ -1,4 +1,4 @@
-"""The inventory matches the tests and the product. `make test-regressions` runs the regressions."""
+"""The inventory matches the tests and the product. `make qualify SUITE=regressions` runs the regressions."""
 
 from __future__ import annotations
 

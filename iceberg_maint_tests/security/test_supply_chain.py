@@ -54,7 +54,7 @@ def test_every_jar_has_a_checksum() -> None:
 
 def test_list_of_licences_is_complete_and_as_the_packages_say(licences: ModuleType) -> None:
     assert (PROJECT / "docs" / "project" / "licences.md").read_text("utf-8") == licences.page(), (
-        "run 'make licences'"
+        "run 'make reference'"
     )
 
 

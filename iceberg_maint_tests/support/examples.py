@@ -1,7 +1,7 @@
 """How many examples a property test draws.
 
 The ordinary run draws a fifth, other examples each time. `ICEBERG_MAINT_TEST_EXAMPLES=all` asks for all of them:
-`make test-deep`, the mutants and the regressions do.
+`make qualify SUITE=properties`, the mutants and the regressions do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which variants of a test `make test` leaves to `make test-variants`.
+"""Which variants of a test `make test` leaves to `make qualify SUITE=variants`.
 
 A parametrized test goes through versions, routes, seeds and places. Where one variant costs seconds, `make test` runs
 some, drawn by the names of the tests: other versions and routes for each test. A change that breaks only a variant
-that was not drawn is rare, and `make test-variants` finds it.
+that was not drawn is rare, and `make qualify SUITE=variants` finds it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def _basis(sizes: RewriteDataFilesPolicy, layout: LayoutPolicy, installation: st
 
 
 FILE_BYTES = 400
-"""Memory for one data file at most, without an order (`make bench-health`)."""
+"""Memory for one data file at most, without an order (`make bench BENCH=health`)."""
 SORTED_COLUMN_BYTES = 150
 """Memory for one data file and measured column of an order, at most."""
 DELETE_FILE_BYTES = 2_000

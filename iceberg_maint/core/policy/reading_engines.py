@@ -39,4 +39,4 @@ UNREAD: Mapping[Feature, frozenset[Reader]] = {
     Feature.POSITION_DELETES_AVRO: _NOT_ORC | {Reader.PYICEBERG},
     Feature.POSITION_DELETES_ORC: _NOT_ORC,
 }
-"""The readers that do not read a feature. A test compares this with the record of `make test-readers`."""
+"""The readers that do not read a feature. A test compares this with the record of `make qualify SUITE=readers`."""

@@ -74,7 +74,7 @@ def test_estimate_of_a_task_is_within_a_seventh_of_what_was_measured(
     assert estimated == pytest.approx(measured_mib * MIB, rel=0.15)
 
 
-# Of `make bench-equality-deletes`: delete rows, some of them twice; page and parts as they were; MiB of both
+# Of `make bench BENCH=equality-deletes`: delete rows, some of them twice; page and parts as they were; MiB of both
 # tasks together. The last one is of the two passes.
 @pytest.mark.parametrize(
     ("rows", "parts", "page_mib", "measured_mib"),

@@ -38,7 +38,7 @@ def test_flinks_catalog_has_the_name_and_the_database_of_ours(tmp_path: Path) ->
 
 def test_folder_without_flink_says_how_to_get_it(tmp_path: Path) -> None:
     config = place(tmp_path / "data").prepare(os.environ)
-    with pytest.raises(ConfigurationError, match="make demo-flink"):
+    with pytest.raises(ConfigurationError, match="make demo DEMO=flink"):
         flink_home(config, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The race of `make demo-race` on S3 behind a REST catalog: `make demo-race STORE=s3`. Exits with 1 if there is a fault.
+"""The race of `make demo DEMO=race` on S3 behind a REST catalog: `make demo DEMO=race-s3`. Exits with 1 if there is a fault.
 
 python -m iceberg_maint_tests.qualification.chaos.race --data FOLDER [--seconds 120] [--way ours]
 """

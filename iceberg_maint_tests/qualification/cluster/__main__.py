@@ -1,4 +1,4 @@
-"""The demo lake on S3, a REST catalog, PostgreSQL and a standalone Spark cluster: `make demo-cluster`.
+"""The demo lake on S3, a REST catalog, PostgreSQL and a standalone Spark cluster: `make demo DEMO=cluster`.
 
 Every server is a process of its own but moto's S3, which runs here. The command line rewrites one table with the
 strategy `native` while its executor is killed, and one with `columnar` while its worker is killed. A file of the
@@ -18,7 +18,7 @@ from iceberg_maint_tests.qualification.cluster.demo import run
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make demo-cluster")
+    parser = argparse.ArgumentParser(prog="make demo DEMO=cluster")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="the folder of logs, which stays; default: a temporary one")
     given = parser.parse_args(arguments)

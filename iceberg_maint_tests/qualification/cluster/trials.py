@@ -1,4 +1,4 @@
-"""Ends of drivers and workers in the middle of a rewrite, and what a cluster must have: `make test-cluster`.
+"""Ends of drivers and workers in the middle of a rewrite, and what a cluster must have: `make qualify SUITE=cluster`.
 
     python -m iceberg_maint_tests.qualification.cluster.trials --cache CACHE [--keep FOLDER] [--archive FILE]
 
@@ -112,7 +112,7 @@ TABLES = (*(d.table for d in DEATHS), DECOMMISSIONED, WITHOUT_PACKAGES)
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make test-cluster")
+    parser = argparse.ArgumentParser(prog="make qualify SUITE=cluster")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--keep", type=Path, help="the folder of logs, which stays; default: a temporary one")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""What the kills of the daemon are judged by finds what must not be; `make test-daemon-kills` runs them."""
+"""What the kills of the daemon are judged by finds what must not be; `make qualify SUITE=daemon-kills` runs them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ KUBERNETES = "1.34"
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="make test-deploy")
+    parser = argparse.ArgumentParser(prog="make qualify SUITE=deploy")
     parser.add_argument("--tools", type=Path, required=True)
     parser.add_argument("--chart", type=Path, help="the folder of Dagster's chart")
     parser.add_argument("--helm", default="helm")

@@ -1,4 +1,4 @@
-"""The files under deploy/ fit each other, the program and Dagster. `make test-deploy` checks them by their schemas."""
+"""The files under deploy/ fit each other, the program and Dagster. `make qualify SUITE=deploy` checks them by their schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test-first-hour`: runs every command of docs/start/first-hour.md and compares its output with the page."""
+"""`make qualify SUITE=first-hour`: runs every command of docs/start/first-hour.md and compares its output with the page."""
 
 from __future__ import annotations
 

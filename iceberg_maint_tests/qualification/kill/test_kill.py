@@ -1,4 +1,4 @@
-"""The kill suite is whole, tells what is wrong, and its cheapest cases hold; `make test-kill` runs all of it."""
+"""The kill suite is whole, tells what is wrong, and its cheapest cases hold; `make qualify SUITE=kill` runs all of it."""
 
 from __future__ import annotations
 

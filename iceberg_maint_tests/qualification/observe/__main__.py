@@ -1,4 +1,4 @@
-"""The demo lake beside a real Prometheus and Alertmanager: a table fails, is alerted, recovers: `make demo-observe`.
+"""The demo lake beside a real Prometheus and Alertmanager: a table fails, is alerted, recovers: `make demo DEMO=observe`.
 
 A data file of one table is taken away. Three runs fail, the webhook and the Alertmanager get the alert, and so does
 the rule of Prometheus. The file comes back, a run succeeds, and the alert ends. The other tables are maintained. At
@@ -192,7 +192,7 @@ def run(programs: Any, folder: Path, pictures: Path) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    parser = argparse.ArgumentParser(prog="make demo-observe")
+    parser = argparse.ArgumentParser(prog="make demo DEMO=observe")
     parser.add_argument("--prometheus", default="prometheus")
     parser.add_argument("--alertmanager", default="prometheus-alertmanager")
     parser.add_argument("--pictures", type=Path, default=PROJECT / "docs" / "images")

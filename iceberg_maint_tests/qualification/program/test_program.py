@@ -1,5 +1,5 @@
 """Random programs of all writers and all of maintenance: one life of 40 steps here, as many as asked for by
-`make test-deep`, which keeps every life on record and goes on where it was interrupted."""
+`make qualify SUITE=program`, which keeps every life on record and goes on where it was interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Five engines read every table before and after its maintenance: `make test-readers`.
+"""Five engines read every table before and after its maintenance: `make qualify SUITE=readers`.
 
     python -m iceberg_maint_tests.qualification.readers [--data DIR] [--apart .cache/readers] [--record FILE]
 
@@ -80,7 +80,7 @@ def build_lake_of(root: Path, apart: Path) -> dict[str, int]:
     """Writes all tables. Returns the number of rows of each, by Iceberg's own reader."""
     where = place(root)
     root.mkdir(parents=True)
-    write_config(where.config, "make test-readers", POLICY)
+    write_config(where.config, "make qualify SUITE=readers", POLICY)
     config = where.prepare(os.environ)
     runtime = build(config)
     build_lake(config, runtime, where, SMALL, LOCAL, lambda table, seconds: None)

@@ -180,7 +180,7 @@ APPLYING = (
     ),
     Regression(
         "position-deletes-behind-an-empty-segment",
-        "found by `make test-surroundings`",
+        "found by `make qualify SUITE=surroundings`",
         "For an unpartitioned spec, `OutputFileFactory.newOutputFile(spec, null)` returns a path with `//`. PyIceberg "
         "cannot open such a position delete file on S3, and with it cannot read the table",
         "Files of an unpartitioned spec are written without the empty segment of a partition",

@@ -7,7 +7,7 @@ from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
 _INTRODUCTION = """# Regressions
 
 Failures of other systems, of released versions of Iceberg and Spark, and of earlier states of this project. The name says what
-happened. `iceberg_maint_tests/qualification/regressions/` says what prevents it here, with all tests. `make test-regressions` switches off one
+happened. `iceberg_maint_tests/qualification/regressions/` says what prevents it here, with all tests. `make qualify SUITE=regressions` switches off one
 guard at a time: each of its tests must fail, and pass with the guard.
 """
 _HEAD = "| Name | Reported in |\n|---|---|\n"

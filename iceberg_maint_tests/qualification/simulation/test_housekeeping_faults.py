@@ -1,7 +1,7 @@
 """Housekeeping under a catalog that lies, and by processes that are stopped past their lease: what is told is what
 is so, nothing in use goes, and all is in order within two more runs.
 
-One case of each kind here; all of them by `make test-sim`.
+One case of each kind here; all of them by `make qualify SUITE=sim`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One behaviour suite over catalogs and stores: `make test-surroundings`.
+"""One behaviour suite over catalogs and stores: `make qualify SUITE=surroundings`.
 
     python -m iceberg_maint_tests.qualification.surroundings [--catalog sqlite]... [--store local]... [--cache .cache]
         [--results FILE] [--faults] [--rest]

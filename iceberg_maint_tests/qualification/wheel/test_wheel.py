@@ -1,4 +1,4 @@
-"""What the sdist and the wheel hold. `make test-wheel` installs the wheel and uses it."""
+"""What the sdist and the wheel hold. `make qualify SUITE=wheel` installs the wheel and uses it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Generated tables: the columnar engine states what Iceberg's Java writer states of the same rows.
 
-A seed gives a schema, rows and properties. `make test` runs a few, `make test-variants` all.
+A seed gives a schema, rows and properties. `make test` runs a few, `make qualify SUITE=variants` all.
 """
 
 from __future__ import annotations
