@@ -78,7 +78,7 @@ class _Run:
             "defaults": {"rewrite_data_files": {"equality_delete_max_age_seconds": 0}},
         }
         (self.folder / "iceberg_maint.yaml").write_text(json.dumps(config))
-        return load(self.folder / "iceberg_maint.yaml").spark.session()
+        return load(self.folder / "iceberg_maint.yaml").engine.spark.session()
 
     # the writer
 

@@ -28,6 +28,8 @@ from unittest.mock import patch
 
 from py4j.protocol import Py4JJavaError
 
+from iceberg_maint_tests.support.context import changed
+
 CONFIG = """\
 catalogs:
   lake: {{type: jdbc, uri: 'sqlite:///{dir}/catalog.db', warehouse: 'file://{dir}/wh'}}
@@ -53,13 +55,13 @@ def main() -> int:
         folder = Path(scratch)
         config = folder / "config.yaml"
         config.write_text(CONFIG.format(dir=folder), "utf-8")
-        runtime = _runtime(config)
-        _beside(runtime, folder, "warm", "rehearsed", 60.0, 2, 0)
+        loop_context = _loop_context(config)
+        _beside(loop_context, folder, "warm", "rehearsed", 60.0, 2, 0)
         for every in given.every or (0.7, 0.2):
             for way in WAYS:
                 name = f"{way}_{every:g}"
                 figures[name] = _beside(
-                    runtime, folder, name.replace(".", "_"), way, every, given.batches, given.load
+                    loop_context, folder, name.replace(".", "_"), way, every, given.batches, given.load
                 )
                 print(name, figures[name], file=sys.stderr, flush=True)
     print(json.dumps(figures))
@@ -73,16 +75,16 @@ def _needed(name: str, batches: int) -> int:
     return batches if float(name.rpartition("_")[2]) >= 0.7 else batches // 2 + 1
 
 
-def _runtime(config: Path) -> Any:
+def _loop_context(config: Path) -> Any:
     from iceberg_maint.wiring.adapters import load
 
-    runtime = load(config)
-    runtime.spark.session()
-    return runtime
+    loop_context = load(config)
+    loop_context.engine.spark.session()
+    return loop_context
 
 
 def _beside(
-    runtime: Any, folder: Path, table: str, way: str, every: float, batches: int, load: int
+    loop_context: Any, folder: Path, table: str, way: str, every: float, batches: int, load: int
 ) -> dict[str, Any]:
     from iceberg_maint.loop.maintain import Request, maintain
 
@@ -98,10 +100,10 @@ def _beside(
     before = _snapshots(folder, table)
     began = time.monotonic()
     tries = 5 if way == "plain" else None
-    policy_for = runtime.policy_for
+    policy_for = loop_context.policies.of_table
     if tries is not None:
-        runtime = replace(
-            runtime,
+        loop_context = changed(
+            loop_context,
             policy_for=lambda t, p: replace(
                 policy_for(t, p), retry=replace(policy_for(t, p).retry, commit_tries=tries)
             ),
@@ -110,7 +112,9 @@ def _beside(
         "iceberg_maint.engines.spark.commit.gate.Gate.rehearse", _nothing if way == "plain" else _rehearse()
     ):
         outcomes = maintain(
-            runtime.find(f"db.{table}"), Request(f"bench-{table}", max_batches=batches), runtime
+            loop_context.catalogs.find(f"db.{table}"),
+            Request(f"bench-{table}", max_batches=batches),
+            loop_context,
         )
     seconds = time.monotonic() - began
     commits = _snapshots(folder, table) - before

@@ -276,7 +276,7 @@ class Fleet:
 
         when = {"at": at.replace(tzinfo=None), "run": run_id, "seconds": at.timestamp()}
         if self._events.__class__.__module__.startswith("dagster._core"):
-            when["at"] = at.replace(tzinfo=None).isoformat(" ")  # type: ignore[assignment]
+            when["at"] = at.replace(tzinfo=None).isoformat(" ")
         with self._runs.connect() as conn:
             conn.execute(
                 text(

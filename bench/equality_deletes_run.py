@@ -151,7 +151,7 @@ def _our_session(folder: Path, route: str, heap: str) -> Any:
             }
         )
     )
-    return load(config).spark.session()
+    return load(config).engine.spark.session()
 
 
 def _processes() -> list[psutil.Process]:

@@ -203,11 +203,11 @@ def _look(config: str) -> int:
     from iceberg_maint.ports.stored import StoredMeasurement
     from iceberg_maint.wiring.adapters import load
 
-    runtime = load(Path(config))
-    tables = runtime.tables()
-    runtime.ledger.now_ms()
+    context = load(Path(config))
+    tables = context.catalogs.tables()
+    context.ledger.now_ms()
     start = time.process_time()
-    unchanged = [t for t, found in FleetLook(tables, runtime) if isinstance(found, StoredMeasurement)]
+    unchanged = [t for t, found in FleetLook(tables, context) if isinstance(found, StoredMeasurement)]
     used = time.process_time() - start
     assert len(unchanged) == len(tables), (len(unchanged), len(tables))
     print(used)

@@ -119,13 +119,13 @@ def _batches(
     from iceberg_maint.wiring.adapters import load
 
     names = make_lake(folder, partitions, PER_RUN, draw, same=same)
-    runtime = load(folder / "config.yaml")
-    finish_lake(runtime.spark.session())
+    context = load(folder / "config.yaml")
+    finish_lake(context.engine.spark.session())
     done: list[tuple[str, BatchOutcome]] = []
     while names:
         for name in tuple(names):
             request = Request(f"bench-{len(done)}", operations=(Operation.REWRITE_DATA_FILES,))
-            batches = [b for o in maintain(runtime.find(name), request, runtime) for b in o.batches]
+            batches = [b for o in maintain(context.catalogs.find(name), request, context) for b in o.batches]
             done += [(name, b) for b in batches]
             if not batches:
                 names.remove(name)

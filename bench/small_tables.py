@@ -210,10 +210,10 @@ def _cli() -> dict[str, Any]:
     from contextlib import redirect_stdout
 
     from iceberg_maint.cli import iceberg_maint as program
-    from iceberg_maint.cli.context import Session, build_runtime
+    from iceberg_maint.cli.context import Session, build_context
 
     phases = Phases()
-    session = Session(build=lambda config: noted(build_runtime(config), phases))
+    session = Session(build=lambda config: noted(build_context(config), phases))
     out, began = io.StringIO(), time.monotonic()
     phases.begin()
     with redirect_stdout(out):

@@ -1,4 +1,4 @@
-"""The CPU seconds of a run by phase: a runtime whose ports note what their calls use."""
+"""The CPU seconds of a run by phase: a context whose ports note what their calls use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from time import process_time
 from typing import Any
 
 from iceberg_maint.engines.spark.session.process_tree import NOTHING, Used, used
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
+from iceberg_maint_tests.support.context import changed
 
 _PHASE_OF_CALL = {
     "pin": "pin",
@@ -106,18 +107,19 @@ class _NotedCatalogs(Mapping[str, Any]):
         return len(self._noted)
 
 
-def noted(runtime: Runtime, phases: Phases) -> Runtime:
-    """Returns the runtime with ports that note their calls."""
-    engine_of = runtime.spark.engine_of
-    return replace(
-        runtime,
+def noted(context: Context, phases: Phases) -> Context:
+    """Returns the context with ports that note their calls."""
+    engine_of = context.engine.spark.engine_of
+    return changed(
+        context,
         spark=replace(
-            runtime.spark, engine_of=lambda session: _Noted(engine_of(session), phases, _PHASE_OF_CALL.get)
+            context.engine.spark,
+            engine_of=lambda session: _Noted(engine_of(session), phases, _PHASE_OF_CALL.get),
         ),
-        ledger=_Noted(runtime.ledger, phases, lambda _name: "ledger"),
-        catalogs=_NotedCatalogs(runtime.catalogs, phases),
-        engine=LazyEngine(lambda: _Noted(runtime.engine(), phases, _PHASE_OF_CALL.get)),
+        ledger=_Noted(context.ledger, phases, lambda _name: "ledger"),
+        catalogs=_NotedCatalogs(context.catalogs, phases),
+        engine=lambda: _Noted(context.engine(), phases, _PHASE_OF_CALL.get),
         orphan_files=lambda table: _Noted(
-            runtime.orphan_files(table), phases, {"run": "search for orphan files"}.get
+            context.storage.orphan_files(table), phases, {"run": "search for orphan files"}.get
         ),
     )

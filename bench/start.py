@@ -57,11 +57,11 @@ CHANGES = f"""
 from iceberg_maint.wiring import adapters
 from iceberg_maint.config import load_config
 from iceberg_maint.loop.fleet.known_tables import read_known_pointers
-runtime = adapters.build(load_config(None, os.environ))
-tables = runtime.catalogs["lake"].tables()
+context = adapters.build(load_config(None, os.environ))
+tables = context.catalogs["lake"].tables()
 assert len(tables) == {TABLES}
 start = cpu()
-pointers, errors = read_known_pointers(tables, runtime)
+pointers, errors = read_known_pointers(tables, context)
 assert (len(pointers), len(errors)) == ({TABLES}, 0)
 print(json.dumps(cpu() - start))
 """

@@ -22,7 +22,7 @@ from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_in_proce
 from iceberg_maint.demo.main import make_catalog
 from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 
 STREAM = Stream(rows=25_000, ids=499, rows_per_second=250)
@@ -56,7 +56,7 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     where = place(root)
     where.clear()
     config = where.prepare(os.environ)
-    runtime = build(config)
+    context = build(config)
     home = flink_home(config, flink)
     # Created here, so that two processes do not create it at the same time.
     make_catalog(config)
@@ -66,16 +66,16 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     at_end_of_job: dict[FlinkTable, Look] = {}
     with started(home, where.root / "flink", script) as job:
         # Spark and Flink start at the same time.
-        runtime.spark.session()
-        _wait(lambda: not job.running or _written(runtime), _START_SECONDS)
-        if _written(runtime):
-            at_end_of_job = _heal(runtime, where, job, healing, console)
+        context.engine.spark.session()
+        _wait(lambda: not job.running or _written(context), _START_SECONDS)
+        if _written(context):
+            at_end_of_job = _heal(context, where, job, healing, console)
         if not job.succeeded:
             console.print("[red]The job failed.[/] Its output:")
             console.print(job.said()[-2000:], markup=False)
         succeeded = job.succeeded
     report.heading(console, "After", "DuckDB has read every snapshot")
-    tables = _judge(runtime, stream, at_end_of_job)
+    tables = _judge(context, stream, at_end_of_job)
     results(console, tables)
     demo = FlinkReport(succeeded, healing, tables, time.monotonic() - began)
     ending(console, where, demo.tables, good=demo.good, seconds=demo.seconds)
@@ -83,21 +83,21 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
 
 
 def _heal(
-    runtime: Runtime, where: Place, job: FlinkJob, healing: Healing, console: Console
+    context: Context, where: Place, job: FlinkJob, healing: Healing, console: Console
 ) -> dict[FlinkTable, Look]:
     """Maintains the tables during the job and after it. Returns their state at the end of the job."""
-    dagster = open_in_process(runtime, where)
+    dagster = open_in_process(context, where)
     try:
         report.heading(console, "Healing", "by Dagster's automation, while the job writes")
         while job.running:
             dagster.observe()
-            if not heal_once(runtime, dagster, healing, _step(console)):
+            if not heal_once(context, dagster, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
-        at_end_of_job = {table: look(runtime, table_id(table.name)) for table in TABLES}
+        at_end_of_job = {table: look(context, table_id(table.name)) for table in TABLES}
         report.heading(console, "Healing", "the work that remained at the end of the job")
         for _ in range(MAX_TICKS):
             dagster.observe()
-            healing.settled = not heal_once(runtime, dagster, healing, _step(console))
+            healing.settled = not heal_once(context, dagster, healing, _step(console))
             if healing.settled:
                 break
     finally:
@@ -113,20 +113,20 @@ def _step(console: Console) -> Callable[..., None]:
 
 
 def _judge(
-    runtime: Runtime, stream: Stream, at_end_of_job: dict[FlinkTable, Look]
+    context: Context, stream: Stream, at_end_of_job: dict[FlinkTable, Look]
 ) -> tuple[FlinkResult, ...]:
     reader = DuckDBReader()
     verdicts = []
     for table, ended in at_end_of_job.items():
-        after = look(runtime, table_id(table.name))
-        state = runtime.catalogs[CATALOG].pin(table_id(table.name))
+        after = look(context, table_id(table.name))
+        state = context.catalogs[CATALOG].pin(table_id(table.name))
         verdicts.append(judge(table, stream, ended, after, state, reader))
     reader.close()
     return tuple(verdicts)
 
 
-def _written(runtime: Runtime) -> bool:
-    catalog = runtime.catalogs[CATALOG]
+def _written(context: Context) -> bool:
+    catalog = context.catalogs[CATALOG]
     tables = {table_id(table.name) for table in TABLES}
     return tables <= set(catalog.tables()) and all(catalog.pin(t).snapshot is not None for t in tables)
 

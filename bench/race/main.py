@@ -25,7 +25,7 @@ from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.demo.main import make_catalog
 from iceberg_maint.demo.store import LOCAL, LakeStore
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 
 _PAUSE_SECONDS = 1.0
@@ -63,12 +63,12 @@ def run(
     began = time.monotonic()
     place = RacePlace(root.absolute())
     config = place.prepare(os.environ, store)
-    runtime = build(config)
+    context = build(config)
     # Created here, so that two processes do not create it at the same time.
     make_catalog(config)
     raced: list[Raced] = []
     with _writing(place) as writer:
-        session = runtime.spark.session()
+        session = context.engine.spark.session()
         # Spark logs a page for every refused commit. The table shows it in one line.
         session.sparkContext.setLogLevel("OFF")
         for way in ways:
@@ -77,9 +77,9 @@ def run(
         _expect(writer, READY)
         for way in ways:
             general.heading(console, way.title, f"beside a writer of equality deletes, for {seconds:g} s")
-            tried = _race(runtime, way, writer, seconds)
+            tried = _race(context, way, writer, seconds)
             written = acknowledged(place.journal, tables_of(way.name))
-            raced += _judge(runtime, way, tried, written, store)
+            raced += _judge(context, way, tried, written, store)
     general.heading(console, "After", "DuckDB has read every maintenance commit")
     results(console, raced)
     report = RaceReport(tuple(raced), time.monotonic() - began)
@@ -88,7 +88,7 @@ def run(
 
 
 def _race(
-    runtime: Runtime, way: Way, writer: subprocess.Popen[str], seconds: float
+    context: Context, way: Way, writer: subprocess.Popen[str], seconds: float
 ) -> dict[RaceTable, tuple[int, str]]:
     """Maintains the tables in turn while the writer writes. Returns the commits tried on each table."""
     tables = tables_of(way.name)
@@ -99,7 +99,7 @@ def _race(
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         for table in tables:
-            attempt = way.maintain(runtime, table)
+            attempt = way.maintain(context, table)
             commits, failure = tried[table]
             tried[table] = (commits + attempt.commits, attempt.failure or failure)
             time.sleep(_PAUSE_SECONDS)
@@ -108,7 +108,7 @@ def _race(
 
 
 def _judge(
-    runtime: Runtime,
+    context: Context,
     way: Way,
     tried: dict[RaceTable, tuple[int, str]],
     written: Mapping[str, Acknowledged],
@@ -120,7 +120,7 @@ def _judge(
             judge(
                 way,
                 table,
-                runtime.catalogs[CATALOG].pin(_id(table)),
+                context.catalogs[CATALOG].pin(_id(table)),
                 written[table.name],
                 tried[table],
                 reader,

@@ -121,7 +121,7 @@ def acknowledged(journal: Path, tables: Iterable[RaceTable]) -> Mapping[str, Ack
 def main(folder: str) -> None:
     """Reads requests from stdin and upserts until stdin ends."""
     place = RacePlace(Path(folder))
-    session = load(place.config).spark.session()
+    session = load(place.config).engine.spark.session()
     print(READY, flush=True)
     for line in sys.stdin:
         way, seconds = line.split()

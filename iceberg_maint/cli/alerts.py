@@ -21,7 +21,7 @@ def list_(session: Session) -> int:
     """Show the open alerts of the fleet, as the last pass stored them."""
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
 
-    incidents = session.runtime().ledger.incidents()
+    incidents = session.context().ledger.incidents()
     session.emit({"incidents": incident_documents(incidents)}, lambda c: draw_incidents(c, incidents))
     return 0
 
@@ -37,7 +37,7 @@ def send(session: Session) -> int:
     from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
     from iceberg_maint.wiring.adapters import alert_receivers
 
-    report = run_alert_pass(session.runtime(), alert_receivers(session.config()))
+    report = run_alert_pass(session.context(), alert_receivers(session.config()))
     failures = report.failures or {}
 
     def draw(console: Any) -> None:
@@ -77,12 +77,12 @@ def test(session: Session, receiver: str) -> int:
             f"alerts.receivers has no '{receiver}'. It has: {names}.",
             "name a configured receiver, or add it.",
         )
-    runtime = session.runtime()
-    now_ms = runtime.clock.now_ms()
+    context = session.context()
+    now_ms = context.clock.now_ms()
     incident = Incident(
         AlertKind.NOT_OBSERVED, "test", "test", "A test of this receiver.", (), now_ms, now_ms, now_ms
     )
-    send_test(receiver, receivers[receiver], incident, runtime)
+    send_test(receiver, receivers[receiver], incident, context)
     session.emit(
         {"receiver": receiver}, lambda c: c.print(f"{receiver} took an alert and its end", markup=False)
     )

@@ -50,17 +50,18 @@ def assess(
     from iceberg_maint.wiring.adapters import policies
 
     config = session.config()
-    runtime = replace(
-        session.build(replace(config, ledger_url=_MEMORY_LEDGER)),
-        policy_for=policies(config, {**overrides, "mode": Mode.ACT.value}),
-        measures_by_engine=False,
+    context = session.build(replace(config, ledger_url=_MEMORY_LEDGER))
+    context = replace(
+        context,
+        policies=replace(context.policies, of_table=policies(config, {**overrides, "mode": Mode.ACT.value})),
+        engine=context.engine.for_writes_only(),
     )
     tables: list[AssessedTable] = []
     errors: dict[str, str] = {}
     codes = {0}
-    chosen: Sequence[TableId] = [runtime.find(name) for name in names]
+    chosen: Sequence[TableId] = [context.catalogs.find(name) for name in names]
     if not names:
-        listing = list_tables(runtime)
+        listing = list_tables(context)
         chosen = listing.tables
         for name, why in listing.errors.items():
             codes.add(why.exit_code)
@@ -70,14 +71,14 @@ def assess(
         for table in chosen:
             progress.note(str(table))
             try:
-                assessment = measure_and_decide(table, runtime)
+                assessment = measure_and_decide(table, context)
                 tables.append(assessed_table(assessment.measured, assessment.decision))
             except IcebergMaintError as error:
                 codes.add(error.exit_code)
                 errors[str(table)] = session.masked(str(error))
             progress.step()
     page = assessment_page(
-        tables, errors, f"iceberg_maint {__version__}, {moment(runtime.clock.now_ms())}, from metadata"
+        tables, errors, f"iceberg_maint {__version__}, {moment(context.clock.now_ms())}, from metadata"
     )
     write_pages(session, page, html, markdown)
 

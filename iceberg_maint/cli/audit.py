@@ -37,8 +37,8 @@ def verify(session: Session, name: str | None) -> int:
     from iceberg_maint.report.grid import Column, draw_grid
     from iceberg_maint.wiring.adapters import audit_log
 
-    runtime = session.runtime()
-    wanted = None if name is None else str(runtime.parse(name))
+    context = session.context()
+    wanted = None if name is None else str(context.catalogs.parse(name))
     shown: list[dict[str, Any]] = []
 
     def show(
@@ -64,7 +64,7 @@ def verify(session: Session, name: str | None) -> int:
             }
         )
 
-    known = {folder_name(k.table_uuid): k for k in runtime.ledger.known_tables()}
+    known = {folder_name(k.table_uuid): k for k in context.ledger.known_tables()}
     since_ms: int | None = None
     for folder, verdict in _verdicts(session):
         if verdict.entries:
@@ -75,22 +75,22 @@ def verify(session: Session, name: str | None) -> int:
         table = _newest(verdict, "table") or folder
         table_uuid = _newest(verdict, "table_uuid") or folder
         if wanted in (None, table):
-            records = runtime.ledger.records(table, _ALL) if verdict.entries else ()
+            records = context.ledger.records(table, _ALL) if verdict.entries else ()
             faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
             show(table, table_uuid, verdict, faults, waiting)
     for k in known.values():
         if wanted in (None, str(k.table)):
-            own = [r for r in runtime.ledger.records(str(k.table), _ALL) if r.table_uuid == k.table_uuid]
+            own = [r for r in context.ledger.records(str(k.table), _ALL) if r.table_uuid == k.table_uuid]
             verdict = Verdict((), (), ())
             faults, waiting = faults_without_log(own, since_ms)
             if faults:  # A run may have begun the log since its folders were listed.
-                verdict = audit_log(session.config(), runtime.ledger).read(k.table_uuid)
+                verdict = audit_log(session.config(), context.ledger).read(k.table_uuid)
             if verdict.entries:
                 faults, waiting = ledger_faults(verdict, own)
             if own:
                 show(str(k.table), k.table_uuid, verdict, faults, waiting)
     if wanted is not None and not shown:
-        runtime.find(wanted)
+        context.catalogs.find(wanted)
 
     def draw(console: Any) -> None:
         if not shown:
@@ -122,7 +122,7 @@ def publish(session: Session) -> int:
     from iceberg_maint.report.formatting import counted
     from iceberg_maint.wiring.adapters import audit_log, audit_table, audited_tables
 
-    config, runtime = session.config(), session.runtime()
+    config, context = session.config(), session.context()
     table = audit_table(config)
     name = config.audit.table if config.audit else None
     if table is None or name is None:
@@ -131,8 +131,8 @@ def publish(session: Session) -> int:
             "the configuration has no audit.table.",
             "set audit.table to a name such as lake.ops.maintenance_audit.",
         )
-    log = audit_log(config, runtime.ledger)
-    published = publish_audit_log(runtime, log, lambda: audited_tables(config), table, name)
+    log = audit_log(config, context.ledger)
+    published = publish_audit_log(context, log, lambda: audited_tables(config), table, name)
     for chain, why in sorted(published.damaged.items()):
         error = IcebergMaintError(
             "ICM-143",
@@ -236,7 +236,7 @@ def _verdicts(session: Session) -> Iterator[tuple[str, Verdict]]:
     from iceberg_maint.wiring.adapters import audit_log, audited_tables
 
     config = session.config()
-    log: AuditLog = audit_log(config, session.runtime().ledger)
+    log: AuditLog = audit_log(config, session.context().ledger)
     for folder in audited_tables(config):
         yield folder, log.read(folder)
 

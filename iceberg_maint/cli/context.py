@@ -1,4 +1,4 @@
-"""Code that all commands share: options, the runtime, output, errors, exit codes."""
+"""Code that all commands share: options, the context, output, errors, exit codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 _SEVERITY = (EXIT_USAGE, EXIT_UNKNOWN, EXIT_FAILED, EXIT_REFUSED, EXIT_DONE)
 
@@ -64,8 +64,8 @@ _NEW_OBJECTS = 20_000
 fleet that this is a twelfth of the CPU of `tables`."""
 
 
-def build_runtime(config: Config) -> Runtime:
-    """The real runtime, of a process that runs one command."""
+def build_context(config: Config) -> Context:
+    """The real context, of a process that runs one command."""
     from iceberg_maint.wiring.adapters import build
 
     gc.set_threshold(_NEW_OBJECTS)
@@ -74,15 +74,15 @@ def build_runtime(config: Config) -> Runtime:
 
 @dataclass(slots=True)
 class Session:
-    """One call of the program. `load` reads the configuration and `build` builds the runtime; tests pass
+    """One call of the program. `load` reads the configuration and `build` builds the context; tests pass
     their own."""
 
     load: Callable[[Path | None], Config] = load_configuration
-    build: Callable[[Config], Runtime] = build_runtime
+    build: Callable[[Config], Context] = build_context
     config_path: Path | None = None
     as_json: bool = False
     _config: Config | None = None
-    _runtime: Runtime | None = None
+    _context: Context | None = None
     _out: list[int] = field(default_factory=list)
 
     def config(self) -> Config:
@@ -91,16 +91,18 @@ class Session:
             self._config = self.load(self.config_path)
         return self._config
 
-    def runtime(self, overrides: Mapping[str, str] | None = None) -> Runtime:
-        """The runtime. The first call builds it. The `overrides` win over every other source of a policy."""
+    def context(self, overrides: Mapping[str, str] | None = None) -> Context:
+        """The context. The first call builds it. The `overrides` win over every other source of a policy."""
         from iceberg_maint.wiring.adapters import policies
 
         config = self.config()
-        if self._runtime is None:
-            self._runtime = self.build(config)
+        if self._context is None:
+            self._context = self.build(config)
         if not overrides:
-            return self._runtime
-        return replace(self._runtime, policy_for=policies(config, overrides))
+            return self._context
+        return replace(
+            self._context, policies=replace(self._context.policies, of_table=policies(config, overrides))
+        )
 
     def console(self) -> Console:
         """Console on stdout for progress of long work. Results go through `emit`."""
@@ -124,12 +126,12 @@ class Session:
         # With `err` click writes around the progress bar, into its line.
         click.echo(text, file=sys.stderr)
 
-    def tables(self, runtime: Runtime, codes: set[int]) -> tuple[TableId, ...]:
+    def tables(self, context: Context, codes: set[int]) -> tuple[TableId, ...]:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code
         to `codes`. Raises the error of the last catalog if none answers."""
         from iceberg_maint.loop.fleet.tables import list_tables
 
-        listing = list_tables(runtime)
+        listing = list_tables(context)
         for why in listing.errors.values():
             codes.add(why.exit_code)
             self.say(str(why))
@@ -174,7 +176,7 @@ class Session:
 
     def short_name(self, table: str) -> str:
         """The table's name for people: without the catalog if only one is configured. Commands take both."""
-        catalogs = list(self.runtime().catalogs)
+        catalogs = list(self.context().catalogs)
         return table.removeprefix(f"{catalogs[0]}.") if len(catalogs) == 1 else table
 
     def masked(self, text: str) -> str:
@@ -222,8 +224,8 @@ class Session:
         try:
             return body() or EXIT_DONE
         finally:
-            if self._runtime is not None:
-                self._runtime.telemetry.close()
+            if self._context is not None:
+                self._context.observers.telemetry.close()
 
     def refuse(self, error: IcebergMaintError) -> None:
         """Reports an error as one line on stderr and, with `--json`, as the document."""

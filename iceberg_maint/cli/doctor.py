@@ -36,7 +36,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     from iceberg_maint.report.grid import write
 
     if accept_clock:
-        session.runtime().ledger.accept_clock()
+        session.context().ledger.accept_clock()
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
     def draw(check: Check, console: Any) -> None:
@@ -64,7 +64,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield configured
     if configured.status == FAILED:
         return
-    config, runtime = session.config(), session.runtime()
+    config, context = session.config(), session.context()
     yield from machine.check_permissions(config)
     home = machine.check_home_folder(config.home)
     if home.status == FAILED:
@@ -74,10 +74,10 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     yield from machine.check_class_archive(config)
     listed: dict[str, list[TableId]] = {}
     unread: set[str] = set()
-    for name in runtime.catalogs:
-        yield from catalogs.check_catalog(config, runtime, name, listed, unread)
+    for name in context.catalogs:
+        yield from catalogs.check_catalog(config, context, name, listed, unread)
     yield from catalogs.check_patterns(config, listed)
-    ledger = try_check("ledger", lambda: of_tables.check_ledger(config, runtime.ledger))
+    ledger = try_check("ledger", lambda: of_tables.check_ledger(config, context.ledger))
     yield ledger
     # Checks that read a ledger that cannot be used would fail with its text.
     is_ledger_read = ledger.status != FAILED
@@ -85,12 +85,12 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     read = {name: tables for name, tables in listed.items() if name not in unread}
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables and home.status != FAILED:
-        yield try_check("policies", lambda: of_tables.check_policies(config, runtime, tables))
+        yield try_check("policies", lambda: of_tables.check_policies(config, context, tables))
         if is_ledger_read:
-            yield from of_tables.check_owners(runtime, tables)
-            yield from of_tables.check_memory(runtime, tables)
+            yield from of_tables.check_owners(context, tables)
+            yield from of_tables.check_memory(context, tables)
     if is_ledger_read:
-        yield try_check("clock", lambda: of_tables.check_clocks(config, runtime, tables))
+        yield try_check("clock", lambda: of_tables.check_clocks(config, context, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield try_check("dagster", machine.check_dagster)
     if with_spark:
@@ -99,9 +99,9 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
         if started.status == OK:
             if not config.spark.master.startswith("local"):
                 yield spark.check_executors(config)
-            yield from spark.check_spark_catalogs(config, runtime, read)
+            yield from spark.check_spark_catalogs(config, context, read)
 
 
 def _configuration(session: Session) -> str:
-    session.runtime()
+    session.context()
     return session.config().source

@@ -31,14 +31,14 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
     from iceberg_maint.cli.pages.history_page import draw_records
     from iceberg_maint.report.json_documents import record_document
 
-    runtime = session.runtime()
-    table = None if name is None else str(runtime.parse(name))
+    context = session.context()
+    table = None if name is None else str(context.catalogs.parse(name))
     if audit:
         from iceberg_maint.cli.audit import audited_records
 
         records = audited_records(session, table)[:limit]
     else:
-        records = runtime.ledger.records(table, limit)
+        records = context.ledger.records(table, limit)
         if table is not None and not records and session.config().audit is not None:
             from iceberg_maint.cli.audit import audited_records
 
@@ -46,7 +46,7 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
             if records:
                 session.say(f"{table}: the ledger has no records. These are from the audit log.")
     if name is not None and not records:
-        runtime.find(name)
+        context.catalogs.find(name)
     session.emit(
         {"records": [record_document(r) for r in records]},
         lambda console: draw_records(console, records, session.short_name, one_table=name is not None),
@@ -63,15 +63,15 @@ def reconcile(session: Session, name: str | None) -> int:
     from iceberg_maint.loop.settle import reconcile as settle_table
     from iceberg_maint.report.json_documents import error_document
 
-    runtime = session.runtime()
+    context = session.context()
     codes = {0}
-    chosen = session.tables(runtime, codes) if name is None else (runtime.find(name),)
+    chosen = session.tables(context, codes) if name is None else (context.catalogs.find(name),)
     run_id = f"reconcile-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     shown: list[dict[str, Any]] = []
     rows: list[list[Any]] = []
     for table in chosen:
         try:
-            settled = settle_table(table, runtime, run_id)
+            settled = settle_table(table, context, run_id)
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
@@ -113,12 +113,12 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.report_page import draw_report, report_document
 
-    runtime = session.runtime()
-    pauses = runtime.ledger.pauses()
-    records = runtime.ledger.records(None, limit)
-    report = fleet_report(runtime, records)
+    context = session.context()
+    pauses = context.ledger.pauses()
+    records = context.ledger.records(None, limit)
+    report = fleet_report(context, records)
     if html is not None or markdown is not None:
-        page = report_page(report, records, session.config().report, runtime.ledger.now_ms())
+        page = report_page(report, records, session.config().report, context.ledger.now_ms())
         write_pages(session, page, html, markdown)
 
     def draw(console: Any) -> None:

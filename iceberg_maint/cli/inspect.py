@@ -27,7 +27,7 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 
 if TYPE_CHECKING:
     from iceberg_maint.loop.assess import Assessment
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
     from iceberg_maint.loop.fleet.known_tables import UnchangedTable
     from iceberg_maint.loop.read_table import TableReading
     from iceberg_maint.report.fleet import TableTrend
@@ -49,13 +49,13 @@ def tables(session: Session) -> int:
     from iceberg_maint.report.holds import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
 
-    runtime = session.runtime()
+    context = session.context()
     rows: list[dict[str, Any]] = []
     codes = {0}
-    listed = session.tables(runtime, codes)
+    listed = session.tables(context, codes)
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(listed))
-        for table, row in in_order(listed, _statuses(session, runtime, listed)):
+        for table, row in in_order(listed, _statuses(session, context, listed)):
             progress.note(str(table))
             if isinstance(row, IcebergMaintError):
                 codes.add(row.exit_code)
@@ -65,7 +65,7 @@ def tables(session: Session) -> int:
                 codes.add(row.pop("exit_code"))
                 rows.append(row)
             progress.step()
-    pauses = runtime.ledger.pauses()
+    pauses = context.ledger.pauses()
 
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
@@ -98,12 +98,12 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.verdicts import EXIT_CODES, verdict_document, verdict_sentence
 
-    runtime = session.runtime(overrides)
-    chosen: Sequence[TableId] = [runtime.find(name) for name in names]
+    context = session.context(overrides)
+    chosen: Sequence[TableId] = [context.catalogs.find(name) for name in names]
     shown: list[Measured | dict[str, Any]] = []
     codes = {0}
     if not names:
-        listing = list_and_forget(runtime)
+        listing = list_and_forget(context)
         chosen = listing.tables
         for why in listing.errors.values():
             codes.add(why.exit_code)
@@ -111,7 +111,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     measured_tables: list[Measured] = []
     with RunProgress(session.logs()) as progress:
         progress.begin("measuring", len(chosen))
-        for table, health in observe_tables(chosen, runtime):
+        for table, health in observe_tables(chosen, context):
             progress.note(str(table))
             if isinstance(health, Measured):
                 shown.append(health)
@@ -121,7 +121,7 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
                 session.say(f"{table}: {health}")
                 shown.append({"table": str(table), "error": error_document(health)})
             progress.step()
-    verdicts = verdicts_of(measured_tables, runtime)
+    verdicts = verdicts_of(measured_tables, context)
     for table, verdict in verdicts.items():
         codes.add(EXIT_CODES[verdict.standing])
         if verdict.faults:
@@ -170,33 +170,37 @@ def plan(
     from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
     from iceberg_maint.report.verdicts import draw_verdict, verdict_document
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
     advised = False
 
     def policy_to_act(table: TableId, properties: Mapping[str, str]) -> Policy:
         nonlocal advised
-        policy = runtime.policy_for(table, properties)
+        policy = context.policies.of_table(table, properties)
         advised = policy.mode is Mode.ADVISE
         return replace(policy, mode=Mode.ACT)
 
-    acting = replace(runtime, policy_for=policy_to_act)
+    acting = replace(context, policies=replace(context.policies, of_table=policy_to_act))
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(map(PartitionKey, partitions)) or None
     assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
     plans = make_plans(assessment, acting)
-    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
         for plan, decision in zip(plans, assessment.decisions, strict=True)
     ]
 
     measured = assessment.measured
-    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, runtime)
-    warning = shortage(str(table), needed, runtime)
-    settings = () if needed is None or runtime.spark.memory is None else needed.settings(runtime.spark.memory)
+    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, context)
+    warning = shortage(str(table), needed, context)
+    settings = (
+        ()
+        if needed is None or context.engine.spark.memory is None
+        else needed.settings(context.engine.spark.memory)
+    )
     verdict = verdict_on(True, assessment.history.faults)
-    configured = runtime.policy_for(table, assessment.state.properties)
+    configured = context.policies.of_table(table, assessment.state.properties)
     batches = [b for plan in plans for b in plan.batches]
     readers = readers_sentence(measured, configured, assessment.state.properties, batches)
     document = {
@@ -244,10 +248,10 @@ def why(
     from iceberg_maint.report.housekeeping_text import explain_housekeeping
     from iceberg_maint.report.plan_notes import readers_sentence
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
     operations = DATA_OPERATIONS if partition else CYCLE
-    assessment = assess(table, runtime, operations)
+    assessment = assess(table, context, operations)
     data = assessment.only(DATA_OPERATIONS)
     if partition is not None and partition not in data.measured.partitions:
         raise UnknownTableError(
@@ -256,9 +260,9 @@ def why(
             f"list the keys with `{command_line('observe', str(table))}`.",
         )
     effective = session.config().policy_for(table, data.state.properties, overrides)
-    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = runtime.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = context.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
         data.decision if partition is None else _narrowed(data.decision, PartitionKey(partition)),
         data.measured,
@@ -266,7 +270,7 @@ def why(
         effective.sources,
         data.history,
         last,
-        runtime.clock.now_ms(),
+        context.clock.now_ms(),
         tuple(
             explain_housekeeping(
                 decision,
@@ -278,14 +282,14 @@ def why(
             for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
-        tuple(c for name, c in runtime.ledger.cursors(data.state.uuid).items() if name in operations),
-        _advice(session, runtime, data) if partition is None else None,
+        tuple(c for name, c in context.ledger.cursors(data.state.uuid).items() if name in operations),
+        _advice(session, context, data) if partition is None else None,
         {
             operation: limit
             for operation in DATA_OPERATIONS
-            if (limit := limit_after_conflicts(operation, data.state, runtime)) is not None
+            if (limit := limit_after_conflicts(operation, data.state, context)) is not None
         },
-        None if partition is not None else _trend(runtime, data, effective.policy),
+        None if partition is not None else _trend(context, data, effective.policy),
         () if partition is not None else data.measured.writer_changes,
         readers_sentence(data.measured, effective.policy, data.state.properties),
     )
@@ -300,11 +304,11 @@ def why(
     return 0
 
 
-def _trend(runtime: Runtime, data: Assessment, policy: Policy) -> TableTrend:
+def _trend(context: Context, data: Assessment, policy: Policy) -> TableTrend:
     from iceberg_maint.report.fleet import table_trend
 
-    days = runtime.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
-    return table_trend(str(data.measured.table), days, policy, runtime.clock.now_ms())
+    days = context.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
+    return table_trend(str(data.measured.table), days, policy, context.clock.now_ms())
 
 
 def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
@@ -321,7 +325,7 @@ def _narrowed(decision: Decision, partition: PartitionKey) -> Decision:
     )
 
 
-def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advice | None:
+def _advice(session: Session, context: Context, assessment: Assessment) -> Advice | None:
     """What a run would do with the data of a table in mode advise; None in another mode, or if the plan
     cannot be made."""
     from iceberg_maint.loop.assess import make_plans
@@ -332,31 +336,31 @@ def _advice(session: Session, runtime: Runtime, assessment: Assessment) -> Advic
         return None
     table = assessment.state.table
     try:
-        plans = make_plans(assessment, runtime)
+        plans = make_plans(assessment, context)
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         return None
-    records = runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
 def _statuses(
-    session: Session, runtime: Runtime, tables: Sequence[TableId]
+    session: Session, context: Context, tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, dict[str, Any] | IcebergMaintError]]:
     from iceberg_maint.loop.fleet.read_fleet import look
 
-    for table, looked in look(tables, runtime, observe=False):
+    for table, looked in look(tables, context, observe=False):
         try:
             yield (
                 table,
-                looked if isinstance(looked, IcebergMaintError) else _status(session, runtime, table, looked),
+                looked if isinstance(looked, IcebergMaintError) else _status(session, context, table, looked),
             )
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
             yield table, with_code(error)
 
 
 def _status(
-    session: Session, runtime: Runtime, table: TableId, looked: UnchangedTable | TableReading
+    session: Session, context: Context, table: TableId, looked: UnchangedTable | TableReading
 ) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
@@ -371,18 +375,18 @@ def _status(
     assessment = None
     if isinstance(looked, UnchangedTable):
         measured = looked.measured
-        policy = runtime.policy_for(table, measured.maintenance_properties)
-        decision = judged_decision(looked.histories, measured, policy, runtime)
+        policy = context.policies.of_table(table, measured.maintenance_properties)
+        decision = judged_decision(looked.histories, measured, policy, context)
         history = combine_histories(tuple(looked.histories.values()))
     if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
         reading = None if isinstance(looked, UnchangedTable) else looked
-        assessment = assess(table, runtime, reading=reading)
+        assessment = assess(table, context, reading=reading)
         measured, decision, history = assessment.measured, assessment.decision, assessment.history
     verdict = verdict_on(True, history.faults)
     parts = measured.partitions.values()
     due = decision.backlog()
     backlog_bytes = sum(p.candidate_bytes for p in due)
-    records = runtime.ledger.records(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
+    records = context.ledger.records(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,
@@ -400,6 +404,6 @@ def _status(
         "delete_files": sum(p.delete_files for p in parts),
         "held_by": hold(decision) or None,
         "failure": verdict_document(verdict),
-        "advice": advice_document(None if assessment is None else _advice(session, runtime, assessment)),
+        "advice": advice_document(None if assessment is None else _advice(session, context, assessment)),
         "exit_code": EXIT_CODES[verdict.standing],
     }

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from iceberg_maint.core.model.table_state import TableState
     from iceberg_maint.core.policy.data import Policy
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
     from iceberg_maint.ports.stored import Lease
     from iceberg_maint.removal.orphan_pass import OrphanPass
     from iceberg_maint.removal.target import Emptied
@@ -68,11 +68,11 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     from iceberg_maint.cli.pages.orphans_page import draw_scan, orphan_document, scan_document
     from iceberg_maint.core.removal.orphan_rules import summarize
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
-    state, policy = _pinned(runtime, table)
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
+    state, policy = _pinned(context, table)
     section = policy.remove_orphan_files
-    in_flight = frozenset(f.path for a in runtime.ledger.open_attempts(state.uuid) for f in a.files or ())
+    in_flight = frozenset(f.path for a in context.ledger.open_attempts(state.uuid) for f in a.files or ())
     # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
@@ -101,8 +101,8 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
     """Show the trash of TABLE: held and restored files."""
     from iceberg_maint.cli.pages.orphans_page import draw_marks
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
     marks = _trash(session, table, overrides)
     session.emit({"table": str(table), "trash": marks}, lambda console: draw_marks(console, marks))
     return EXIT_DONE
@@ -125,7 +125,7 @@ def trash(session: Session, name: str, approve: str | None, overrides: dict[str,
 @command
 def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
     """Delete files that have been in the trash of TABLE for the hold."""
-    _check_mark(session, session.runtime().find(name), mark_id, overrides)
+    _check_mark(session, session.context().catalogs.find(name), mark_id, overrides)
     return _pass(session, name, Scope(marks=False, mark_id=mark_id), overrides)
 
 
@@ -138,25 +138,25 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     """Move the files in the trash of TABLE back to their paths. Replaces no file."""
     from iceberg_maint.cli.pages.console import draw_rows
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
     _check_mark(session, table, mark_id, overrides)
-    state, policy = _pinned(runtime, table)
+    state, policy = _pinned(context, table)
     run_id = _run_id()
     emptied: list[Emptied] = []
-    started_ms = runtime.clock.now_ms()
-    with _leased(runtime, state, run_id) as lease, terminated_by_signals(lambda: None):
+    started_ms = context.clock.now_ms()
+    with _leased(context, state, run_id) as lease, terminated_by_signals(lambda: None):
         try:
             _orphan_pass(session, table).restore(
                 state,
                 policy.remove_orphan_files,
                 mark_id=mark_id,
-                holds=lambda: runtime.ledger.holds(lease),
+                holds=lambda: context.ledger.holds(lease),
                 tell=emptied.append,
             )
         finally:
             append_record(
-                _restored(state, policy, run_id, started_ms, runtime.clock.now_ms(), emptied), runtime
+                _restored(state, policy, run_id, started_ms, context.clock.now_ms(), emptied), context
             )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
@@ -184,23 +184,23 @@ def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
 
     Passes over TABLE then no longer refuse its metadata files (ICM-111). They remove its data files as orphans.
     """
-    runtime = session.runtime()
-    table = runtime.find(name)
-    state, policy = _pinned(runtime, table)
-    _check_dropped(runtime, state, table_uuid)
-    run_id, started_ms = _run_id(), runtime.clock.now_ms()
-    with _leased(runtime, state, run_id):
-        runtime.ledger.adopt_table(table_uuid, str(table))
+    context = session.context()
+    table = context.catalogs.find(name)
+    state, policy = _pinned(context, table)
+    _check_dropped(context, state, table_uuid)
+    run_id, started_ms = _run_id(), context.clock.now_ms()
+    with _leased(context, state, run_id):
+        context.ledger.adopt_table(table_uuid, str(table))
         told = f": {note}" if note else ""
         message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{told}"
-        times = started_ms, runtime.clock.now_ms()
-        append_record(_record(state, policy, run_id, times, OutcomeStatus.NO_OP, message), runtime)
+        times = started_ms, context.clock.now_ms()
+        append_record(_record(state, policy, run_id, times, OutcomeStatus.NO_OP, message), context)
     document = {"run_id": run_id, "table": str(table), "adopted": table_uuid, "note": note}
     session.emit(document, lambda console: console.print(message, markup=False))
     return EXIT_DONE
 
 
-def _check_dropped(runtime: Runtime, state: TableState, table_uuid: str) -> None:
+def _check_dropped(context: Context, state: TableState, table_uuid: str) -> None:
     """Raises UnknownTableError ICM-126 for a text that is no UUID, RefusedError ICM-111 for a table that exists."""
     try:
         is_uuid = str(uuid.UUID(table_uuid)) == table_uuid.lower()
@@ -212,11 +212,11 @@ def _check_dropped(runtime: Runtime, state: TableState, table_uuid: str) -> None
             f"'{table_uuid}' is no UUID of a table.",
             "name the UUID that the refusal ICM-111 names.",
         )
-    former = runtime.ledger.last_leased_name(table_uuid)
+    former = context.ledger.last_leased_name(table_uuid)
     found = {str(state.table): state.uuid}
-    if former is not None and TableId.parse(former).catalog in runtime.catalogs:
+    if former is not None and TableId.parse(former).catalog in context.catalogs:
         with suppress(UnknownTableError):
-            found[former] = runtime.pin(TableId.parse(former)).uuid
+            found[former] = context.catalogs.pin(TableId.parse(former)).uuid
     if exists := next((name for name, owner in found.items() if owner == table_uuid), None):
         raise RefusedError(
             "ICM-111",
@@ -232,11 +232,10 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
     from iceberg_maint.report.json_documents import outcome_document
     from iceberg_maint.wiring.adapters import end_process
 
-    runtime = session.runtime(overrides)
-    table = runtime.find(name)
-    runtime = replace(
-        runtime, orphan_files=lambda table: _orphan_pass(session, table, scope), end_process=end_process
-    )
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
+    storage = replace(context.storage, orphan_files=lambda table: _orphan_pass(session, table, scope))
+    context = replace(context, storage=storage).ended_by(end_process)
     request = Request(
         _run_id(),
         force=True,
@@ -251,7 +250,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
 
     try:
         with terminated_by_signals(lambda: None, end_process):
-            [outcome] = maintain(table, request, runtime, observe)
+            [outcome] = maintain(table, request, context, observe)
     except (Terminated, KeyboardInterrupt) as why:
         session.say(f"terminated by {str(why) or 'SIGINT'}; every file is at its path or in the trash.")
         return EXIT_FAILED
@@ -302,19 +301,19 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
 def _orphan_pass(session: Session, table: TableId, scope: Scope | None = None) -> OrphanPass:
     from iceberg_maint.wiring.adapters import OrphanPasses
 
-    runtime = session.runtime()
-    return OrphanPasses(session.config(), runtime.catalogs, runtime.clock, runtime.ledger)(table, scope)
+    context = session.context()
+    return OrphanPasses(session.config(), context.catalogs, context.clock, context.ledger)(table, scope)
 
 
-def _pinned(runtime: Runtime, table: TableId) -> tuple[TableState, Policy]:
-    state = runtime.catalogs[table.catalog].pin(table)
-    return state, runtime.policy_of(state)
+def _pinned(context: Context, table: TableId) -> tuple[TableState, Policy]:
+    state = context.catalogs[table.catalog].pin(table)
+    return state, context.policies.of(state)
 
 
 def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
     from iceberg_maint.cli.pages.orphans_page import mark_document
 
-    state, policy = _pinned(session.runtime(overrides), table)
+    state, policy = _pinned(session.context(overrides), table)
     section = policy.remove_orphan_files
     return [
         mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
@@ -335,12 +334,12 @@ def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides
 
 
 @contextmanager
-def _leased(runtime: Runtime, state: TableState, run_id: str) -> Iterator[Lease]:
+def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]:
     from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 
     with leased(
-        runtime.ledger,
-        runtime.clock,
+        context.ledger,
+        context.clock,
         table_uuid=state.uuid,
         table=str(state.table),
         owner=run_id,

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, 
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 
 @click.command()
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @command
 def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
     """Pause maintenance of TABLE; without TABLE, of the whole fleet. Running batches finish."""
-    runtime = session.runtime()
-    target = FLEET if name is None else str(runtime.find(name))
+    context = session.context()
+    target = FLEET if name is None else str(context.catalogs.find(name))
     who = operator() if by is None else by
-    runtime.ledger.pause(target, note, who)
+    context.ledger.pause(target, note, who)
     session.emit(
         {"paused": target, "note": note, "by": who},
         lambda console: console.print(f"paused: {_name(target)}", markup=False),
@@ -42,17 +42,17 @@ def resume(session: Session, name: str | None) -> int:
 
     A table still waits while the whole fleet is paused.
     """
-    runtime = session.runtime()
+    context = session.context()
     target, table_uuid = FLEET, None
     if name is not None:
-        table = runtime.parse(name)
+        table = context.catalogs.parse(name)
         target = str(table)
         with suppress(IcebergMaintError):
             # A pause can be ended while the catalog is unreachable, and after the table was dropped.
-            table_uuid = runtime.catalogs[table.catalog].pin(table).uuid
-    before = runtime.ledger.pause_note(table_uuid or "", target)
-    runtime.ledger.resume(target, table_uuid)
-    fleet_note = runtime.ledger.pause_note(table_uuid or "", target)
+            table_uuid = context.catalogs[table.catalog].pin(table).uuid
+    before = context.ledger.pause_note(table_uuid or "", target)
+    context.ledger.resume(target, table_uuid)
+    fleet_note = context.ledger.pause_note(table_uuid or "", target)
     if fleet_note is not None:
         note = f": {fleet_note}" if fleet_note else ""
         message = (
@@ -82,14 +82,14 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
 
     if partitions and name is None:
         raise click.UsageError("--partition needs a TABLE.")
-    runtime = session.runtime()
+    context = session.context()
     codes = {0}
-    chosen = session.tables(runtime, codes) if name is None else (runtime.find(name),)
+    chosen = session.tables(context, codes) if name is None else (context.catalogs.find(name),)
     released: dict[str, list[PartitionKey]] = {}
     failed: list[dict[str, object]] = []
     for table in chosen:
         try:
-            released[str(table)] = _release(runtime, table, frozenset(map(PartitionKey, partitions)))
+            released[str(table)] = _release(context, table, frozenset(map(PartitionKey, partitions)))
         except IcebergMaintError as error:
             codes.add(error.exit_code)
             session.say(f"{table}: {error}")
@@ -105,11 +105,11 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
     return most_severe_exit(codes)
 
 
-def _release(runtime: Runtime, table: TableId, partitions: frozenset[PartitionKey]) -> list[PartitionKey]:
+def _release(context: Context, table: TableId, partitions: frozenset[PartitionKey]) -> list[PartitionKey]:
     """Clears the history of delayed partitions and returns their names. Raises UnknownTableError ICM-126 if a
     requested partition is not delayed."""
-    uuid = runtime.catalogs[table.catalog].pin(table).uuid
-    delayed = {o: _delayed(runtime, table, uuid, o) for o in CYCLE}
+    uuid = context.catalogs[table.catalog].pin(table).uuid
+    delayed = {o: _delayed(context, table, uuid, o) for o in CYCLE}
     all_delayed = sorted(frozenset().union(*delayed.values()))
     unknown = sorted(partitions - set(all_delayed))
     if unknown:
@@ -121,12 +121,12 @@ def _release(runtime: Runtime, table: TableId, partitions: frozenset[PartitionKe
         )
     for operation, keys in delayed.items():
         if chosen := [k for k in keys if not partitions or k in partitions]:
-            runtime.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+            context.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
     return [k for k in all_delayed if not partitions or k in partitions]
 
 
-def _delayed(runtime: Runtime, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
-    history = runtime.ledger.history(uuid, str(table), operation)
+def _delayed(context: Context, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
+    history = context.ledger.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 
 

@@ -11,7 +11,7 @@ from iceberg_maint.cli.context import Session, command
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError, UnknownTableError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.certificate import CertificateStatus
 
@@ -34,8 +34,8 @@ def proof(session: Session, run_or_table: str, *, markdown: bool) -> int:
     from iceberg_maint.cli.pages.history_page import draw_certificate
     from iceberg_maint.report.certificate import certificate_document, certificate_markdown, certificates
 
-    runtime = session.runtime()
-    made = certificates(_records(runtime, run_or_table))
+    context = session.context()
+    made = certificates(_records(context, run_or_table))
 
     def draw(console: Any) -> None:
         if markdown:
@@ -53,14 +53,14 @@ def proof(session: Session, run_or_table: str, *, markdown: bool) -> int:
     return EXIT_UNKNOWN if unknown else EXIT_FAILED
 
 
-def _records(runtime: Runtime, name: str) -> tuple[Record, ...]:
+def _records(context: Context, name: str) -> tuple[Record, ...]:
     """The records of the run or, for a table, of its last run with a proof."""
-    ledger = runtime.ledger
+    ledger = context.ledger
     found = ledger.records_of_run(name)
     if found:
         return _one_run(name, found)
     try:
-        table = str(runtime.parse(name))
+        table = str(context.catalogs.parse(name))
     except IcebergMaintError:
         table = ""
     proved = ledger.last_proved(table) if table else None
@@ -68,7 +68,7 @@ def _records(runtime: Runtime, name: str) -> tuple[Record, ...]:
         of_run = ledger.records_of_run(proved.run_id)
         return tuple(r for r in of_run if (r.run_id, r.table_uuid) == (proved.run_id, proved.table_uuid))
     if table:
-        runtime.find(table)
+        context.catalogs.find(table)
         raise UnknownTableError(
             "ICM-126",
             f"{table} has no recorded commit with a proof.",

@@ -11,7 +11,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 
 if TYPE_CHECKING:
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 
 @group
@@ -26,9 +26,9 @@ def list_(session: Session, name: str) -> int:
     """Show the registered readers of TABLE."""
     from iceberg_maint.report.formatting import moment
 
-    runtime = session.runtime()
-    state = _pinned(runtime, name)
-    known = runtime.ledger.readers(state.uuid)
+    context = session.context()
+    state = _pinned(context, name)
+    known = context.ledger.readers(state.uuid)
     shown = [{"reader": r.name, "snapshot": r.snapshot_id, "seen_ms": r.seen_ms} for r in known]
     lines = [f"{r.name}: has read snapshot {r.snapshot_id}, reported at {moment(r.seen_ms)}" for r in known]
     session.emit(
@@ -51,8 +51,8 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
             f"{reader!r} is no name of a reader. A name must have printable characters only, and at least one.",
             "choose another name.",
         )
-    runtime = session.runtime()
-    state = _pinned(runtime, name)
+    context = session.context()
+    state = _pinned(context, name)
     head = state.snapshot.snapshot_id if state.snapshot is not None else None
     at = head if snapshot is None else snapshot
     if at is None or state.snapshot_by_id(at) is None:
@@ -61,7 +61,7 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
             f"{state.table} has no snapshot {at}.",
             "name a snapshot of the table.",
         )
-    runtime.ledger.put_reader(state.uuid, reader, at)
+    context.ledger.put_reader(state.uuid, reader, at)
     document = {"table": str(state.table), "reader": reader, "snapshot": at}
     session.emit(document, lambda console: _print(console, [f"{reader} has read snapshot {at}"]))
     return 0
@@ -73,10 +73,10 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
 @command
 def remove(session: Session, name: str, reader: str) -> int:
     """Remove READER of TABLE. It holds no snapshot any more."""
-    runtime = session.runtime()
-    state = _pinned(runtime, name)
-    if not runtime.ledger.remove_reader(state.uuid, reader):
-        known = ", ".join(r.name for r in runtime.ledger.readers(state.uuid)) or "none"
+    context = session.context()
+    state = _pinned(context, name)
+    if not context.ledger.remove_reader(state.uuid, reader):
+        known = ", ".join(r.name for r in context.ledger.readers(state.uuid)) or "none"
         raise UnknownTableError(
             "ICM-126", f"{state.table} has no reader '{reader}'.", f"name one of these: {known}."
         )
@@ -85,9 +85,9 @@ def remove(session: Session, name: str, reader: str) -> int:
     return 0
 
 
-def _pinned(runtime: Runtime, name: str) -> TableState:
-    table = runtime.find(name)
-    return runtime.catalogs[table.catalog].pin(table)
+def _pinned(context: Context, name: str) -> TableState:
+    table = context.catalogs.find(name)
+    return context.catalogs[table.catalog].pin(table)
 
 
 def _print(console: Any, lines: list[str]) -> None:

@@ -45,7 +45,7 @@ from iceberg_maint.loop.time_limits import TableTimeout
 
 if TYPE_CHECKING:
     from iceberg_maint.cli.pages.run_page import RunProgress
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 
 @dataclass(slots=True)
@@ -162,18 +162,18 @@ def run(
         raise click.UsageError("--partition needs exactly one TABLE.")
     if force and not names:
         raise click.UsageError("--force needs a TABLE.")
-    runtime = replace(session.runtime(overrides), end_process=end_process)
+    context = session.context(overrides).ended_by(end_process)
     codes = {EXIT_DONE}
-    chosen = [runtime.find(name) for name in names]
+    chosen = [context.catalogs.find(name) for name in names]
     if not names:
-        chosen = in_budget_order(runtime, list(session.tables(runtime, codes)))
+        chosen = in_budget_order(context, list(session.tables(context, codes)))
     run_id = f"cli-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     results: list[_Result] = []
     remaining = max_batches
 
     try:
         with (
-            terminated_by_signals(runtime.engine.cancel, end_process),
+            terminated_by_signals(context.engine.cancel, end_process),
             RunProgress(session.logs()) as progress,
         ):
             request = Request(
@@ -184,22 +184,22 @@ def run(
                 chosen_operations,
                 f"command line, {operator()}",
             )
-            prepared = PreparedTable(chosen[0], request, runtime) if len(chosen) > 1 else None
+            prepared = PreparedTable(chosen[0], request, context) if len(chosen) > 1 else None
             for table, following in zip_longest(chosen, chosen[1:]):
                 result = _Result(table, named=bool(names))
                 results.append(result)
-                own = runtime if prepared is None else prepared.runtime()
-                prepared = None if following is None else PreparedTable(following, request, runtime)
+                own = context if prepared is None else prepared.context()
+                prepared = None if following is None else PreparedTable(following, request, context)
                 _maintain_one(own, result, replace(request, max_batches=remaining), progress, session)
                 if remaining is not None:
                     remaining = max(0, remaining - sum(len(o.batches) for o in result.outcomes))
-            budget = runtime.fleet_budget
+            budget = context.policies.fleet_budget
             reasons = {o.reason for r in results for o in r.outcomes}
             if budget is not None and Reason.FLEET_BUDGET in reasons:
                 # The pass before the run did not know the tables that the run was first to measure. Without this one, the
                 # next pass stores their waits.
                 with suppress(IcebergMaintError):
-                    store_waits(runtime, budget)
+                    store_waits(context, budget)
     except (Terminated, KeyboardInterrupt) as why:
         # After its start Spark handles SIGINT and raises KeyboardInterrupt.
         signal = str(why) or "SIGINT"
@@ -218,7 +218,7 @@ def run(
 
 
 def _maintain_one(
-    runtime: Runtime,
+    context: Context,
     result: _Result,
     request: Request,
     progress: RunProgress,
@@ -232,8 +232,8 @@ def _maintain_one(
         _show(progress, event)
 
     try:
-        maintain(table, request, runtime, observe)
-        _add_exit_codes(runtime, result, session)
+        maintain(table, request, context, observe)
+        _add_exit_codes(context, result, session)
     except TableTimeout as timeout:
         session.say(str(timeout))
         result.interrupt(timeout.error.code, timeout.error.message, timeout.error.fix)
@@ -251,14 +251,14 @@ def _maintain_one(
         result.codes.add(EXIT_FAILED)
 
 
-def _add_exit_codes(runtime: Runtime, result: _Result, session: Session) -> None:
+def _add_exit_codes(context: Context, result: _Result, session: Session) -> None:
     from iceberg_maint.report.holds import refusal
     from iceberg_maint.report.verdicts import EXIT_CODES
 
-    measured = runtime.ledger.health(result.table)
+    measured = context.ledger.health(result.table)
     unknown = 0
     if measured is not None:
-        histories = runtime.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
+        histories = context.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
         unknown = sum(history.unknown_commits for history in histories.values())
         operations = {o.operation for o in result.outcomes}
         faults = next(iter(histories.values())).faults

@@ -42,7 +42,7 @@ def serve(session: Session, listen: str | None) -> int:
         host, port = config.prometheus.host, config.prometheus.port
     else:
         host, port = listen_address(listen or DEFAULT_LISTEN, "--listen", allow_remote=False)
-    totals = ledger_totals(session.runtime(), config.max_tables if config is not None else 1000)
+    totals = ledger_totals(session.context(), config.max_tables if config is not None else 1000)
     totals()
     try:
         server, port = serve_page(host, port, totals)

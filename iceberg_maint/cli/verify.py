@@ -13,7 +13,7 @@ from iceberg_maint.core.outcomes.verification import Side, Verification, Verific
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, RefusedError
 
 if TYPE_CHECKING:
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 _EXIT_CODES = {
     VerificationStatus.PROVED: EXIT_DONE,
@@ -39,21 +39,21 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     """
     from iceberg_maint.loop.assess import assess
 
-    runtime = session.runtime()
-    table = runtime.find(name)
-    commit = find_commit(assess(table, runtime).state, snapshot_id)
+    context = session.context()
+    table = context.catalogs.find(name)
+    commit = find_commit(assess(table, context).state, snapshot_id)
     if isinstance(commit, Verification):
         verdict = commit
     else:
         uuid = commit.table_uuid
         try:
-            verdict = runtime.spark.verifier().verify(commit)
+            verdict = context.engine.spark.verifier().verify(commit)
         except RefusedError as why:
             if why.code == "ICM-101":
-                _keep(runtime, uuid, PartitionHistory(reason=runtime.masked(str(why))))
+                _keep(context, uuid, PartitionHistory(reason=context.process.masked(str(why))))
             raise
         if verdict.status is VerificationStatus.PROVED:
-            _keep(runtime, uuid, PartitionHistory())
+            _keep(context, uuid, PartitionHistory())
 
     def draw(console: Any) -> None:
         from rich.markup import escape
@@ -71,9 +71,9 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
     return _EXIT_CODES[verdict.status]
 
 
-def _keep(runtime: Runtime, table_uuid: str, finding: PartitionHistory) -> None:
+def _keep(context: Context, table_uuid: str, finding: PartitionHistory) -> None:
     """Stores a damaged file that a verification met, which the verdict on the table shows until a proof succeeds."""
-    runtime.ledger.set_partition_history(table_uuid, VERIFYING, {WHOLE_TABLE: finding})
+    context.ledger.set_partition_history(table_uuid, VERIFYING, {WHOLE_TABLE: finding})
 
 
 def _document(verdict: Verification) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ from iceberg_maint.defs.runs.upkeep import (
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import PassReport
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import end_process
 
 _log = logging.getLogger(__name__)
@@ -50,7 +49,7 @@ OBSERVE_CRON = "*/10 * * * *"
 
 
 def build_definitions(
-    runtime: Runtime,
+    context: Context,
     tables: Sequence[TableId],
     table_list: Path,
     *,
@@ -71,7 +70,7 @@ def build_definitions(
 
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
-    `configuration` is the file that `runtime` was built from. `alert_pass` sends the alerts; None: no receiver.
+    `configuration` is the file that `context` was built from. `alert_pass` sends the alerts; None: no receiver.
     `reporting` makes the report on the fleet; None: there is no asset of it. `publishing` copies the audit log to
     its table; None: there is no job of it.
     `run` is the run that this process executes: the definitions are then those of its assets, and no sensor. Old runs of
@@ -86,7 +85,7 @@ def build_definitions(
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
         return _build(
-            runtime,
+            context,
             tables,
             table_list,
             translator or IcebergTranslator(),
@@ -104,7 +103,7 @@ def build_definitions(
 
 
 def _build(
-    runtime: Runtime,
+    context: Context,
     tables: Sequence[TableId],
     table_list: Path,
     translator: IcebergTranslator,
@@ -123,11 +122,11 @@ def _build(
     index, count = shard
     shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
     if run is not None:
-        runtime = replace(runtime, end_process=end_process)
-    executor = build_executor(runtime.ledger, runtime.telemetry, runtime.end_process)
+        context = context.ended_by(end_process)
+    executor = build_executor(context.ledger, context.observers.telemetry, context.process.end)
     resources = {
         SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
-            LazySession(runtime), description="The process's Spark session, started at the first batch."
+            LazySession(context), description="The process's Spark session, started at the first batch."
         )
     }
     named, left_out = _named(shard_tables, translator)
@@ -135,25 +134,25 @@ def _build(
     publications = [build_audit_job(publishing, executor)] if publishing else []
     selected = _selected(named, run, translator)
     if selected is not None:
-        job = build_observe_job(named, runtime, translator, executor)
-        assets = [*report, *(asset for table in selected for asset in _assets(table, runtime, translator))]
+        job = build_observe_job(named, context, translator, executor)
+        assets = [*report, *(asset for table in selected for asset in _assets(table, context, translator))]
         jobs = [job, *publications]
         return dg.Definitions(assets=assets, jobs=jobs, resources=resources, executor=executor)
     assets = []
     for table in named:
         try:
-            assets += _assets(table, runtime, translator)
+            assets += _assets(table, context, translator)
         except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
             left_out[table] = why
     for table, error in left_out.items():
-        _log.error("table %s is left out: %s", table, runtime.masked(str(error)))
+        _log.error("table %s is left out: %s", table, context.process.masked(str(error)))
     if left_out and not assets:
         raise next(iter(left_out.values()))
     asset_tables = tuple(t for t in shard_tables if t not in left_out)
-    job = build_observe_job(asset_tables, runtime, translator, executor)
+    job = build_observe_job(asset_tables, context, translator, executor)
     sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
     schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
-    in_tick = runtime.within(LOOK_SECONDS)
+    in_tick = context.within(LOOK_SECONDS)
     observation = TickObservation(job, asset_tables, in_tick, translator)
     changes = build_changes_sensor(
         job,
@@ -168,17 +167,17 @@ def _build(
         lambda location, why: reload_location(webserver_url, location, why),
         sensor_status,
     )
-    old_runs = OldRuns(keep_days, runtime.clock, runtime.ledger.now_ms) if keep_days is not None else None
+    old_runs = OldRuns(keep_days, context.clock, context.ledger.now_ms) if keep_days is not None else None
     return dg.Definitions(
         assets=[*assets, *report],
         jobs=[job, *publications],
         sensors=[
             changes,
-            build_lost_runs_sensor(runtime.ledger, sensor_status),
+            build_lost_runs_sensor(context.ledger, sensor_status),
             *([build_old_runs_sensor(old_runs, sensor_status)] if old_runs else []),
             # One location of the fleet sends.
             *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
-            *build_automation_sensors(asset_tables, runtime, translator, observation, sensor_status),
+            *build_automation_sensors(asset_tables, context, translator, observation, sensor_status),
         ],
         schedules=[
             build_observe_schedule(job, asset_tables, observe_cron, schedule_status),
@@ -227,9 +226,9 @@ def _named(
 
 
 def _assets(
-    table: TableId, runtime: Runtime, translator: IcebergTranslator
+    table: TableId, context: Context, translator: IcebergTranslator
 ) -> tuple[dg.AssetsDefinition, dg.AssetsDefinition]:
-    return build_table_asset(table, runtime, translator), build_housekeeping_asset(table, runtime, translator)
+    return build_table_asset(table, context, translator), build_housekeeping_asset(table, context, translator)
 
 
 def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:
@@ -250,10 +249,10 @@ class LazySession:
     The settings name jars of this machine. A run without work needs no jars.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, context: Context) -> None:
+        self._context = context
 
     @cached_property
     def spark_session(self) -> Any:
         """The process's Spark session. The first access fixes Spark's static settings."""
-        return LazyPySparkResource(spark_config=dict(self._runtime.spark.conf())).spark_session
+        return LazyPySparkResource(spark_config=dict(self._context.engine.spark.conf())).spark_session

@@ -28,7 +28,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
 from iceberg_maint.integrations.audit.publish import publish_audit_log
 from iceberg_maint.integrations.reports import write_fleet_report
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring import adapters
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
@@ -53,22 +53,22 @@ def definitions_from(
         else None
     )
     config = load_config(None, environ)
-    runtime = adapters.build(config)
+    context = adapters.build(config)
     receivers = adapters.alert_receivers(config)
     listed = environ.get(TABLE_LIST_VARIABLE)
     table_list = Path(listed) if listed else config.home / "tables.json"
     return build_definitions(
-        runtime,
-        load_table_list(table_list, runtime.catalogs),
+        context,
+        load_table_list(table_list, context.catalogs),
         table_list,
         translator=translator
         or IcebergTranslator([p for p in environ.get(PREFIX_VARIABLE, "").split("/") if p]),
         shard=shard or parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
         webserver_url=environ.get(URL_VARIABLE) or None,
         configuration=configuration,
-        alert_pass=partial(run_alert_pass, runtime, receivers) if receivers else None,
-        reporting=FleetReporting(partial(write_fleet_report, runtime, config.report), config.report.schedule),
-        publishing=_publishing(config, runtime),
+        alert_pass=partial(run_alert_pass, context, receivers) if receivers else None,
+        reporting=FleetReporting(partial(write_fleet_report, context, config.report), config.report.schedule),
+        publishing=_publishing(config, context),
         run=executed_run(),
         keep_days=config.dagster_keep_days,
     )
@@ -80,15 +80,15 @@ def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] | Non
         return definitions_from(environ, shard=shard)
 
 
-def _publishing(config: Config, runtime: Runtime) -> AuditPublishing | None:
+def _publishing(config: Config, context: Context) -> AuditPublishing | None:
     """What publishes the audit log; None without an audit table."""
     name = config.audit.table if config.audit else None
     table = adapters.audit_table(config) if config.audit else None
     if config.audit is None or table is None or name is None:
         return None
-    log, chains = adapters.audit_log(config, runtime.ledger), partial(adapters.audited_tables, config)
+    log, chains = adapters.audit_log(config, context.ledger), partial(adapters.audited_tables, config)
     return AuditPublishing(
-        partial(publish_audit_log, runtime, log, chains, table, name), config.audit.table_schedule
+        partial(publish_audit_log, context, log, chains, table, name), config.audit.table_schedule
     )
 
 

@@ -20,7 +20,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.defs.names import ENGINE_TAG, OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.demo.workspace import Place
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 
 _RANGE_START = "dagster/asset_partition_range_start"
 _RANGE_END = "dagster/asset_partition_range_end"
@@ -146,7 +146,7 @@ class Healing:
     failed_runs: list[str] = field(default_factory=list)
 
 
-def open_in_process(runtime: Runtime, place: Place, *, housekeeping: bool = False) -> InProcessDagster:
+def open_in_process(context: Context, place: Place, *, housekeeping: bool = False) -> InProcessDagster:
     """The production definitions on the lake's Dagster instance, with `housekeeping` or for the data only.
 
     Sets this process's environment variables to the lake, as `make dev` does for the daemon.
@@ -159,34 +159,34 @@ def open_in_process(runtime: Runtime, place: Place, *, housekeeping: bool = Fals
     from iceberg_maint.defs.load_definitions import definitions_from
 
     defs = definitions_from(os.environ)
-    return InProcessDagster(defs, place.dagster_home, runtime.tables(), housekeeping=housekeeping)
+    return InProcessDagster(defs, place.dagster_home, context.catalogs.tables(), housekeeping=housekeeping)
 
 
-def heal(runtime: Runtime, dagster: InProcessDagster, step: Step) -> Healing:
+def heal(context: Context, dagster: InProcessDagster, step: Step) -> Healing:
     """Evaluates automation and runs its requests until there are none."""
     healing = Healing()
     while not healing.settled and healing.ticks < MAX_TICKS:
-        healing.settled = not heal_once(runtime, dagster, healing, step)
+        healing.settled = not heal_once(context, dagster, healing, step)
     return healing
 
 
-def heal_once(runtime: Runtime, dagster: InProcessDagster, healing: Healing, step: Step) -> bool:
+def heal_once(context: Context, dagster: InProcessDagster, healing: Healing, step: Step) -> bool:
     """One tick: evaluates automation and runs its requests. Returns whether there were any."""
     healing.ticks += 1
     requested = dagster.tick()
     for request in requested:
-        _run(runtime, dagster, request, healing, step)
+        _run(context, dagster, request, healing, step)
     return bool(requested)
 
 
 def _run(
-    runtime: Runtime, dagster: InProcessDagster, request: Requested, healing: Healing, step: Step
+    context: Context, dagster: InProcessDagster, request: Requested, healing: Healing, step: Step
 ) -> None:
     result = dagster.run(request.table, request.partitions)
     known = {r.record_id for r in healing.records}
     records = tuple(
         r
-        for r in reversed(runtime.ledger.records(str(request.table), 100))
+        for r in reversed(context.ledger.records(str(request.table), 100))
         if r.run_id.startswith(result.run_id) and r.record_id not in known
     )
     healing.records += records

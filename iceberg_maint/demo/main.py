@@ -22,7 +22,7 @@ from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
 from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place, place, table_id
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.report.json_documents import outcome_document
 from iceberg_maint.wiring.adapters import build
 
@@ -39,18 +39,18 @@ def make_catalog(config: Config) -> Catalog:
 
 
 def writers_of(
-    config: Config, runtime: Runtime, place: Place, scale: Scale, store: LakeStore = LOCAL
+    config: Config, context: Context, place: Place, scale: Scale, store: LakeStore = LOCAL
 ) -> Writers:
     """Writers for the lake's catalog. They share only its address with the maintainer."""
-    return Writers(make_catalog(config), runtime.spark.session, place, scale, store.add_orphans)
+    return Writers(make_catalog(config), context.engine.spark.session, place, scale, store.add_orphans)
 
 
 def build_lake(
-    config: Config, runtime: Runtime, place: Place, scale: Scale, store: LakeStore, built: Built
+    config: Config, context: Context, place: Place, scale: Scale, store: LakeStore, built: Built
 ) -> None:
     """Writes every table. The file at the end distinguishes a complete lake from an interrupted build, and from a lake
     whose store has ended."""
-    writers = writers_of(config, runtime, place, scale, store)
+    writers = writers_of(config, context, place, scale, store)
     for table in TABLES:
         started = time.monotonic()
         table.build(writers)
@@ -113,16 +113,16 @@ def run(
 def _run(root: Path, console: Console, fresh: bool, scale: Scale, store: LakeStore) -> Report:
     started = time.monotonic()
     reader = DuckDBReader(store.file_system)
-    runtime, where = open_lake(root, console, fresh=fresh, scale=scale, store=store)
+    context, where = open_lake(root, console, fresh=fresh, scale=scale, store=store)
     report.heading(console, "Before", "measured from metadata; no data file was read")
-    before = _looks(runtime)
+    before = _looks(context)
     report.looks(console, before)
     for table, state in before.items():
         reader.copy(state.measured.metadata_location, _copy(where, table))
     console.print("\nDuckDB has copied the rows of every table, with deletes applied.")
-    healing = _heal(runtime, where, console)
+    healing = _heal(context, where, console)
     report.heading(console, "After", "DuckDB compares all rows (EXCEPT ALL, in both directions)")
-    results = _judge(runtime, where, before, reader)
+    results = _judge(context, where, before, reader)
     reader.close()
     report.results(console, results)
     report.heading(console, "Housekeeping", "manifests, snapshots and orphan files")
@@ -140,7 +140,7 @@ def open_lake(
     fresh: bool = False,
     scale: Scale | None = None,
     store: LakeStore = LOCAL,
-) -> tuple[Runtime, Place]:
+) -> tuple[Context, Place]:
     """Opens the lake in this folder. Builds it if it is missing or incomplete, or with `fresh`.
 
     A lake whose store ends with this process is always built. Raises ConfigurationError ICM-100 if the folder holds
@@ -157,7 +157,7 @@ def open_lake(
     if fresh or (where.config.exists() and not where.built.exists()):
         where.clear()
     config = where.prepare(os.environ, store)
-    runtime = build(config)
+    context = build(config)
     if where.built.exists():
         console.print(f"The lake in {where.root} exists (--fresh builds a new one).")
     else:
@@ -165,41 +165,41 @@ def open_lake(
         report.heading(console, "Building the lake", f"real rows by real writers, in {warehouse}")
         build_lake(
             config,
-            runtime,
+            context,
             where,
             scale or Scale(),
             store,
             lambda table, seconds: report.built(console, table, seconds),
         )
-    return runtime, where
+    return context, where
 
 
-def _heal(runtime: Runtime, where: Place, console: Console) -> Healing:
+def _heal(context: Context, where: Place, console: Console) -> Healing:
     report.heading(console, "Healing", "Dagster's assets, checks and automation, in this process")
-    dagster = open_in_process(runtime, where, housekeeping=True)
+    dagster = open_in_process(context, where, housekeeping=True)
     try:
         dagster.observe()
 
         def step(tick: int, request: Any, success: bool, records: tuple[Record, ...]) -> None:
             report.run(console, tick, request, records, success=success)
 
-        healing = heal(runtime, dagster, step)
+        healing = heal(context, dagster, step)
         dagster.observe()
     finally:
         dagster.close()
     return healing
 
 
-def _looks(runtime: Runtime) -> dict[DemoTable, Look]:
-    return {table: look(runtime, table_id(table.name)) for table in TABLES}
+def _looks(context: Context) -> dict[DemoTable, Look]:
+    return {table: look(context, table_id(table.name)) for table in TABLES}
 
 
 def _judge(
-    runtime: Runtime, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
+    context: Context, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
     for table, look_before in before.items():
-        after = look(runtime, table_id(table.name))
+        after = look(context, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
         results.append(judge(table, look_before, after, rows))
     return tuple(results)

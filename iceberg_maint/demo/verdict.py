@@ -13,7 +13,7 @@ from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.demo.duckdb_reader import Comparison
 from iceberg_maint.demo.tables import CONTROL, DemoTable
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 
 
 class End(StrEnum):
@@ -97,11 +97,11 @@ class TableResult:
         }
 
 
-def look(runtime: Runtime, table: TableId) -> Look:
+def look(context: Context, table: TableId) -> Look:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
-    assessment = assess(table, runtime, CYCLE)
+    assessment = assess(table, context, CYCLE)
     data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = runtime.ledger.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = context.ledger.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
         assessment.measured,
         data.decision,

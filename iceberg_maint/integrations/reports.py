@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import judged_decision
 from iceberg_maint.loop.fleet.tables import ask_catalogs
 from iceberg_maint.machine.private_files import private_folder, replace_file
@@ -33,10 +33,10 @@ _RECORDS = 10_000
 """The newest records that a report of Dagster counts."""
 
 
-def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
+def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
     """Returns the report of the tables with stored health, and which tables have none. `records` are newest first. Lists the
     catalogs and reads no table; a catalog that does not answer is named in the report."""
-    ledger = runtime.ledger
+    ledger = context.ledger
     now_ms = ledger.now_ms()
     stored = ledger.healths([known.table for known in ledger.known_tables()])
     health = [stored[table] for table in sorted(stored)]
@@ -56,8 +56,8 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
         table, own = str(measured.table), histories[measured.table_uuid]
         verdicts[table] = verdict_on(True, combine_histories(tuple(own.values())).faults)
         try:
-            policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-            decision = judged_decision(own, measured, policy, runtime)
+            policy = context.policies.of_table(measured.table, measured.maintenance_properties)
+            decision = judged_decision(own, measured, policy, context)
             due = decision.backlog()
             trend = table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms)
             backlog_bytes = sum(p.candidate_bytes for p in due)
@@ -73,7 +73,7 @@ def fleet_report(runtime: Runtime, records: Sequence[Record]) -> FleetReport:
     changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
     failures = failures_of(records)
     outdated = ledger.outdated_tables()
-    listing = ask_catalogs(runtime)
+    listing = ask_catalogs(context)
     stored_names = {*outdated, *map(str, stored)}
     return FleetReport(
         fleet(health, records),
@@ -105,17 +105,17 @@ class WrittenReport:
     files: tuple[Path, ...]
 
 
-def write_fleet_report(runtime: Runtime, config: ReportConfig) -> WrittenReport:
+def write_fleet_report(context: Context, config: ReportConfig) -> WrittenReport:
     """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
     day are replaced, and those beyond `config.keep_reports` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
-    now_ms, records = runtime.ledger.now_ms(), runtime.ledger.records(None, _RECORDS)
-    report = fleet_report(runtime, records)
+    now_ms, records = context.ledger.now_ms(), context.ledger.records(None, _RECORDS)
+    report = fleet_report(context, records)
     page = report_page(report, records, config, now_ms)
-    markdown = runtime.masked(render_markdown(page))
+    markdown = context.process.masked(render_markdown(page))
     texts = {
-        "html": runtime.masked(render_html(page)),
+        "html": context.process.masked(render_html(page)),
         "md": markdown,
-        "json": runtime.masked(render(report_document(report))),
+        "json": context.process.masked(render(report_document(report))),
     }
     if config.folder is None:
         return WrittenReport(report, markdown, ())

@@ -36,12 +36,12 @@ from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, p
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import UnknownTableError
-from iceberg_maint.loop.caches import decisions_of, stored_decisions
 from iceberg_maint.loop.clocks import keep_boot, table_clocks
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import judged
 from iceberg_maint.loop.fleet.known_tables import UnchangedTable, unreadable_noted
 from iceberg_maint.loop.read_table import TableReading, measure, with_order
+from iceberg_maint.loop.stored_decisions import decisions_of, stored_decisions
 from iceberg_maint.ports.observers import NO_TELEMETRY, Observation
 
 NOTHING_EXPIRES = Retention((), (), (), ())
@@ -105,7 +105,7 @@ class Assessment:
 
 def assess(
     table: TableId,
-    runtime: Runtime,
+    context: Context,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
     reading: TableReading | None = None,
@@ -120,28 +120,28 @@ def assess(
     UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
     table cannot have.
     """
-    with unreadable_noted(table, runtime):
-        state = runtime.pin(table) if reading is None else reading.state
+    with unreadable_noted(table, context):
+        state = context.catalogs.pin(table) if reading is None else reading.state
         check_partitions(state, requested)
-        policy = runtime.policy_of(state)
+        policy = context.policies.of(state)
         state = with_order(state, policy)
         if reading is None or reading.measured is None:
-            measured = measure(state, policy, runtime)
+            measured = measure(state, policy, context)
         else:
             measured = reading.measured
-            runtime.ledger.put_health(measured)
-    now_ms = runtime.clock.now_ms()
+            context.ledger.put_health(measured)
+    now_ms = context.clock.now_ms()
     configured = policy
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
-    stored = runtime.ledger.histories({state.uuid: str(table)}, tuple(Operation))
+    stored = context.ledger.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
-        clocks = table_clocks(runtime, state, store=False)
+        clocks = table_clocks(context, state, store=False)
         doubt = disagreement(clocks)
         if doubt is None:
-            keep_boot(runtime, clocks)
-        retention = retention_of(state, policy, runtime, clocks.earliest_ms)
+            keep_boot(context, clocks)
+        retention = retention_of(state, policy, context, clocks.earliest_ms)
         expiry = stored[state.uuid, Operation.EXPIRE_SNAPSHOTS]
         hold_seconds = policy.remove_orphan_files.hold_seconds
         expires = policy.expire_snapshots.enabled
@@ -151,9 +151,9 @@ def assess(
     if owner is not None:
         known = {o: replace(h, lease_owner=None) if h.lease_owner == owner else h for o, h in known.items()}
     if is_data and requested is None and not force:
-        known |= judged(known, measured, configured, runtime)
+        known |= judged(known, measured, configured, context)
     at_pin = replace(measured, format_version=state.format_version)
-    situation = Situation(at_pin, policy, known, now_ms, requested, force, runtime.row_types)
+    situation = Situation(at_pin, policy, known, now_ms, requested, force, context.engine.row_types)
     decisions = [
         decide_housekeeping(operation, state, situation, retention, doubt=doubt)
         if operation in HOUSEKEEPING_OPERATIONS
@@ -164,38 +164,40 @@ def assess(
     return Assessment(state, policy, measured, histories, tuple(decisions), retention, sweeps)
 
 
-def report_observed(assessment: Assessment, runtime: Runtime) -> None:
+def report_observed(assessment: Assessment, context: Context) -> None:
     """Reports the numbers of a table that was measured just now."""
-    runtime.telemetry.table_observed(
-        Observation(assessment.measured, runtime.clock.now_ms(), assessment.decisions, assessment.histories)
+    context.observers.telemetry.table_observed(
+        Observation(assessment.measured, context.clock.now_ms(), assessment.decisions, assessment.histories)
     )
 
 
-def report_unchanged(unchanged: UnchangedTable, runtime: Runtime) -> None:
+def report_unchanged(unchanged: UnchangedTable, context: Context) -> None:
     """Reports the stored numbers of a table that has not changed since, with the decisions that follow now."""
-    if runtime.telemetry is NO_TELEMETRY:
+    if context.observers.telemetry is NO_TELEMETRY:
         return
-    measured, now_ms = unchanged.measured, runtime.clock.now_ms()
-    policy = runtime.policy_for(measured.table, measured.maintenance_properties)
-    decisions = decisions_of(measured, policy, unchanged.histories, now_ms, runtime.row_types)
-    runtime.telemetry.table_observed(
+    measured, now_ms = unchanged.measured, context.clock.now_ms()
+    policy = context.policies.of_table(measured.table, measured.maintenance_properties)
+    decisions = decisions_of(measured, policy, unchanged.histories, now_ms, context.engine.row_types)
+    context.observers.telemetry.table_observed(
         Observation(measured, now_ms, decisions, tuple(unchanged.histories.values()))
     )
 
 
-def stored_observation(table: TableId, runtime: Runtime) -> Observation | None:
+def stored_observation(table: TableId, context: Context) -> Observation | None:
     """Returns the stored health of a table, with the decisions on its data that follow from it now."""
-    measured = runtime.ledger.health(table)
+    measured = context.ledger.health(table)
     if measured is None:
         return None
-    now_ms = runtime.clock.now_ms()
-    policy = runtime.policy_for(table, measured.maintenance_properties)
-    histories, decisions = stored_decisions(measured, policy, runtime.ledger, now_ms, runtime.row_types)
+    now_ms = context.clock.now_ms()
+    policy = context.policies.of_table(table, measured.maintenance_properties)
+    histories, decisions = stored_decisions(
+        measured, policy, context.ledger, now_ms, context.engine.row_types
+    )
     return Observation(measured, now_ms, decisions, histories)
 
 
 def make_plans(
-    assessment: Assessment, runtime: Runtime, *, before_conversion: bool = False
+    assessment: Assessment, context: Context, *, before_conversion: bool = False
 ) -> tuple[Plan, ...]:
     """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects.
 
@@ -209,7 +211,7 @@ def make_plans(
     if before_conversion:
         pairs.sort(key=lambda pair: pair[0].operation is not Operation.REWRITE_DATA_FILES)
     for decision, history in pairs:
-        plan = _plan(decision, history, assessment, runtime, before_conversion, rewritten)
+        plan = _plan(decision, history, assessment, context, before_conversion, rewritten)
         plans[decision.operation] = plan
         if before_conversion and decision.operation is Operation.REWRITE_DATA_FILES:
             rewritten = frozenset(path for b in plan.batches for path in b.paths())
@@ -220,7 +222,7 @@ def _plan(
     decision: Decision,
     history: TableHistory,
     assessment: Assessment,
-    runtime: Runtime,
+    context: Context,
     before_conversion: bool,
     rewritten: frozenset[str],
 ) -> Plan:
@@ -240,12 +242,12 @@ def _plan(
         operation,
         assessment.state,
         decision,
-        runtime.live_files(assessment.state, partitions) if partitions else (),
+        context.catalogs.live_files(assessment.state, partitions) if partitions else (),
         assessment.policy,
         assessment.measured.target_file_size_bytes,
-        memory_correction=learned_correction(runtime.ledger.memory_uses(assessment.state.uuid)),
-        readers=runtime.row_types,
-        limit=limit_after_conflicts(operation, assessment.state, runtime),
+        memory_correction=learned_correction(context.ledger.memory_uses(assessment.state.uuid)),
+        readers=context.engine.row_types,
+        limit=limit_after_conflicts(operation, assessment.state, context),
         before_conversion=before_conversion,
         rewritten=rewritten,
         alone=frozenset(
@@ -256,13 +258,13 @@ def _plan(
     )
 
 
-def limit_after_conflicts(operation: Operation, state: TableState, runtime: Runtime) -> BatchSize | None:
+def limit_after_conflicts(operation: Operation, state: TableState, context: Context) -> BatchSize | None:
     """Returns the largest batch of an operation on data after batches that lost every try to other commits.
     None if the policy alone limits it."""
-    return batch_limit(runtime.ledger.commit_trials(state.uuid, operation))
+    return batch_limit(context.ledger.commit_trials(state.uuid, operation))
 
 
-def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: int) -> Retention:
+def retention_of(state: TableState, policy: Policy, context: Context, now_ms: int) -> Retention:
     """Returns what may expire now.
 
     Retained are the snapshots of recent open plans and the base snapshots of open attempts, with every
@@ -270,13 +272,13 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
     """
     running = {
         stored.plan_id: stored.batch.snapshot_id
-        for operation in sorted(runtime.ledger.open_operations(state.uuid).intersection(DATA_OPERATIONS))
-        for stored in runtime.ledger.open_batches(state.uuid, operation)
+        for operation in sorted(context.ledger.open_operations(state.uuid).intersection(DATA_OPERATIONS))
+        for stored in context.ledger.open_batches(state.uuid, operation)
         if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }
     unsettled = {
         attempt.attempt_id: attempt.tries[-1][0]
-        for attempt in runtime.ledger.open_attempts(state.uuid)
+        for attempt in context.ledger.open_attempts(state.uuid)
         if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
     }
     return retain(
@@ -284,7 +286,7 @@ def retention_of(state: TableState, policy: Policy, runtime: Runtime, now_ms: in
         policy.expire_snapshots,
         now_ms,
         running=running | unsettled,
-        readers=runtime.ledger.readers(state.uuid),
+        readers=context.ledger.readers(state.uuid),
         publishing=policy.write_audit_publish,
     )
 

@@ -26,7 +26,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, StaleBatchError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import EnvironmentFailedError, Written
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint.ports.stored import Lease
@@ -96,19 +96,19 @@ class AttemptResult:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def pin_same(batch: Batch, runtime: Runtime) -> TableState | None:
+def pin_same(batch: Batch, context: Context) -> TableState | None:
     """Returns the current state of the batch's table. None if its name now belongs to another table."""
     table = TableId.parse(batch.table)
-    state = runtime.pin(table)
+    state = context.catalogs.pin(table)
     return state if state.uuid == batch.table_uuid else None
 
 
-def rejected_commit(written: Written, result: CommitResult, batch: Batch, runtime: Runtime) -> AttemptResult:
+def rejected_commit(written: Written, result: CommitResult, batch: Batch, context: Context) -> AttemptResult:
     """Returns the result of an attempt whose commit was rejected."""
     reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
     status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
     if reason is Reason.ENVIRONMENT:
-        message = _environment_message(EnvironmentFailedError(f"{message}."), batch, runtime)
+        message = _environment_message(EnvironmentFailedError(f"{message}."), batch, context)
     return AttemptResult(status, reason, message, written.proof, written, result)
 
 
@@ -120,7 +120,7 @@ def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
     )
 
 
-def environment_failure(why: Exception, batch: Batch, runtime: Runtime) -> AttemptResult | None:
+def environment_failure(why: Exception, batch: Batch, context: Context) -> AttemptResult | None:
     """Returns the result of an attempt that the environment failed. None for any other error."""
     if isinstance(why, IcebergMaintError):
         if why.code not in ENVIRONMENT_CODES:
@@ -129,16 +129,16 @@ def environment_failure(why: Exception, batch: Batch, runtime: Runtime) -> Attem
         why = EnvironmentFailedError(f"{one_line(why)}.")
     else:
         return None
-    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, _environment_message(why, batch, runtime))
+    return AttemptResult(OutcomeStatus.FAILED, Reason.ENVIRONMENT, _environment_message(why, batch, context))
 
 
-def _environment_message(why: IcebergMaintError, batch: Batch, runtime: Runtime) -> str:
+def _environment_message(why: IcebergMaintError, batch: Batch, context: Context) -> str:
     """The message with what is free on the file systems of the table and of scratch files, if it is about one."""
     if why.code != "ICM-176":
         return str(why)
-    locations: tuple[str, ...] = runtime.scratch_folders
+    locations: tuple[str, ...] = context.process.scratch_folders
     with suppress(Exception):  # The catalog may be what fails.
-        locations = (*claim_of(runtime.pin(TableId.parse(batch.table))).locations, *locations)
+        locations = (*claim_of(context.catalogs.pin(TableId.parse(batch.table))).locations, *locations)
     with suppress(OSError, ValueError):
         return str(IcebergMaintError(why.code, f"{why.message} {free_space(locations)}".rstrip(), why.fix))
     return str(why)
@@ -156,10 +156,10 @@ least age of a file that an orphan pass removes, ours (`ORPHAN_AGE_FLOOR_SECONDS
 So no orphan pass removes a file that is being reused."""
 
 
-def reusable_output(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written | None:
+def reusable_output(batch: Batch, policy: Policy, context: Context, lease: Lease) -> Written | None:
     """Returns the files that an earlier process wrote for this batch, if they can be committed. None if
     the batch must be written. Raises StaleBatchError if the batch is no longer valid."""
-    output = runtime.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    output = context.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
     # Without files or a proof there is nothing to check again.
     if (
         output is None
@@ -170,7 +170,7 @@ def reusable_output(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease
         return None
     written = Written(output.files, output.proof, adopted=True)
     try:
-        return written if runtime.engine().reuse_files(batch, written) else None
+        return written if context.engine().reuse_files(batch, written) else None
     except (FenceLostError, StaleBatchError):
         raise
     except Exception:  # noqa: BLE001 - the batch can be written again after any failure

@@ -20,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import LayoutGain, RewriteDataFiles, Work, layout_gain
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.attempt import AttemptResult
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.housekeeping_attempt import counts_of
 from iceberg_maint.ports.engine import Written
 
@@ -67,7 +67,7 @@ def histories_after(
     attempt_result: AttemptResult,
     histories: Mapping[PartitionKey, PartitionHistory],
     policy: Policy,
-    runtime: Runtime,
+    context: Context,
 ) -> dict[PartitionKey, PartitionHistory]:
     """Returns the histories of the partitions after an attempt, from those before it. Without an entry, what was stored
     before the attempt stays."""
@@ -84,7 +84,7 @@ def histories_after(
     if attempt_result.reason in (Reason.STALE, Reason.CONFLICT):
         # A conflict is counted once, at the end of the run.
         return {p: undone(h) for p, h in histories.items()}
-    now_ms = runtime.clock.now_ms()
+    now_ms = context.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
     if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):
         return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}

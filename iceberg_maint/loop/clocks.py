@@ -5,7 +5,7 @@ from __future__ import annotations
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.removal.clock_skew import FIX, Clocks, disagreement
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Ledger
 
@@ -25,19 +25,19 @@ def read_clocks(
     )
 
 
-def table_clocks(runtime: Runtime, state: TableState, *, store: bool) -> Clocks:
+def table_clocks(context: Context, state: TableState, *, store: bool) -> Clocks:
     """Reads the clocks that a table's retention depends on.
 
     With `store` it reads the clock of the table's store: it writes a file there and removes it. Set
     `store` only before a removal.
     """
-    store_ms = runtime.store_now_ms(state) if store else None
-    return read_clocks(runtime.clock, runtime.ledger, store_ms=store_ms, updated_ms=state.last_updated_ms)
+    store_ms = context.storage.now_ms(state) if store else None
+    return read_clocks(context.clock, context.ledger, store_ms=store_ms, updated_ms=state.last_updated_ms)
 
 
-def checked_clocks(runtime: Runtime, state: TableState, *, store: bool) -> Clocks:
+def checked_clocks(context: Context, state: TableState, *, store: bool) -> Clocks:
     """Reads the clocks. Raises RefusedError ICM-115 if they disagree."""
-    clocks = table_clocks(runtime, state, store=store)
+    clocks = table_clocks(context, state, store=store)
     if doubt := disagreement(clocks):
         raise clock_refusal(str(state.table), doubt)
     return clocks
@@ -48,21 +48,21 @@ def clock_refusal(table: str, doubt: str) -> RefusedError:
     return RefusedError("ICM-115", f"{table}: {doubt}; nothing is removed.", FIX)
 
 
-def keep_mark(runtime: Runtime, clocks: Clocks) -> None:
+def keep_mark(context: Context, clocks: Clocks) -> None:
     """Stores in the ledger a reading of clocks that agree, the store's among them. Later readings are
     compared with it."""
-    _keep(runtime, clocks, clocks.ledger_ms)
+    _keep(context, clocks, clocks.ledger_ms)
 
 
-def keep_boot(runtime: Runtime, clocks: Clocks) -> None:
+def keep_boot(context: Context, clocks: Clocks) -> None:
     """Stores when this boot of the machine began, unless the ledger has it. From then on the ledger
     shows whether the clock was set. The time itself is stored by `keep_mark`, because this reading has no
     store's clock."""
     if clocks.uptime_ms is not None and clocks.mark.booted_ms is None:
-        _keep(runtime, clocks, 0)
+        _keep(context, clocks, 0)
 
 
-def _keep(runtime: Runtime, clocks: Clocks, newest_ms: int) -> None:
-    uptime = runtime.clock.uptime()
+def _keep(context: Context, clocks: Clocks, newest_ms: int) -> None:
+    uptime = context.clock.uptime()
     booted_ms = None if clocks.uptime_ms is None else clocks.machine_ms - clocks.uptime_ms
-    runtime.ledger.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)
+    context.ledger.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)

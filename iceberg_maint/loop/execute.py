@@ -51,7 +51,7 @@ from iceberg_maint.loop.batch_outcome import (
     layout_gain_of,
     removed_deletes_of,
 )
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import predicted
 from iceberg_maint.loop.housekeeping_attempt import (
     NOTHING_WRITTEN,
@@ -93,14 +93,14 @@ _BATCH_STATUS = {
 
 _Interrupted = Callable[[BaseException, str], None]
 """Stores what interrupted an attempt before its commit, and where that left it."""
-_RunBatch = Callable[[Batch, Policy, Runtime, Lease, str, Attempt, _Interrupted], AttemptResult]
+_RunBatch = Callable[[Batch, Policy, Context, Lease, str, Attempt, _Interrupted], AttemptResult]
 
 
 def execute(
     batch: Batch,
     policy: Policy,
     history: TableHistory,
-    runtime: Runtime,
+    context: Context,
     lease: Lease,
     run_id: str,
     measured: Mapping[PartitionKey, PartitionHealth],
@@ -123,16 +123,16 @@ def execute(
             | ExpireSnapshots()
         ) as work:
             # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
-            runtime.engine().start()
+            context.engine().start()
             run = partial(_write_and_commit, _steps(work))
         case _:
             assert_never(batch.work)
-    earlier = runtime.engine.count_batch()
-    prediction = predicted(batch, policy, runtime, earlier)
-    started, cpu_before = runtime.clock.monotonic_seconds(), runtime.cpu_seconds()
+    earlier = context.engine.count_batch()
+    prediction = predicted(batch, policy, context, earlier)
+    started, cpu_before = context.clock.monotonic_seconds(), context.process.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
-    now_ms = runtime.clock.now_ms()
-    attempt = runtime.ledger.start_attempt(
+    now_ms = context.clock.now_ms()
+    attempt = context.ledger.start_attempt(
         lease,
         batch.batch_id,
         run_id,
@@ -140,13 +140,13 @@ def execute(
     )
 
     def interrupted(why: BaseException, message: str) -> None:
-        seconds = runtime.clock.monotonic_seconds() - started
-        _store_interrupt(batch, policy, runtime, lease, attempt, histories, why, message, seconds)
+        seconds = context.clock.monotonic_seconds() - started
+        _store_interrupt(batch, policy, context, lease, attempt, histories, why, message, seconds)
 
-    attempt_result = run(batch, policy, runtime, lease, run_id, attempt, interrupted)
-    attempt_result = replace(attempt_result, message=runtime.masked(attempt_result.message))
-    seconds = runtime.clock.monotonic_seconds() - started
-    cpu_after = runtime.cpu_seconds()
+    attempt_result = run(batch, policy, context, lease, run_id, attempt, interrupted)
+    attempt_result = replace(attempt_result, message=context.process.masked(attempt_result.message))
+    seconds = context.clock.monotonic_seconds() - started
+    cpu_after = context.process.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
     written = attempt_result.written
     cost = batch_cost(batch, earlier, cpu_seconds, None if written is None else written.strategy)
@@ -157,7 +157,7 @@ def execute(
         cost=cost,
         generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
     )
-    runtime.ledger.finish_attempt(
+    context.ledger.finish_attempt(
         lease,
         attempt.attempt_id,
         # The next run takes up an orphan pass that used up its time.
@@ -165,7 +165,7 @@ def execute(
         if attempt_result.reason is Reason.TIME_BUDGET
         else _BATCH_STATUS[attempt_result.outcome],
         outcome,
-        histories_after(attempt_result, histories, policy, runtime),
+        histories_after(attempt_result, histories, policy, context),
     )
     return outcome
 
@@ -176,9 +176,9 @@ class _Steps:
     returns why it writes none. `judge` returns the result after the commit, and `finish` the result of
     what follows it."""
 
-    write: Callable[[Batch, Policy, Runtime, Lease], Written | AttemptResult]
-    judge: Callable[[Batch, Written, CommitResult, str, Runtime, Policy], AttemptResult]
-    finish: Callable[[AttemptResult, Batch, Policy, Runtime, Lease, Attempt], AttemptResult] = (
+    write: Callable[[Batch, Policy, Context, Lease], Written | AttemptResult]
+    judge: Callable[[Batch, Written, CommitResult, str, Context, Policy], AttemptResult]
+    finish: Callable[[AttemptResult, Batch, Policy, Context, Lease, Attempt], AttemptResult] = (
         lambda judged, *_: judged
     )
 
@@ -196,11 +196,11 @@ def _steps(work: FileWork | MetadataWork) -> _Steps:
 
 
 def _before_expiry(
-    work: ExpireSnapshots, batch: Batch, policy: Policy, runtime: Runtime, _lease: Lease
+    work: ExpireSnapshots, batch: Batch, policy: Policy, context: Context, _lease: Lease
 ) -> Written | AttemptResult:
-    if doubtful := doubtful_clocks(batch, runtime):
+    if doubtful := doubtful_clocks(batch, context):
         return doubtful
-    record_release(work, batch, policy, runtime)
+    record_release(work, batch, policy, context)
     return NOTHING_WRITTEN
 
 
@@ -208,14 +208,14 @@ def _orphan_pass(
     work: RemoveOrphanFiles,
     batch: Batch,
     policy: Policy,
-    runtime: Runtime,
+    context: Context,
     lease: Lease,
     _run_id: str,
     _attempt: Attempt,
     interrupted: _Interrupted,
 ) -> AttemptResult:
     try:
-        return remove_orphans(work, batch, policy, runtime, lease)
+        return remove_orphans(work, batch, policy, context, lease)
     except FenceLostError:
         raise
     except BaseException as why:
@@ -227,20 +227,20 @@ def _write_and_commit(
     steps: _Steps,
     batch: Batch,
     policy: Policy,
-    runtime: Runtime,
+    context: Context,
     lease: Lease,
     run_id: str,
     attempt: Attempt,
     interrupted: _Interrupted,
 ) -> AttemptResult:
-    engine = runtime.engine()
+    engine = context.engine()
     try:
-        written = steps.write(batch, policy, runtime, lease)
+        written = steps.write(batch, policy, context, lease)
     except FenceLostError:
         raise
     except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
         result_of = next(result for kind, result in FAILURES.items() if isinstance(why, kind))
-        return result_of(why, batch, runtime)
+        return result_of(why, batch, context)
     except BaseException as why:
         engine.cancel()
         interrupted(why, "stopped before its commit")
@@ -250,24 +250,24 @@ def _write_and_commit(
     if not written.proof.equal:
         detail = written.proof.detail
         return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
-    runtime.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
-    context = CommitContext(
+    context.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    commit = CommitContext(
         token=attempt.token,
         fence=lease.fence,
         run_id=run_id,
         max_tries=policy.retry.commit_tries,
-        lease_is_held=lambda: runtime.ledger.holds(lease),
-        record_try=lambda base, location: runtime.ledger.record_try(
+        lease_is_held=lambda: context.ledger.holds(lease),
+        record_try=lambda base, location: context.ledger.record_try(
             lease, attempt.attempt_id, base, location
         ),
-        retention=lambda location: may_expire(batch, policy, runtime, location),
-        publish_wait=lambda pending: publish_wait(pending, policy, runtime.clock.now_ms()),
-        checks_commit_base=runtime.catalog_of(TableId.parse(batch.table)).checks_commit_base,
-        installation=runtime.ledger.installation(),
+        retention=lambda location: may_expire(batch, policy, context, location),
+        publish_wait=lambda pending: publish_wait(pending, policy, context.clock.now_ms()),
+        checks_commit_base=context.catalogs.of(TableId.parse(batch.table)).checks_commit_base,
+        installation=context.ledger.installation(),
     )
-    result = engine.commit(batch, written, context)
-    judged = steps.judge(batch, written, result, attempt.token, runtime, policy)
-    return steps.finish(judged, batch, policy, runtime, lease, attempt)
+    result = engine.commit(batch, written, commit)
+    judged = steps.judge(batch, written, result, attempt.token, context, policy)
+    return steps.finish(judged, batch, policy, context, lease, attempt)
 
 
 def _failed_write(why: Exception) -> AttemptResult:
@@ -282,20 +282,20 @@ def _failed_write(why: Exception) -> AttemptResult:
     return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, message)
 
 
-FAILURES: Mapping[type[Exception], Callable[[Any, Batch, Runtime], AttemptResult]] = {
+FAILURES: Mapping[type[Exception], Callable[[Any, Batch, Context], AttemptResult]] = {
     StaleBatchError: lambda why, *_: AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, str(why)),
     MemoryExceededError: lambda why, *_: AttemptResult(
         OutcomeStatus.FAILED, Reason.MEMORY, str(why), memory=why.use
     ),
     # The JVM has died. A partition that needs too much memory kills it, so this counts.
     ConnectionError: lambda why, *_: _failed_write(why),
-    Exception: lambda why, batch, runtime: environment_failure(why, batch, runtime) or _failed_write(why),
+    Exception: lambda why, batch, context: environment_failure(why, batch, context) or _failed_write(why),
 }
 """The result of an attempt whose write fails, by the first kind that the failure is of."""
 
 
-def _write(batch: Batch, policy: Policy, runtime: Runtime, lease: Lease) -> Written:
-    return reusable_output(batch, policy, runtime, lease) or runtime.engine().write(batch, policy)
+def _write(batch: Batch, policy: Policy, context: Context, lease: Lease) -> Written:
+    return reusable_output(batch, policy, context, lease) or context.engine().write(batch, policy)
 
 
 def _judge(
@@ -303,13 +303,13 @@ def _judge(
     written: Written,
     result: CommitResult,
     token: str,
-    runtime: Runtime,
+    context: Context,
     policy: Policy,
 ) -> AttemptResult:
     """Returns the result from the table itself, through another reader than the one that committed."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, runtime)
-    state = pin_same(batch, runtime)
+        return rejected_commit(written, result, batch, context)
+    state = pin_same(batch, context)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if snapshot is None:
         return unknown_commit(written, result)
@@ -329,7 +329,7 @@ def _judge(
 def _store_interrupt(
     batch: Batch,
     policy: Policy,
-    runtime: Runtime,
+    context: Context,
     lease: Lease,
     attempt: Attempt,
     histories: Mapping[PartitionKey, PartitionHistory],
@@ -339,13 +339,13 @@ def _store_interrupt(
 ) -> None:
     timed_out = isinstance(why, TableTimeout)
     message = f"{why}" if timed_out else message
-    now_ms = runtime.clock.now_ms()
+    now_ms = context.clock.now_ms()
     status = OutcomeStatus.FAILED if timed_out else OutcomeStatus.DEFERRED
     outcome = batch_outcome(batch, AttemptResult(status, Reason.TERMINATED, message), seconds)
     # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
     # the program would not stop.
     with suppress(Exception):
-        runtime.ledger.finish_attempt(
+        context.ledger.finish_attempt(
             lease,
             attempt.attempt_id,
             BatchStatus.PLANNED,

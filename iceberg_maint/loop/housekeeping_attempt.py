@@ -30,7 +30,7 @@ from iceberg_maint.loop.attempt import (
     unknown_commit,
 )
 from iceberg_maint.loop.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.storage import ReleasedWork
 from iceberg_maint.ports.stored import Attempt, Lease
@@ -38,42 +38,42 @@ from iceberg_maint.ports.stored import Attempt, Lease
 _log = logging.getLogger(__name__)
 
 
-def record_release(work: ExpireSnapshots, batch: Batch, policy: Policy, runtime: Runtime) -> None:
+def record_release(work: ExpireSnapshots, batch: Batch, policy: Policy, context: Context) -> None:
     """Stores which snapshots the expiry is about to remove. Without it, their files wait for an orphan pass."""
     if not policy.remove_orphan_files.enabled or not work.snapshots:
         return
     try:
-        state = pin_same(batch, runtime)
+        state = pin_same(batch, context)
         if state is None:
             return
-        catalog = runtime.catalog_of(state.table)
+        catalog = context.catalogs.of(state.table)
         document = catalog.metadata_document(state.table, state.metadata_location)
         if not catalog.checks_commit_base and not document.get("metadata-log"):
             # Nothing will show which refs the commit removes. Without a release an orphan pass takes the files.
             return
         release = release_of(batch.batch_id, state, document, work.snapshots)
-        runtime.orphan_files(state.table).record_release(state, policy.remove_orphan_files, release)
+        context.storage.orphan_files(state.table).record_release(state, policy.remove_orphan_files, release)
     except Exception as why:  # noqa: BLE001 - the expiry does not depend on it
-        _log.warning("%s: %s", batch.table, runtime.masked(_waits(why)))
+        _log.warning("%s: %s", batch.table, context.process.masked(_waits(why)))
 
 
 def remove_released(
-    ended: AttemptResult, batch: Batch, policy: Policy, runtime: Runtime, lease: Lease, attempt: Attempt
+    ended: AttemptResult, batch: Batch, policy: Policy, context: Context, lease: Lease, attempt: Attempt
 ) -> AttemptResult:
     """Removes the files that a completed expiry released, and adds their numbers to its result. Raises
     FenceLostError."""
     if ended.outcome is not OutcomeStatus.IMPROVED or not policy.remove_orphan_files.enabled:
         return ended
     try:
-        state = pin_same(batch, runtime)
-        if state is None or not takes_released(state, runtime, attempt.attempt_id):
+        state = pin_same(batch, context)
+        if state is None or not takes_released(state, context, attempt.attempt_id):
             return ended
-        open_attempts = runtime.ledger.open_attempts(state.uuid)
-        done = runtime.orphan_files(state.table).remove_released(
+        open_attempts = context.ledger.open_attempts(state.uuid)
+        done = context.storage.orphan_files(state.table).remove_released(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
-            holds=lambda: is_held(state, runtime, lease),
+            holds=lambda: is_held(state, context, lease),
         )
     except FenceLostError:
         raise
@@ -83,23 +83,23 @@ def remove_released(
     return replace(ended, message=message, counts={**ended.counts, **released_counts(done)})
 
 
-def takes_released(state: TableState, runtime: Runtime, own_attempt_id: str | None = None) -> bool:
+def takes_released(state: TableState, context: Context, own_attempt_id: str | None = None) -> bool:
     """Whether the files of expiries may be removed: no expiry is unsettled or held for a person. What went with such
     an expiry may be wanted back."""
     expiry = Operation.EXPIRE_SNAPSHOTS
-    if runtime.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:
+    if context.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:
         return False
     return not any(
         a.operation == expiry and a.attempt_id != own_attempt_id
-        for a in runtime.ledger.open_attempts(state.uuid)
+        for a in context.ledger.open_attempts(state.uuid)
     )
 
 
-def is_held(state: TableState, runtime: Runtime, lease: Lease) -> bool:
+def is_held(state: TableState, context: Context, lease: Lease) -> bool:
     """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
     have been set since the work began."""
-    checked_clocks(runtime, state, store=False)
-    return runtime.ledger.holds(lease)
+    checked_clocks(context, state, store=False)
+    return context.ledger.holds(lease)
 
 
 def released_counts(done: ReleasedWork) -> Mapping[str, int]:
@@ -127,38 +127,38 @@ the plan."""
 
 
 def remove_orphans(
-    work: RemoveOrphanFiles, batch: Batch, policy: Policy, runtime: Runtime, lease: Lease
+    work: RemoveOrphanFiles, batch: Batch, policy: Policy, context: Context, lease: Lease
 ) -> AttemptResult:
     """Runs an orphan pass. The trash manifests on storage record its work, even if it is interrupted."""
-    state = pin_same(batch, runtime)
+    state = pin_same(batch, context)
     if state is None:
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, "another table has this name now")
-    open_attempts = runtime.ledger.open_attempts(batch.table_uuid)
-    limit, started = policy.max_run_seconds, runtime.clock.monotonic_seconds()
+    open_attempts = context.ledger.open_attempts(batch.table_uuid)
+    limit, started = policy.max_run_seconds, context.clock.monotonic_seconds()
     try:
-        if doubtful := doubtful_clocks(batch, runtime):
+        if doubtful := doubtful_clocks(batch, context):
             return doubtful
-        orphan_work = runtime.orphan_files(state.table).run(
+        orphan_work = context.storage.orphan_files(state.table).run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            takes_released=takes_released(state, runtime),
-            holds=lambda: is_held(state, runtime, lease),
-            is_over=lambda: limit is not None and runtime.clock.monotonic_seconds() - started >= limit,
+            takes_released=takes_released(state, context),
+            holds=lambda: is_held(state, context, lease),
+            is_over=lambda: limit is not None and context.clock.monotonic_seconds() - started >= limit,
         )
     except FenceLostError:
         raise
     except RefusedError as why:
-        return environment_failure(why, batch, runtime) or AttemptResult(
+        return environment_failure(why, batch, context) or AttemptResult(
             OutcomeStatus.UNSUPPORTED, _reason(why), str(why)
         )
     except Exception as why:  # noqa: BLE001 - every file is in its place or in the trash
-        return environment_failure(why, batch, runtime) or AttemptResult(
+        return environment_failure(why, batch, context) or AttemptResult(
             OutcomeStatus.FAILED, Reason.ERROR, one_line(why)
         )
     if orphan_work.stopped is not None:
-        if failure := environment_failure(orphan_work.stopped, batch, runtime):
+        if failure := environment_failure(orphan_work.stopped, batch, context):
             return replace(failure, work=orphan_work)
         refused = isinstance(orphan_work.stopped, RefusedError)
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.FAILED
@@ -185,29 +185,29 @@ def _reason(why: Exception) -> Reason:
     return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
 
 
-def doubtful_clocks(batch: Batch, runtime: Runtime) -> AttemptResult | None:
+def doubtful_clocks(batch: Batch, context: Context) -> AttemptResult | None:
     """Returns the result of a batch that removes by age while clocks disagree, the store's among them.
     None if they agree. Raises what the store raises."""
-    state = pin_same(batch, runtime)
+    state = pin_same(batch, context)
     if state is None:
         return None  # the next step reports it
-    clocks = table_clocks(runtime, state, store=True)
+    clocks = table_clocks(context, state, store=True)
     doubt = disagreement(clocks)
     if doubt is None:
-        keep_mark(runtime, clocks)
+        keep_mark(context, clocks)
         return None
     message = str(clock_refusal(batch.table, doubt))
     return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, message)
 
 
-def may_expire(batch: Batch, policy: Policy, runtime: Runtime, metadata_location: str) -> Retention | None:
+def may_expire(batch: Batch, policy: Policy, context: Context, metadata_location: str) -> Retention | None:
     """Returns what may expire of the batch's table now. None if its metadata is no longer the one at
     `metadata_location`. Age counts by the slowest clock. Raises RefusedError ICM-115 if clocks disagree."""
-    state = pin_same(batch, runtime)
+    state = pin_same(batch, context)
     if state is None or state.metadata_location != metadata_location:
         return None
-    clocks = checked_clocks(runtime, state, store=True)
-    return retention_of(state, policy, runtime, clocks.earliest_ms)
+    clocks = checked_clocks(context, state, store=True)
+    return retention_of(state, policy, context, clocks.earliest_ms)
 
 
 def judge_expiry(
@@ -216,17 +216,17 @@ def judge_expiry(
     written: Written,
     result: CommitResult,
     _token: str,
-    runtime: Runtime,
+    context: Context,
     _policy: Policy,
 ) -> AttemptResult:
     """Returns the result from the table itself: the expired snapshots and refs must be absent. An expiry
     creates no snapshot of its own."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, runtime)
+        return rejected_commit(written, result, batch, context)
     if result.lost:
         message = str(lost_error(batch.table, result.lost))
         return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, message, written.proof, written, result)
-    state = pin_same(batch, runtime)
+    state = pin_same(batch, context)
     snapshot = state.snapshot if state is not None and expired(work, state) else None
     if snapshot is None:
         return unknown_commit(written, result)
@@ -241,13 +241,13 @@ def judge_regrouping(
     written: Written,
     result: CommitResult,
     token: str,
-    runtime: Runtime,
+    context: Context,
     policy: Policy,
 ) -> AttemptResult:
     """Returns the result from the table itself: the snapshot with the attempt's token, and its manifests."""
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, runtime)
-    state = pin_same(batch, runtime)
+        return rejected_commit(written, result, batch, context)
+    state = pin_same(batch, context)
     snapshot = state.snapshot_by_token(token) if state is not None else None
     if state is None or snapshot is None:
         return unknown_commit(written, result)

@@ -25,7 +25,7 @@ from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.clocks import clock_refusal, table_clocks
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.execute import execute
 from iceberg_maint.loop.fleet.budget import fleet_stop
 from iceberg_maint.loop.fleet.tables import refuse_other_name
@@ -84,7 +84,7 @@ _LEASE_WAIT_SECONDS = LEASE_TTL_SECONDS + 5
 def maintain(
     table: TableId,
     request: Request,
-    runtime: Runtime,
+    context: Context,
     observer: Observer | None = None,
 ) -> tuple[OperationOutcome, ...]:
     """Runs the requested operations on one table, one after the other.
@@ -98,35 +98,35 @@ def maintain(
     work, releases the lease, and raises the interrupt. Raises TableTimeout in the same way after the policy's
     `table_timeout_seconds`; the batch that it interrupts counts as failed.
     """
-    runtime = runtime.of_one_run() if runtime.memory is None else runtime
-    seconds = runtime.policy_for(table, _stored_properties(table, runtime)).table_timeout_seconds
+    context = context.of_one_run() if context.catalogs.memory is None else context
+    seconds = context.policies.of_table(table, _stored_properties(table, context)).table_timeout_seconds
     try:
         with (
-            table_deadline(str(table), seconds, runtime.engine.cancel, runtime.end_process),
-            unreadable_recorded(table, request, runtime),
+            table_deadline(str(table), seconds, context.engine.cancel, context.process.end),
+            unreadable_recorded(table, request, context),
         ):
-            return _maintain(table, request, runtime, observer)
+            return _maintain(table, request, context, observer)
     except TableTimeout:
         # The interrupted call may have left half an answer of the JVM, which the next table must not read.
-        runtime.engine.abandon_calls()
+        context.engine.abandon_calls()
         raise
 
 
-def _stored_properties(table: TableId, runtime: Runtime) -> Mapping[str, str]:
+def _stored_properties(table: TableId, context: Context) -> Mapping[str, str]:
     """The table's own settings, as last measured: the catalog may be what does not answer."""
-    stored = runtime.ledger.measurements((table,))
+    stored = context.ledger.measurements((table,))
     return stored[0].maintenance_properties if stored else {}
 
 
 def _maintain(
-    table: TableId, request: Request, runtime: Runtime, observer: Observer | None
+    table: TableId, request: Request, context: Context, observer: Observer | None
 ) -> tuple[OperationOutcome, ...]:
     observed = observer is not None
     observer = observer or (lambda _event: None)
-    started_seconds = runtime.clock.monotonic_seconds()
+    started_seconds = context.clock.monotonic_seconds()
     outcomes: list[OperationOutcome] = []
     stopped_by: Reason | None = None
-    outlook = Outlook(table, request, runtime)
+    outlook = Outlook(table, request, context)
     steps = deque(map(Step, request.operations))
     is_ordered = False
     while steps:
@@ -138,12 +138,12 @@ def _maintain(
         run = Run(
             step.operation,
             replace(request, max_batches=remaining_batches),
-            runtime,
+            context,
             observer,
             started_seconds,
-            runtime.clock.now_ms(),
+            context.clock.now_ms(),
             stopped_by=stopped_by,
-            calls_before=runtime.catalog_calls(),
+            calls_before=context.catalogs.calls(),
             before_conversion=step.before_conversion,
         )
         run.enter("measuring")
@@ -178,18 +178,18 @@ def _rewrites_first(step: Step, request: Request, outlook: Outlook) -> bool:
 
 def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
     """Runs one operation."""
-    request, runtime = run.request, run.runtime
+    request, context = run.request, run.context
     assessment = outlook.assessment(run.operation)
     decision = assessment.decision
     idle = decision.reason is not Reason.LEASE_HELD and not _has_work(assessment, run, outlook)
     if run.stopped_by is not None or idle:
         return finish_operation(assessment, decision, run)
-    refuse_other_name(assessment.state, runtime)
+    refuse_other_name(assessment.state, context)
     outlook.forget()
     run.enter("waiting for the lease of the table")
     with leased(
-        runtime.ledger,
-        runtime.clock,
+        context.ledger,
+        context.clock,
         table_uuid=assessment.state.uuid,
         table=str(table),
         owner=request.run_id,
@@ -201,7 +201,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             return finish_operation(assessment, decision, run)
         try:
             run.enter("settling earlier attempts")
-            settle_open_attempts(runtime.pin(table), runtime, lease)
+            settle_open_attempts(context.catalogs.pin(table), context, lease)
             run.enter("measuring")
             assessment = _reassess(table, run, lease)
             decision = assessment.decision
@@ -209,7 +209,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
             decision = replace(assessment.decision, snapshot_id=decision.snapshot_id)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in run.outcomes):
                 # Our own commits may have settled attempts that were unknown before.
-                settle_open_attempts(runtime.pin(table), runtime, lease)
+                settle_open_attempts(context.catalogs.pin(table), context, lease)
         except FenceLostError as why:
             run.stopped_by, run.message = Reason.LEASE_HELD, str(why)
         except BaseException as why:
@@ -223,8 +223,8 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
         outcome = finish_operation(assessment, decision, run)
         # Without the lease another run appends to the audit log. It also appends this record.
         holds = run.stopped_by is not Reason.LEASE_HELD
-        if holds and runtime.audit.settle(str(table), assessment.state.uuid):
-            _prune(assessment, runtime)
+        if holds and context.observers.audit.settle(str(table), assessment.state.uuid):
+            _prune(assessment, context)
         return outcome
 
 
@@ -243,13 +243,13 @@ def _ended_by(why: BaseException, decision: Decision, run: Run) -> str:
     return f"{end}: {len(done)} of {len(total)} {noun} done, the rest resumes"
 
 
-def _prune(assessment: Assessment, runtime: Runtime) -> None:
+def _prune(assessment: Assessment, context: Context) -> None:
     """Deletes old entries of the audit log and old ledger rows of the table, unless the policy keeps all or clocks
     disagree."""
     keep_days = assessment.policy.ledger_keep_days
-    if keep_days is None and not runtime.audit.prunes:
+    if keep_days is None and not context.observers.audit.prunes:
         return
-    doubt = disagreement(table_clocks(runtime, assessment.state, store=False))
+    doubt = disagreement(table_clocks(context, assessment.state, store=False))
     if doubt is not None:
         _log.warning(
             "%s The ledger and the audit log keep their old records.",
@@ -257,14 +257,14 @@ def _prune(assessment: Assessment, runtime: Runtime) -> None:
         )
         return
     if keep_days is not None:
-        runtime.ledger.prune(assessment.state.uuid, keep_days)
-    runtime.audit.prune(str(assessment.state.table), assessment.state.uuid)
+        context.ledger.prune(assessment.state.uuid, keep_days)
+    context.observers.audit.prune(str(assessment.state.table), assessment.state.uuid)
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
     """Raises RefusedError ICM-102 if the name now belongs to another table than the lease."""
-    assessment = assess_requested(table, run.request, run.runtime, (run.operation,))
-    require_same(assessment.state, lease, run.runtime.ledger)
+    assessment = assess_requested(table, run.request, run.context, (run.operation,))
+    require_same(assessment.state, lease, run.context.ledger)
     return assessment
 
 
@@ -293,9 +293,9 @@ def _is_halted(decision: Decision) -> bool:
 
 def _is_held(assessment: Assessment, run: Run) -> bool:
     """Whether stored batches must not be resumed either: they would read rows or commit to main."""
-    measured, now_ms = assessment.measured, run.runtime.clock.now_ms()
+    measured, now_ms = assessment.measured, run.context.clock.now_ms()
     strategy = assessment.policy.rewrite_data_files.strategy
-    readers = row_readers(run.operation, strategy, run.runtime.row_types)
+    readers = row_readers(run.operation, strategy, run.context.engine.row_types)
     return (
         type_stop(run.operation, measured.uncommon_types, readers) is not None
         or property_stop(run.operation, measured.wrong_property) is not None
@@ -309,7 +309,7 @@ def _plan_and_run(table: TableId, assessment: Assessment, run: Run, lease: Lease
     while not _is_halted(assessment.decision) and not _is_held(assessment, run):
         run.enter("planning")
         batches = select_batches(assessment, run, lease)
-        warn_of_memory(str(assessment.state.table), batches, assessment.policy, run.runtime)
+        warn_of_memory(str(assessment.state.table), batches, assessment.policy, run.context)
         begin_audit(batches, assessment, run)
         stale = _run_batches(batches, assessment, run, lease)
         if not stale or run.stopped_by is not None:
@@ -335,7 +335,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         if run.stopped_by is not None:
             return stale
         if not earlier_partitions.isdisjoint(batch.partitions):
-            history = run.runtime.ledger.history(
+            history = run.context.ledger.history(
                 assessment.state.uuid, str(assessment.state.table), run.operation
             )
             if not run.request.force and backs_off_now(batch, history, run):
@@ -345,13 +345,13 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
         run.enter(STEP_OF.get(run.operation, "writing"), batch)
-        outcome = execute(batch, assessment.policy, history, run.runtime, lease, run.request.run_id, before)
+        outcome = execute(batch, assessment.policy, history, run.context, lease, run.request.run_id, before)
         run.outcomes.append(outcome)
         after = before
         run.enter("measuring")
         if outcome.snapshot_after is not None:
-            state = run.runtime.pin(assessment.state.table)
-            after = measure(state, assessment.policy, run.runtime).partitions
+            state = run.context.catalogs.pin(assessment.state.table)
+            after = measure(state, assessment.policy, run.context).partitions
         run.observer(BatchEnded(outcome, _health_of(before, batch), _health_of(after, batch)))
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
@@ -373,9 +373,9 @@ def _health_of(
 
 def _rest_stop(assessment: Assessment, run: Run) -> Reason | None:
     """Returns the reason of a pause or a blackout that began after the decision."""
-    runtime = run.runtime
-    note = runtime.ledger.pause_note(assessment.state.uuid, str(assessment.state.table))
-    rest = reason_to_rest(assessment.policy, note, runtime.clock.now_ms())
+    context = run.context
+    note = context.ledger.pause_note(assessment.state.uuid, str(assessment.state.table))
+    rest = reason_to_rest(assessment.policy, note, context.clock.now_ms())
     return rest[0] if rest else None
 
 
@@ -383,7 +383,7 @@ def _budget_stop(assessment: Assessment, run: Run, batch: Batch) -> Reason | Non
     limit = run.request.max_batches
     if limit is not None and len(run.outcomes) >= limit:
         return Reason.BATCH_LIMIT
-    seconds = run.runtime.clock.monotonic_seconds() - run.started_seconds
+    seconds = run.context.clock.monotonic_seconds() - run.started_seconds
     if assessment.policy.max_run_seconds is not None and seconds >= assessment.policy.max_run_seconds:
         return Reason.TIME_BUDGET
-    return None if run.request.force else fleet_stop(batch, assessment.policy, run.runtime)
+    return None if run.request.force else fleet_stop(batch, assessment.policy, run.context)

@@ -14,17 +14,17 @@ from iceberg_maint.core.planning.spark_memory import NeededMemory, needed_memory
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, assess, make_plans
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.request import Request
 
 
 def assess_requested(
-    table: TableId, request: Request, runtime: Runtime, operations: Sequence[Operation]
+    table: TableId, request: Request, context: Context, operations: Sequence[Operation]
 ) -> Assessment:
     """Assesses these operations for the request. Raises what `assess` raises."""
     return assess(
         table,
-        runtime,
+        context,
         operations,
         requested=request.partitions,
         force=request.force,
@@ -41,10 +41,10 @@ class Outlook:
     that work changes the table.
     """
 
-    def __init__(self, table: TableId, request: Request, runtime: Runtime) -> None:
+    def __init__(self, table: TableId, request: Request, context: Context) -> None:
         self._table = table
         self._request = request
-        self._runtime = runtime
+        self._context = context
         self._assessment: Assessment | None = None
         self._has_unsettled_work: bool | None = None
         self._open_operations: frozenset[Operation] | None = None
@@ -55,7 +55,7 @@ class Outlook:
             is_data = operation in DATA_OPERATIONS
             kind = tuple(o for o in self._request.operations if (o in DATA_OPERATIONS) is is_data)
             self.forget()
-            self._assessment = assess_requested(self._table, self._request, self._runtime, kind)
+            self._assessment = assess_requested(self._table, self._request, self._context, kind)
         return self._assessment.only((operation,))
 
     def rewrites_first(self) -> bool:
@@ -69,7 +69,7 @@ class Outlook:
         if self._has_unsettled_work is None:
             assert self._assessment is not None, "assessed first"
             uuid = self._assessment.state.uuid
-            ledger = self._runtime.ledger
+            ledger = self._context.ledger
             self._has_unsettled_work = bool(ledger.open_attempts(uuid)) or ledger.has_unrecorded_runs(uuid)
         return self._has_unsettled_work
 
@@ -77,7 +77,7 @@ class Outlook:
         """Whether earlier runs have left batches of the operation."""
         if self._open_operations is None:
             assert self._assessment is not None, "assessed first"
-            self._open_operations = self._runtime.ledger.open_operations(self._assessment.state.uuid)
+            self._open_operations = self._context.ledger.open_operations(self._assessment.state.uuid)
         return operation in self._open_operations
 
     def forget(self) -> None:
@@ -90,19 +90,19 @@ class Outlook:
 _log = logging.getLogger(__name__)
 
 
-def memory_of_plans(batches: Iterable[Batch], policy: Policy, runtime: Runtime) -> NeededMemory | None:
+def memory_of_plans(batches: Iterable[Batch], policy: Policy, context: Context) -> NeededMemory | None:
     """What the batches need; None if the settings of Spark are another program's."""
-    declared = runtime.spark.memory
+    declared = context.engine.spark.memory
     if declared is None:
         return None
     return needed_memory(batches, declared, policy.equality_deletes.memory)
 
 
-def shortage(table: str, needed: NeededMemory | None, runtime: Runtime) -> IcebergMaintError | None:
+def shortage(table: str, needed: NeededMemory | None, context: Context) -> IcebergMaintError | None:
     """The warning ICM-165 for settings that declare less than is needed; None if they suffice."""
-    if needed is None or runtime.spark.memory is None:
+    if needed is None or context.engine.spark.memory is None:
         return None
-    short = [s for s in needed.settings(runtime.spark.memory) if s.is_short]
+    short = [s for s in needed.settings(context.engine.spark.memory) if s.is_short]
     if not short:
         return None
     declared = ", ".join(f"{s.name} = {setting_text(s.declared_bytes)}" for s in short)
@@ -117,11 +117,11 @@ def shortage(table: str, needed: NeededMemory | None, runtime: Runtime) -> Icebe
     )
 
 
-def recorded_shortages(tables: Iterable[TableId], runtime: Runtime) -> Iterator[str]:
+def recorded_shortages(tables: Iterable[TableId], context: Context) -> Iterator[str]:
     """One text for each table whose last batch with equality deletes ran out of memory, by the ledger."""
     for table in tables:
-        measured = runtime.ledger.health(table)
-        uses = () if measured is None else runtime.ledger.memory_uses(measured.table_uuid, 1)
+        measured = context.ledger.health(table)
+        uses = () if measured is None else context.ledger.memory_uses(measured.table_uuid, 1)
         if uses and uses[0].exceeded:
             yield (
                 f"{table}: the last batch with equality deletes ran out of memory at an estimate of "
@@ -129,9 +129,9 @@ def recorded_shortages(tables: Iterable[TableId], runtime: Runtime) -> Iterator[
             )
 
 
-def warn_of_memory(table: str, batches: Iterable[Batch], policy: Policy, runtime: Runtime) -> None:
+def warn_of_memory(table: str, batches: Iterable[Batch], policy: Policy, context: Context) -> None:
     """Logs ICM-165 if the batches need more than is declared."""
-    warning = shortage(table, memory_of_plans(batches, policy, runtime), runtime)
+    warning = shortage(table, memory_of_plans(batches, policy, context), context)
     if warning is not None:
         _log.warning("%s", warning)
 
@@ -141,22 +141,22 @@ _WAIT_SECONDS = 5.0
 
 
 class PreparedTable:
-    """A table that a thread measures and plans. What it reads is in the memory of the table's runtime; every decision
+    """A table that a thread measures and plans. What it reads is in the memory of the table's context; every decision
     is made again by the run, under its lease."""
 
-    def __init__(self, table: TableId, request: Request, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._own = runtime.of_one_run()
+    def __init__(self, table: TableId, request: Request, context: Context) -> None:
+        self._context = context
+        self._own = context.of_one_run()
         # A daemon: a run that is terminated does not wait for it.
         self._thread = threading.Thread(
             target=self._read, args=(table, request), name=f"prepare {table}", daemon=True
         )
         self._thread.start()
 
-    def runtime(self) -> Runtime:
-        """Returns the runtime for the run of the table: with what was read, unless that takes too long."""
+    def context(self) -> Context:
+        """Returns the context for the run of the table: with what was read, unless that takes too long."""
         self._thread.join(_WAIT_SECONDS)
-        return self._runtime if self._thread.is_alive() else self._own
+        return self._context if self._thread.is_alive() else self._own
 
     def _read(self, table: TableId, request: Request) -> None:
         operations = tuple(o for o in request.operations if o in DATA_OPERATIONS)

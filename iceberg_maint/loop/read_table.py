@@ -23,7 +23,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.policy.housekeeping import HealthSource
 from iceberg_maint.errors import ConfigurationError, RefusedError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 
 _log = logging.getLogger(__name__)
 _MIB = 1024**2
@@ -37,15 +37,15 @@ class Measurer(Protocol):
         ...
 
 
-def measurer_of(state: TableState, policy: Policy, runtime: Runtime) -> Measurer:
+def measurer_of(state: TableState, policy: Policy, context: Context) -> Measurer:
     """Returns what measures this state by the policy. Starts nothing. `state` has the order that its layout is measured
     by.
 
-    Raises RefusedError ICM-177 if the engine has to measure it and this runtime starts none.
+    Raises RefusedError ICM-177 if the engine has to measure it and this context starts none.
     """
     by_engine = choose_source(policy.health, state) is HealthSource.SPARK
     is_auto = policy.health.source is HealthSource.AUTO
-    if by_engine and not runtime.measures_by_engine:
+    if by_engine and not context.engine.measures:
         why = _size(state, policy) if is_auto else "health.source is spark"
         raise RefusedError(
             "ICM-177",
@@ -54,9 +54,9 @@ def measurer_of(state: TableState, policy: Policy, runtime: Runtime) -> Measurer
             + (", or raise health.memory." if is_auto else "."),
         )
     if by_engine:
-        if is_auto and runtime.engine.progress() is None:
+        if is_auto and context.engine.progress() is None:
             _log.warning("%s: Spark starts, because %s.", state.table, _size(state, policy))
-        return runtime.engine()
+        return context.engine()
     if is_auto and exceeds_memory(policy.health, state):
         _log.warning(
             "ICM-177 %s: %s. Spark does not keep the values of partition field %s apart, so this process measures it.",
@@ -64,7 +64,7 @@ def measurer_of(state: TableState, policy: Policy, runtime: Runtime) -> Measurer
             _size(state, policy),
             ", ".join(indistinct_fields(state)),
         )
-    return runtime.catalog_of(state.table)
+    return context.catalogs.of(state.table)
 
 
 def _size(state: TableState, policy: Policy) -> str:
@@ -89,16 +89,16 @@ class TableReading:
     measured: Measured | None = None
 
 
-def read_table(table: TableId, runtime: Runtime) -> TableReading:
+def read_table(table: TableId, context: Context) -> TableReading:
     """Pins a table, and measures it from its manifests if these are small. It stores nothing and starts no engine, so any
     thread may call it. Raises what `assess` raises."""
-    state = runtime.catalog_of(table).pin(table)
-    policy = runtime.policy_of(state)
+    state = context.catalogs.of(table).pin(table)
+    policy = context.policies.of(state)
     _check_target_size(state, policy)
     state = with_order(state, policy)
     by_engine = choose_source(policy.health, state) is HealthSource.SPARK
     reading = TableReading(state, policy, by_engine)
-    return reading if by_engine or is_large(reading) else measure_reading(reading, runtime)
+    return reading if by_engine or is_large(reading) else measure_reading(reading, context)
 
 
 def is_large(reading: TableReading) -> bool:
@@ -106,31 +106,33 @@ def is_large(reading: TableReading) -> bool:
     return measuring_bytes(reading.state) > _SMALL_BYTES
 
 
-def measure_reading(reading: TableReading, runtime: Runtime) -> TableReading:
+def measure_reading(reading: TableReading, context: Context) -> TableReading:
     """Measures the table from its manifests. Raises what `assess` raises."""
     state, policy = reading.state, reading.policy
-    measured = runtime.catalog_of(state.table).measure(state, policy.rewrite_data_files)
-    return replace(reading, measured=_with_facts(measured, state, policy, runtime))
+    measured = context.catalogs.of(state.table).measure(state, policy.rewrite_data_files)
+    return replace(reading, measured=_with_facts(measured, state, policy, context))
 
 
-def measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
+def measure(state: TableState, policy: Policy, context: Context) -> Measured:
     """Measures a pinned table and stores it. Raises ConfigurationError ICM-100 for a target size of the table that
     is no size."""
-    if runtime.memory is None:
-        return _measure(state, policy, runtime)
-    return runtime.memory.measure(state, policy, lambda: _measure(state, policy, runtime))
+    if context.catalogs.memory is None:
+        return _measure(state, policy, context)
+    return context.catalogs.memory.measure(state, policy, lambda: _measure(state, policy, context))
 
 
-def _measure(state: TableState, policy: Policy, runtime: Runtime) -> Measured:
+def _measure(state: TableState, policy: Policy, context: Context) -> Measured:
     _check_target_size(state, policy)
     state = with_order(state, policy)
-    measurer = measurer_of(state, policy, runtime)
-    if measurer is runtime.catalog_of(state.table):
-        measured = runtime.in_time(state.table, lambda: measurer.measure(state, policy.rewrite_data_files))
+    measurer = measurer_of(state, policy, context)
+    if measurer is context.catalogs.of(state.table):
+        measured = context.catalogs.in_time(
+            state.table, lambda: measurer.measure(state, policy.rewrite_data_files)
+        )
     else:
         measured = measurer.measure(state, policy.rewrite_data_files)
-    measured = _with_facts(measured, state, policy, runtime)
-    runtime.ledger.put_health(measured)
+    measured = _with_facts(measured, state, policy, context)
+    context.ledger.put_health(measured)
     return measured
 
 
@@ -145,9 +147,9 @@ def _check_target_size(state: TableState, policy: Policy) -> None:
         ) from why
 
 
-def _with_facts(measured: Measured, state: TableState, policy: Policy, runtime: Runtime) -> Measured:
+def _with_facts(measured: Measured, state: TableState, policy: Policy, context: Context) -> Measured:
     """Returns the measurement with what follows from the state and the policy without the files."""
-    installation = runtime.ledger.installation()
+    installation = context.ledger.installation()
     limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
     return replace(
         measured,

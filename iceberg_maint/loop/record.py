@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, stored_observation
 from iceberg_maint.loop.clocks import clock_refusal
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import is_of_the_table, reading_of
 from iceberg_maint.loop.request import Request, Run
 from iceberg_maint.ports.observers import Intent
@@ -107,7 +107,7 @@ def _partition_outcomes(
 
 
 def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
-    versions = run.runtime.engine().versions() if run.outcomes else {}
+    versions = run.context.engine().versions() if run.outcomes else {}
     append_record(
         Record(
             record_id=uuid.uuid4().hex,
@@ -116,39 +116,39 @@ def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None
             table_uuid=assessment.state.uuid,
             operation=outcome.operation,
             started_ms=run.started_ms,
-            ended_ms=run.runtime.clock.now_ms(),
+            ended_ms=run.context.clock.now_ms(),
             plan_id=run.plan_id,
             policy_digest=digest(assessment.policy),
             versions=dict(versions),
             outcome=outcome,
             started_by=run.request.started_by,
-            catalog_calls=(run.runtime.catalog_calls() - run.calls_before) or None,
+            catalog_calls=(run.context.catalogs.calls() - run.calls_before) or None,
         ),
-        run.runtime,
+        run.context,
     )
 
 
 @contextmanager
-def unreadable_recorded(table: TableId, request: Request, runtime: Runtime) -> Iterator[None]:
+def unreadable_recorded(table: TableId, request: Request, context: Context) -> Iterator[None]:
     """Records a run that found the table unreadable, once for each try that back-off allows."""
-    started_ms = runtime.clock.now_ms()
+    started_ms = context.clock.now_ms()
     try:
         yield
     except IcebergMaintError as error:
-        stored = runtime.ledger.health(table) if is_of_the_table(error) else None
+        stored = context.ledger.health(table) if is_of_the_table(error) else None
         if stored is not None:
-            _record_unreadable(stored, runtime.masked(str(error)), started_ms, request, runtime)
+            _record_unreadable(stored, context.process.masked(str(error)), started_ms, request, context)
         raise
 
 
 def _record_unreadable(
-    stored: Measured, text: str, started_ms: int, request: Request, runtime: Runtime
+    stored: Measured, text: str, started_ms: int, request: Request, context: Context
 ) -> None:
-    policy = runtime.policy_for(stored.table, stored.maintenance_properties)
-    reading = reading_of(stored.table, stored.table_uuid, runtime)
+    policy = context.policies.of_table(stored.table, stored.maintenance_properties)
+    reading = reading_of(stored.table, stored.table_uuid, context)
     if reading.reason != text:
         return
-    newest = next(iter(runtime.ledger.records(str(stored.table), 1)), None)
+    newest = next(iter(context.ledger.records(str(stored.table), 1)), None)
     since_ms = failed_ms(reading, policy.retry)
     if newest is not None and newest.outcome.message == text and newest.ended_ms >= since_ms:
         return
@@ -169,14 +169,14 @@ def _record_unreadable(
             table_uuid=stored.table_uuid,
             operation=outcome.operation,
             started_ms=started_ms,
-            ended_ms=runtime.clock.now_ms(),
+            ended_ms=context.clock.now_ms(),
             plan_id=None,
             policy_digest=digest(policy),
             versions={},
             outcome=outcome,
             started_by=request.started_by,
         ),
-        runtime,
+        context,
     )
 
 
@@ -205,13 +205,13 @@ def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> N
         policy_digest=digest(assessment.policy),
         started_ms=run.started_ms,
     )
-    run.runtime.audit.begin(intent)
-    run.runtime.telemetry.operation_started(intent)
+    run.context.observers.audit.begin(intent)
+    run.context.observers.telemetry.operation_started(intent)
 
 
-def append_record(record: Record, runtime: Runtime) -> None:
+def append_record(record: Record, context: Context) -> None:
     """Stores a record, then reports its numbers and the stored health of its table."""
-    runtime.ledger.append_record(record)
-    runtime.telemetry.operation_ended(
-        record, lambda: stored_observation(TableId.parse(record.table), runtime)
+    context.ledger.append_record(record)
+    context.observers.telemetry.operation_ended(
+        record, lambda: stored_observation(TableId.parse(record.table), context)
     )

@@ -12,7 +12,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKe
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import WorkProgress
 
 
@@ -85,7 +85,7 @@ class Run:
 
     operation: Operation
     request: Request
-    runtime: Runtime
+    context: Context
     observer: Observer
     started_seconds: float
     started_ms: int
@@ -105,7 +105,7 @@ class Run:
     def enter(self, step: str, batch: Batch | None = None) -> None:
         """Notes what the operation does from now on, for its progress."""
         self.step, self.batch = step, batch
-        self.step_started_seconds = self.runtime.clock.monotonic_seconds()
+        self.step_started_seconds = self.context.clock.monotonic_seconds()
 
 
 PROGRESS_SECONDS = 4
@@ -139,6 +139,6 @@ def progress_reports(run: Run, table: str, every_seconds: float = PROGRESS_SECON
 
 
 def _progress(run: Run, table: str) -> Progress:
-    work = run.runtime.engine.progress() if run.batch is not None else None
-    seconds = run.runtime.clock.monotonic_seconds() - run.step_started_seconds
+    work = run.context.engine.progress() if run.batch is not None else None
+    seconds = run.context.clock.monotonic_seconds() - run.step_started_seconds
     return Progress(table, run.operation, run.step, run.batch, round(seconds, 1), work)

@@ -30,7 +30,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment, make_plans
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.request import PlanReady, Run
 from iceberg_maint.ports.stored import Lease
 
@@ -42,9 +42,9 @@ class Changes:
     """The changes of one pinned table since earlier snapshots, in the partitions of its open batches. Each
     snapshot is compared once, whatever the number of batches."""
 
-    def __init__(self, state: TableState, runtime: Runtime, batches: Collection[Batch]) -> None:
+    def __init__(self, state: TableState, context: Context, batches: Collection[Batch]) -> None:
         self.state = state
-        self.runtime = runtime
+        self.context = context
         self.ancestor_ids = frozenset(s.snapshot_id for s in state.ancestors())
         self._partitions: dict[int, set[PartitionKey]] = {}
         for batch in batches:
@@ -56,8 +56,8 @@ class Changes:
         snapshot_id = batch.snapshot_id
         if snapshot_id not in self._changed:
             partitions = self._partitions[snapshot_id]
-            catalog = self.runtime.catalog_of(self.state.table)
-            self._changed[snapshot_id] = self.runtime.interruptible(
+            catalog = self.context.catalogs.of(self.state.table)
+            self._changed[snapshot_id] = self.context.catalogs.interruptible(
                 self.state.table, lambda: catalog.changed_files(self.state, snapshot_id, partitions)
             )
         return self._changed[snapshot_id]
@@ -84,7 +84,7 @@ def still_valid(batch: Batch, changes: Changes) -> bool:
         return True
     changed = changes.since(batch)
     if changed is None:
-        return is_as_planned(batch, changes.runtime.live_files(state, batch.partitions))
+        return is_as_planned(batch, changes.context.catalogs.live_files(state, batch.partitions))
     return is_as_planned_since(batch, changed, state.specs)
 
 
@@ -118,8 +118,8 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
     except RefusedError as why:
         if why.code not in _REFUSED_FILES:
             raise
-        run.message = run.runtime.masked(str(why))
-        open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
+        run.message = run.context.process.masked(str(why))
+        open_batches = run.context.ledger.open_batches(assessment.state.uuid, run.operation)
         partitions = {p for s in open_batches for p in s.batch.partitions}
         refused = dict.fromkeys(partitions | {p.partition for p in assessment.decision.due()}, run.message)
         _back_off(refused, assessment, run)
@@ -128,11 +128,11 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
 
 
 def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
-    ledger = run.runtime.ledger
+    ledger = run.context.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
     open_batches = [s.batch for s in ledger.open_batches(assessment.state.uuid, run.operation)]
-    changes = Changes(assessment.state, run.runtime, open_batches)
+    changes = Changes(assessment.state, run.context, open_batches)
     for batch in open_batches:
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
@@ -148,7 +148,7 @@ def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Bat
         else:
             ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
     remaining = _remaining(assessment, resumed)
-    (plan,) = make_plans(remaining, run.runtime, before_conversion=run.before_conversion)
+    (plan,) = make_plans(remaining, run.context, before_conversion=run.before_conversion)
     ledger.save_plan(lease, plan, run.request.run_id)
     _back_off_without_gain(plan, assessment, run)
     run.plan_id = plan.plan_id
@@ -183,7 +183,7 @@ def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batc
     table leads to another plan."""
     if not plan.batches:
         return ()
-    open_batches = run.runtime.ledger.open_batches(assessment.state.uuid, run.operation)
+    open_batches = run.context.ledger.open_batches(assessment.state.uuid, run.operation)
     open_ids = {stored.batch.batch_id for stored in open_batches}
     done_batches = [b for b in plan.batches if b.batch_id not in open_ids]
     run.leftovers |= {p: Reason.STALE for b in done_batches for p in b.partitions}
@@ -207,7 +207,7 @@ def _is_to_split(batch: Batch, history: TableHistory) -> bool:
 
 def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
     """Whether a partition of the batch backs off now."""
-    now_ms = run.runtime.clock.now_ms()
+    now_ms = run.context.clock.now_ms()
     return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
@@ -240,13 +240,13 @@ def back_off_conflicts(assessment: Assessment, run: Run) -> None:
 
 
 def _back_off(why: Mapping[PartitionKey, str], assessment: Assessment, run: Run) -> None:
-    now_ms = run.runtime.clock.now_ms()
+    now_ms = run.context.clock.now_ms()
     histories = {
         p: failed(assessment.history.of(p), assessment.policy.retry, now_ms, str(reason))
         for p, reason in why.items()
     }
     if histories:
-        run.runtime.ledger.set_partition_history(assessment.state.uuid, run.operation, histories)
+        run.context.ledger.set_partition_history(assessment.state.uuid, run.operation, histories)
 
 
 def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:

@@ -27,7 +27,7 @@ from iceberg_maint.core.outcomes.record import AttemptEvidence, Settlement, reco
 from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.loop.attempt import one_line
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.housekeeping_attempt import lost_error
 from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.loop.record import append_record
@@ -46,15 +46,15 @@ class Settled:
     leftover_bytes: int
 
 
-def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, ...]:
+def reconcile(table: TableId, context: Context, run_id: str) -> tuple[Settled, ...]:
     """Settles every open attempt of a table. Raises RefusedError ICM-109 if there are open attempts and
     another run holds the table's lease."""
-    state = runtime.pin(table)
-    if not runtime.ledger.open_attempts(state.uuid):
+    state = context.catalogs.pin(table)
+    if not context.ledger.open_attempts(state.uuid):
         return ()
     with leased(
-        runtime.ledger,
-        runtime.clock,
+        context.ledger,
+        context.clock,
         table_uuid=state.uuid,
         table=str(table),
         owner=run_id,
@@ -67,29 +67,29 @@ def reconcile(table: TableId, runtime: Runtime, run_id: str) -> tuple[Settled, .
                 f"{table}: another run holds the lease; its attempts cannot be settled while it runs.",
                 "wait until that run has ended, then reconcile again.",
             )
-        return settle_open_attempts(runtime.catalog_of(table).pin(table), runtime, lease)
+        return settle_open_attempts(context.catalogs.of(table).pin(table), context, lease)
 
 
-def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> tuple[Settled, ...]:
+def settle_open_attempts(state: TableState, context: Context, lease: Lease) -> tuple[Settled, ...]:
     """Settles the open attempts under the caller's lease, then records earlier runs that have no record.
 
     `state` must be pinned after the lease was acquired: an older state could miss a commit. Raises
     RefusedError ICM-102 if the name now belongs to another table.
     """
-    require_same(state, lease, runtime.ledger)
+    require_same(state, lease, context.ledger)
     settled_attempts = []
     counted_paths = set[str]()
     # The newest attempt comes first: the files that it reused were committed under its token.
-    for attempt in reversed(runtime.ledger.open_attempts(state.uuid)):
-        live = _live_files(attempt, state, runtime)
-        settlement = _settle(attempt, live, state, runtime)
+    for attempt in reversed(context.ledger.open_attempts(state.uuid)):
+        live = _live_files(attempt, state, context)
+        settlement = _settle(attempt, live, state, context)
         if settlement.lost:
             # The quarantine is stored first, so that it stands if this process dies before the next line.
-            _store_history(attempt, quarantined_history(succeeded(), settlement.why), runtime)
+            _store_history(attempt, quarantined_history(succeeded(), settlement.why), context)
         status = _status_of_batch(settlement)
-        runtime.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        context.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:
-            _store_history(attempt, succeeded(), runtime)
+            _store_history(attempt, succeeded(), context)
         rejected = settlement.status is CommitStatus.REJECTED
         uncommitted_files = (
             [f for f in attempt.files or () if f.path not in live | counted_paths] if rejected else []
@@ -101,8 +101,8 @@ def settle_open_attempts(state: TableState, runtime: Runtime, lease: Lease) -> t
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover_bytes)
         )
     settled_attempts.reverse()
-    for run in runtime.ledger.unrecorded_runs(lease):
-        append_record(record_of(run, state), runtime)
+    for run in context.ledger.unrecorded_runs(lease):
+        append_record(record_of(run, state), context)
     return tuple(settled_attempts)
 
 
@@ -131,49 +131,49 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
     )
 
 
-def _settle(attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime) -> Settlement:
+def _settle(attempt: Attempt, live: frozenset[str], state: TableState, context: Context) -> Settlement:
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
-        return settle(_evidence(attempt, live, state, runtime), state)
-    stored = runtime.ledger.batch_of(attempt)
+        return settle(_evidence(attempt, live, state, context), state)
+    stored = context.ledger.batch_of(attempt)
     if not isinstance(stored.batch.work, ExpireSnapshots):
         raise ValueError(
             f"attempt {attempt.attempt_id} of expire_snapshots has a batch of {stored.batch.operation}"
         )
     work = stored.batch.work if stored.status is not BatchStatus.DONE else None
     base_location = attempt.tries[-1][1] if attempt.tries else None
-    settlement = settle_expiry(work, base_location, state, may_come=_swap_may_arrive(attempt, state, runtime))
+    settlement = settle_expiry(work, base_location, state, may_come=_swap_may_arrive(attempt, state, context))
     if work is None or base_location is None or settlement.status is not CommitStatus.COMMITTED:
         return settlement
-    if runtime.catalog_of(state.table).checks_commit_base:
+    if context.catalogs.of(state.table).checks_commit_base:
         return settlement
-    lost = tuple(map(runtime.masked, _lost_with(work, base_location, state, runtime)))
+    lost = tuple(map(context.process.masked, _lost_with(work, base_location, state, context)))
     return (
         replace(settlement, why=str(lost_error(stored.batch.table, lost)), lost=lost) if lost else settlement
     )
 
 
-def _swap_may_arrive(attempt: Attempt, state: TableState, runtime: Runtime) -> bool:
+def _swap_may_arrive(attempt: Attempt, state: TableState, context: Context) -> bool:
     """Whether a swap of the attempt may still arrive at a catalog that does not check the base of a
     commit."""
-    if runtime.catalog_of(state.table).checks_commit_base or attempt.tried_ms is None:
+    if context.catalogs.of(state.table).checks_commit_base or attempt.tried_ms is None:
         return False
-    return runtime.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
+    return context.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 
 
 def _lost_with(
-    work: ExpireSnapshots, base_location: str, state: TableState, runtime: Runtime
+    work: ExpireSnapshots, base_location: str, state: TableState, context: Context
 ) -> tuple[str, ...]:
     """Returns what an expiry also removed, where its process died before it searched."""
 
     def read(location: str) -> Mapping[str, Any]:
-        return runtime.catalog_of(state.table).metadata_document(state.table, location)
+        return context.catalogs.of(state.table).metadata_document(state.table, location)
 
     def find_lost() -> tuple[str, ...]:
         log = [entry["metadata-file"] for entry in read(state.metadata_location).get("metadata-log") or ()]
         swapped = applied_to(work, base_location, log, read)
         return () if swapped is None else lost_with(work, read(base_location), swapped)
 
-    return look_for_lost(find_lost, runtime.clock.sleep, one_line)
+    return look_for_lost(find_lost, context.clock.sleep, one_line)
 
 
 def _status_of_batch(settlement: Settlement) -> BatchStatus:
@@ -184,36 +184,36 @@ def _status_of_batch(settlement: Settlement) -> BatchStatus:
     return BatchStatus.FAILED if settlement.lost else BatchStatus.DONE
 
 
-def _store_history(attempt: Attempt, history: PartitionHistory, runtime: Runtime) -> None:
+def _store_history(attempt: Attempt, history: PartitionHistory, context: Context) -> None:
     histories = dict.fromkeys(attempt.partitions, history)
-    runtime.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
+    context.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 
-def _live_files(attempt: Attempt, state: TableState, runtime: Runtime) -> frozenset[str]:
+def _live_files(attempt: Attempt, state: TableState, context: Context) -> frozenset[str]:
     """Returns the attempt's files that a retained snapshot has. Not read if a snapshot has the token."""
     if state.snapshot_by_token(attempt.token) is not None or not attempt.files:
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
-    catalog, paths = runtime.catalog_of(state.table), [f.path for f in attempt.files]
-    since = runtime.ledger.snapshot_before_files(attempt)
-    return runtime.interruptible(
+    catalog, paths = context.catalogs.of(state.table), [f.path for f in attempt.files]
+    since = context.ledger.snapshot_before_files(attempt)
+    return context.catalogs.interruptible(
         state.table, lambda: catalog.find_live(state, paths, deletes=deletes, since=since)
     )
 
 
-def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime) -> AttemptEvidence:
+def _evidence(attempt: Attempt, live: frozenset[str], state: TableState, context: Context) -> AttemptEvidence:
     base_snapshot_id, base_location = attempt.tries[-1] if attempt.tries else (None, None)
     return AttemptEvidence(
         attempted=bool(attempt.tries),
         token=attempt.token,
         base_snapshot_id=base_snapshot_id,
-        reachable_file=min(live - _committed_by_others(attempt, live, state, runtime), default=None),
+        reachable_file=min(live - _committed_by_others(attempt, live, state, context), default=None),
         base_location=base_location,
     )
 
 
 def _committed_by_others(
-    attempt: Attempt, live: frozenset[str], state: TableState, runtime: Runtime
+    attempt: Attempt, live: frozenset[str], state: TableState, context: Context
 ) -> frozenset[str]:
     """Returns which of these files another attempt at the batch has committed: one that reused them, or
     one that wrote them."""
@@ -221,7 +221,7 @@ def _committed_by_others(
         return live
     return frozenset(
         f.path
-        for other in runtime.ledger.attempts_at(state.uuid, attempt.batch_id)
+        for other in context.ledger.attempts_at(state.uuid, attempt.batch_id)
         if other.attempt_id != attempt.attempt_id
         and (other.status == BatchStatus.DONE or state.snapshot_by_token(other.token) is not None)
         for f in other.files or ()

@@ -1,4 +1,4 @@
-"""Wiring: builds the runtime with the real adapters from the configuration, each at its first use."""
+"""Wiring: builds the context with the real adapters from the configuration, each at its first use."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.errors import EXIT_FAILED, ConfigurationError, IcebergMaintError
 from iceberg_maint.loop.assess import stored_observation
+from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import (
-    LazyEngine,
+    Context,
+    EngineAccess,
+    Observers,
+    OwnProcess,
+    Policies,
     PolicyFor,
-    Runtime,
     SessionFactory,
     SparkAccess,
-    no_cpu_seconds,
+    Storage,
 )
 from iceberg_maint.machine.private_files import private_folder
 from iceberg_maint.ports.catalog import Catalog
@@ -150,32 +154,30 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
         return len(self._config.catalogs)
 
 
-def build(config: Config) -> Runtime:
-    """Builds the runtime of a configuration. Raises the errors of unsafe settings. Opens no connection."""
+def build(config: Config) -> Context:
+    """Builds the context of a configuration. Raises the errors of unsafe settings. Opens no connection."""
     from iceberg_maint.ledger.ledger import SqlLedger
 
     spark_settings(config)
     clock, ledger = SystemClock(), SqlLedger(config.ledger_url)
     catalogs, secrets = ConfiguredCatalogs(config, ledger), config.secrets
     spark = _spark_access(config, catalogs)
-    return Runtime(
-        catalogs=catalogs,
-        ledger=ledger,
-        clock=clock,
-        policy_for=policies(config),
-        engine=LazyEngine(lambda: spark_engine(catalogs, spark.session)),
-        orphan_files=OrphanPasses(config, catalogs, clock, ledger),
-        store_now_ms=lambda state: store_now_ms(catalogs, state),
-        row_types=_row_types(),
-        masked=lambda text: redact(text, secrets),
-        redacted_error=lambda error: redact_error(error, secrets),
-        spark=spark,
-        telemetry=telemetry(config),
-        audit=NO_AUDIT if config.audit is None else audit_log(config, ledger),
-        fleet_budget=config.fleet_budget,
-        catalog_calls=catalogs.calls,
-        cpu_seconds=_cpu_seconds(config),
-        scratch_folders=scratch_folders(config),
+    return Context(
+        Catalogs(catalogs, catalogs.calls),
+        ledger,
+        clock,
+        Policies(policies(config), config.fleet_budget),
+        EngineAccess(lambda: spark_engine(catalogs, spark.session), spark, _row_types()),
+        Storage(
+            OrphanPasses(config, catalogs, clock, ledger), now_ms=lambda state: store_now_ms(catalogs, state)
+        ),
+        Observers(telemetry(config), NO_AUDIT if config.audit is None else audit_log(config, ledger)),
+        OwnProcess(
+            masked=lambda text: redact(text, secrets),
+            redacted_error=lambda error: redact_error(error, secrets),
+            cpu_seconds=_cpu_seconds(config),
+            scratch_folders=scratch_folders(config),
+        ),
     )
 
 
@@ -205,7 +207,7 @@ def scratch_folders(config: Config) -> tuple[str, ...]:
 def _cpu_seconds(config: Config) -> Callable[[], float | None]:
     """The CPU seconds of this process and Spark's so far. Spark on a cluster works on other machines."""
     if not config.spark.master.startswith("local"):
-        return no_cpu_seconds
+        return lambda: None
 
     def of_tree() -> float | None:
         from iceberg_maint.engines.spark.session.process_tree import tree_cpu_seconds
@@ -284,15 +286,15 @@ def telemetry(config: Config) -> Telemetry:
     return build_delivery(config.telemetry, lambda text: redact(text, config.secrets))
 
 
-def ledger_totals(runtime: Runtime, max_tables: int) -> LedgerTotals:
-    """The metrics of the fleet, from the ledger of this runtime."""
+def ledger_totals(context: Context, max_tables: int) -> LedgerTotals:
+    """The metrics of the fleet, from the ledger of this context."""
     from iceberg_maint.integrations.telemetry.samples import LedgerTotals, TableLabels
 
     return LedgerTotals(
-        runtime.ledger,
-        lambda table: stored_observation(table, runtime),
+        context.ledger,
+        lambda table: stored_observation(table, context),
         TableLabels(max_tables),
-        runtime.clock.monotonic_seconds,
+        context.clock.monotonic_seconds,
     )
 
 
@@ -318,8 +320,8 @@ def _row_types() -> RowTypes:
         return SPARK_4
 
 
-def load(path: Path | None) -> Runtime:
-    """Builds the runtime from a configuration file and this process's environment."""
+def load(path: Path | None) -> Context:
+    """Builds the context from a configuration file and this process's environment."""
     return build(load_config(path, os.environ))
 
 

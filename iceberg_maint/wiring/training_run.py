@@ -27,7 +27,7 @@ from iceberg_maint.engines.spark.session.class_archive import (
 )
 from iceberg_maint.engines.spark.session.session import exit_jvm, kill_jvm
 from iceberg_maint.errors import ConfigurationError, RefusedError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import maintain
 from iceberg_maint.loop.request import Request
 from iceberg_maint.wiring.adapters import build
@@ -131,20 +131,20 @@ def _own_lake(config: Config, folder: Path, java_options: str) -> Config:
 
 
 def _work(config: Config) -> None:
-    runtime = build(config)
+    context = build(config)
     _append_small_files(config.catalogs[CATALOG].pyiceberg_properties())
-    _maintain(runtime, SMALL_FILES)
-    spark = runtime.spark.session()
+    _maintain(context, SMALL_FILES)
+    spark = context.engine.spark.session()
     for version in (2, 3):
         table = f"deletes_v{version}"
         _write_deletes(spark, f"{CATALOG}.{NAMESPACE}.{table}", version)
-        _maintain(runtime, table)
+        _maintain(context, table)
 
 
-def _maintain(runtime: Runtime, table: str) -> None:
+def _maintain(context: Context, table: str) -> None:
     # By force, because the tables are too small to be due.
     maintain(
-        TableId(CATALOG, (NAMESPACE,), table), Request(f"train-{table}", None, None, True, CYCLE), runtime
+        TableId(CATALOG, (NAMESPACE,), table), Request(f"train-{table}", None, None, True, CYCLE), context
     )
 
 

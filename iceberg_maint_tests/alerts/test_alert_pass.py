@@ -26,8 +26,9 @@ from iceberg_maint.integrations.alerts.alert_cycle import (
 )
 from iceberg_maint.integrations.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.support.alerts.receivers import HttpReceiver, MailServer, serving
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.loop.world import TABLE, Process, World
 
 REWRITE = Operation.REWRITE_DATA_FILES
@@ -35,13 +36,13 @@ QUARANTINED = PartitionHistory(ineffective=9, quarantined=True, reason="disk <fu
 
 
 class Fleet:
-    """One table with small files, and a runtime over it."""
+    """One table with small files, and a context over it."""
 
     def __init__(self) -> None:
         self.world = World()
-        self.runtime: Runtime = self.world.runtime(Process())
+        self.context: Context = self.world.context(Process())
         self.uuid = self.world.now.state.uuid
-        assess(TABLE, self.runtime)
+        assess(TABLE, self.context)
 
     def quarantine(self, *, on: bool) -> None:
         history = QUARANTINED if on else PartitionHistory()
@@ -54,9 +55,9 @@ class Fleet:
         send_seconds: float = SEND_SECONDS,
     ) -> PassReport:
         self.world.clock.ms += 1000
-        assess(TABLE, self.runtime)
+        assess(TABLE, self.context)
         made = {n: ConfiguredReceiver(owners, lambda r=r: r) for n, r in receivers.items()}
-        return run_alert_pass(self.runtime, made, send_seconds)
+        return run_alert_pass(self.context, made, send_seconds)
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_clock_of_this_machine_that_is_wrong_changes_no_time_of_an_incident(flee
             return getattr(fleet.world.clock, name)
 
     hook = Webhook(http.url, {}, 5)
-    fleet.runtime = replace(fleet.runtime, clock=Wrong())  # type: ignore[arg-type]
+    fleet.context = changed(fleet.context, clock=Wrong())
     fleet.quarantine(on=True)
     now_ms = fleet.world.clock.ms + 1000
     incidents = fleet.alert_pass({"ops": hook}).incidents
@@ -279,9 +280,9 @@ def test_table_that_cannot_be_judged_keeps_its_incident(fleet: Fleet, http: Http
     def broken(_table: object, _properties: object) -> object:
         raise ValueError("a policy that cannot be read")
 
-    runtime = fleet.runtime
-    object.__setattr__(runtime, "policy_for", broken)
-    report = run_alert_pass(runtime, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
+    context = fleet.context
+    object.__setattr__(context, "policy_for", broken)
+    report = run_alert_pass(context, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
     assert kinds(report) == ["quarantine"]
     assert len(http.documents) == 1
 
@@ -289,7 +290,7 @@ def test_table_that_cannot_be_judged_keeps_its_incident(fleet: Fleet, http: Http
 def test_test_of_a_receiver_sends_begin_and_end_or_fails_with_its_code(fleet: Fleet, http: HttpReceiver):
     incident = Incident(AlertKind.NOT_OBSERVED, "test", "test", "A test.", (), 1, 1, 1)
     send_test(
-        "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
+        "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.context
     )
     begin, end = http.documents
     assert ([i["cleared_ms"] for i in begin["fired"]], begin["cleared"]) == ([None], [])
@@ -299,7 +300,7 @@ def test_test_of_a_receiver_sends_begin_and_end_or_fails_with_its_code(fleet: Fl
         IcebergMaintError, match=r"ICM-151 alerts: receiver ops .*Then send the test again\.$"
     ):
         send_test(
-            "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.runtime
+            "ops", ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5)), incident, fleet.context
         )
 
 
@@ -308,7 +309,7 @@ def blocked_expiry(fleet: Fleet) -> None:
     for _ in range(30):
         fleet.world.append("a", 1)
     fleet.world.clock.ms += 60 * 86_400_000
-    assess(TABLE, fleet.runtime)
+    assess(TABLE, fleet.context)
 
 
 class Pinning:
@@ -332,12 +333,12 @@ def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
     blocked_expiry(fleet)
     answers = threading.Event()
     catalog = Pinning(fleet, lambda: answers.wait(30))
-    runtime = replace(fleet.runtime, catalogs={TABLE.catalog: catalog})  # type: ignore[dict-item]
+    context = changed(fleet.context, catalogs={TABLE.catalog: catalog})
     hook = {"ops": ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5))}
     started = time.monotonic()
     try:
-        report = run_alert_pass(runtime, hook, holder_seconds=0.1)
-        again = run_alert_pass(runtime, hook, holder_seconds=0.1)
+        report = run_alert_pass(context, hook, holder_seconds=0.1)
+        again = run_alert_pass(context, hook, holder_seconds=0.1)
         assert time.monotonic() - started < 10
     finally:
         answers.set()
@@ -351,6 +352,6 @@ def test_paused_table_with_a_blocked_expiry_reads_no_catalog(fleet: Fleet):
     blocked_expiry(fleet)
     fleet.world.ledger.pause(str(TABLE), "later")
     catalog = Pinning(fleet)
-    runtime = replace(fleet.runtime, catalogs={TABLE.catalog: catalog})  # type: ignore[dict-item]
-    assert run_alert_pass(runtime, {}).incidents == ()
+    context = changed(fleet.context, catalogs={TABLE.catalog: catalog})
+    assert run_alert_pass(context, {}).incidents == ()
     assert catalog.pins == 0

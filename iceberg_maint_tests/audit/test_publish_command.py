@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from iceberg_maint.integrations.audit.publish import publish_audit_log
 from iceberg_maint.wiring.adapters import SystemClock, audit_log, audit_table, audited_tables, build
 from iceberg_maint_tests.audit.test_log import UUID
 from iceberg_maint_tests.audit.test_retention import AgingLedger, work
+from iceberg_maint_tests.support.context import changed
 
 NAME = TableId.parse("lake.ops.maintenance_audit")
 
@@ -47,7 +48,7 @@ def test_publish_appends_each_entry_once(config_path: Path, capsys: pytest.Captu
     assert first == (0, {"table": str(NAME), "entries": 6, "appends": 1, "damaged": {}})
     assert second == (0, {"table": str(NAME), "entries": 0, "appends": 0, "damaged": {}})
     # It is a table of the lake like any other.
-    assert build(load_config(config_path, {})).tables() == (NAME,)
+    assert build(load_config(config_path, {})).catalogs.tables() == (NAME,)
 
 
 def test_publish_of_a_damaged_log_exits_1(config_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,12 +69,12 @@ class HastyClock(SystemClock):
 
 def test_publish_beside_a_run_that_maintains_the_audit_table_waits_and_is_refused(config_path: Path) -> None:
     config = load_config(config_path, {})
-    runtime, table = build(config), audit_table(config)
+    context, table = build(config), audit_table(config)
     assert table is not None
-    runtime = replace(runtime, clock=HastyClock())
-    runtime.ledger.acquire_lease(table.open(), str(NAME), "another run", 600, 0)
-    log = audit_log(config, runtime.ledger)
+    context = changed(context, clock=HastyClock())
+    context.ledger.acquire_lease(table.open(), str(NAME), "another run", 600, 0)
+    log = audit_log(config, context.ledger)
     with pytest.raises(RefusedError, match="another run works on the audit table") as refused:
-        publish_audit_log(runtime, log, lambda: audited_tables(config), table, NAME)
+        publish_audit_log(context, log, lambda: audited_tables(config), table, NAME)
     assert refused.value.code == "ICM-109"
     assert table.ends() == {}

@@ -237,7 +237,7 @@ def test_name_with_a_dot_within_a_part_is_found_and_not_offered_as_a_guess_at_it
     file = tmp_path / "maint.yaml"
     connection = f"type: jdbc, uri: 'sqlite:///{tmp_path}/catalog.db', warehouse: 'file://{tmp_path}'"
     file.write_text(f"ledger: 'sqlite:///{tmp_path}/l.db'\ncatalogs:\n  lake: {{{connection}}}\n")
-    assert load(file).find("lake.db.a.b") == TableId("lake", ("db",), "a.b")
+    assert load(file).catalogs.find("lake.db.a.b") == TableId("lake", ("db",), "a.b")
 
 
 def test_manifests_that_contradict_the_metadata_are_refused(events: Table, catalog: PyIcebergCatalog) -> None:

@@ -102,10 +102,10 @@ def test_catalogs_of_a_configuration_keep_their_budgets_in_the_home_folder(tmp_p
     file = tmp_path / "maint.yaml"
     lake, other = f"lake: {{{connection}, calls_per_second: 1000}}", f"other: {{{connection}}}"
     file.write_text(f"ledger: 'sqlite:///{tmp_path}/ledger.db'\ncatalogs:\n  {lake}\n  {other}\n")
-    runtime = load(file)
+    context = load(file)
     for name in ("lake", "other"):
-        runtime.catalogs[name].tables()
-    events = runtime.find("lake.db.events")
-    runtime.catalogs["lake"].pointers([events])
-    assert runtime.catalog_calls() == 4
+        context.catalogs[name].tables()
+    events = context.catalogs.find("lake.db.events")
+    context.catalogs["lake"].pointers([events])
+    assert context.catalogs.calls() == 4
     assert [f.name.partition("-")[0] for f in (tmp_path / ".iceberg_maint" / "calls").iterdir()] == ["lake"]

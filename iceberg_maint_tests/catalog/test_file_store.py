@@ -118,7 +118,7 @@ class FlatNames:
 
 def test_file_below_a_folder_without_an_object_of_its_own_is_listed() -> None:
     system = FlatNames("bucket/t/metadata/v1.json", "bucket/t/data/p=1/a", "bucket/t/b", "bucket/u/c")
-    store = ArrowStore(lambda path: (system, path.removeprefix("gs://")))  # type: ignore[arg-type, return-value]
+    store = ArrowStore(lambda path: (system, path.removeprefix("gs://")))
     listed = sorted(f.path for f in store.list("gs://bucket/t"))
     assert listed == ["gs://bucket/t/b", "gs://bucket/t/data/p=1/a", "gs://bucket/t/metadata/v1.json"]
 

@@ -222,7 +222,7 @@ class Script(BaseAdapter):
             raise requests.ConnectionError("broken")
         response = requests.Response()
         response._content = b""
-        response._content_consumed = True  # type: ignore[attr-defined]
+        response._content_consumed = True
         response.status_code, response.headers["Retry-After"] = answer
         return response
 

@@ -21,9 +21,10 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Reje
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.wiring.adapters import policies
+from iceberg_maint_tests.support.context import changed, context_with
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
@@ -135,7 +136,7 @@ class Lake:
     """One process's world, kept over several calls of the program."""
 
     config: Config
-    runtime: Runtime
+    context: Context
     catalog: FakeCatalog
     engine: SwapEngine
     clock: SetClock
@@ -144,7 +145,7 @@ class Lake:
 
     def __call__(self, *arguments: str) -> Result:
         """The program's result; what it prints is `stdout` and `stderr`."""
-        session = Session(load=lambda _path: self.config, build=lambda _config: self.runtime)
+        session = Session(load=lambda _path: self.config, build=lambda _config: self.context)
         return CliRunner().invoke(iceberg_maint, list(arguments), obj=session)
 
     def json(self, *arguments: str, exit_code: int = 0) -> Any:
@@ -163,7 +164,7 @@ class Lake:
     def reconfigure(self, config: Config) -> None:
         """Another configuration of the same outside systems."""
         self.config = config
-        self.runtime = replace(self.runtime, policy_for=policies(config))
+        self.context = changed(self.context, policy_for=policies(config))
 
 
 REWRITE = 1
@@ -176,15 +177,15 @@ def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:
     engine, clock = SwapEngine(catalog), SetClock(NOW_MS)
     config: Config = load_config(None, {"ICEBERG_MAINT_HOME": str(folder)}, "")
     orphans = FakeOrphanFiles()
-    runtime = Runtime(
+    context = context_with(
         catalogs={"lake": catalog},
-        ledger=AtClock(memory_ledger(), clock),  # type: ignore[arg-type]
+        ledger=AtClock(memory_ledger(), clock),
         clock=clock,
         policy_for=policies(config),
-        engine=LazyEngine(lambda: engine),
+        engine=lambda: engine,
         orphan_files=lambda _table: orphans,
     )
-    return Lake(config, runtime, catalog, engine, clock, folder, orphans)
+    return Lake(config, context, catalog, engine, clock, folder, orphans)
 
 
 @pytest.fixture

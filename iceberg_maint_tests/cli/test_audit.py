@@ -19,6 +19,7 @@ from iceberg_maint.integrations.audit.folder import LocalFolder
 from iceberg_maint.integrations.audit.log import AuditLog
 from iceberg_maint.wiring.adapters import audit_log
 from iceberg_maint_tests.cli.conftest import Lake
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = pytest.mark.seconds
 
@@ -28,7 +29,7 @@ SICK = "lake.db.sick"
 @pytest.fixture
 def audited(lake: Lake, tmp_path: Path) -> Iterator[Lake]:
     lake.configure(f"audit: {{location: 'file://{tmp_path}/audit'}}\n")
-    lake.runtime = replace(lake.runtime, audit=audit_log(lake.config, lake.runtime.ledger))
+    lake.context = changed(lake.context, audit=audit_log(lake.config, lake.context.ledger))
     return lake
 
 
@@ -63,7 +64,7 @@ def test_history_reads_the_log_where_the_ledger_lost_its_rows(
 ) -> None:
     audited("run", SICK)
     ledger = audited.json("history", SICK)["records"]
-    monkeypatch.setattr(audited.runtime.ledger, "records", lambda *_: ())
+    monkeypatch.setattr(audited.context.ledger, "records", lambda *_: ())
     result = audited("history", SICK, "--json")
     shown = json.loads(result.stdout)["records"]
     assert sorted(r["record_id"] for r in shown) == sorted(r["record_id"] for r in ledger)
@@ -119,7 +120,7 @@ def test_work_from_before_the_log_waits_for_the_next_run_of_its_table(lake: Lake
     lake("run", SICK, "--operation", "rewrite_data_files")
     (record,) = lake.json("history", SICK)["records"]
     lake.configure(f"audit: {{location: 'file://{tmp_path}/audit'}}\n")
-    lake.runtime = replace(lake.runtime, audit=audit_log(lake.config, lake.runtime.ledger))
+    lake.context = changed(lake.context, audit=audit_log(lake.config, lake.context.ledger))
     (table,) = lake.json("audit", "verify")["tables"]
     assert (table["table"], table["waiting_records"]) == (SICK, [record["record_id"]])
     lake.clock.ms += 1000
@@ -177,12 +178,12 @@ def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
     entries_before: int, after: bool, audited: Lake
 ) -> None:
     DyingFolder.left, DyingFolder.after = entries_before, after
-    dying = AuditLog(lambda uuid: DyingFolder(audited.home / "audit" / uuid), audited.runtime.ledger)
-    whole, audited.runtime = audited.runtime, replace(audited.runtime, audit=dying)
+    dying = AuditLog(lambda uuid: DyingFolder(audited.home / "audit" / uuid), audited.context.ledger)
+    whole, audited.context = audited.context, changed(audited.context, audit=dying)
     with suppress(Death):
         audited("run", SICK)
     assert DyingFolder.left == 0
-    audited.runtime = whole
+    audited.context = whole
     audited("run", SICK, "--force")
     (table,) = audited.json("audit", "verify", SICK)["tables"]
     assert (table["faults"], table["waiting_records"], table["open_intents"]) == ([], [], [])
@@ -194,7 +195,7 @@ def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
 @pytest.mark.parametrize("writable", [True, False])
 def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: Lake) -> None:
     pruned: list[str] = []
-    ledger = audited.runtime.ledger
+    ledger = audited.context.ledger
     inner = ledger.prune
     ledger.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
     if not writable:
@@ -207,8 +208,8 @@ def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: La
 def test_restrictions_that_begin_or_end_are_no_change_of_the_log(audited: Lake) -> None:
     """The ledger shows the records of a governed table without values. The log has them as they were."""
     audited("run", SICK)
-    audited.runtime.ledger.mark_governed(TableId.parse(SICK))
-    shown = audited.runtime.ledger.records(SICK, 50)
+    audited.context.ledger.mark_governed(TableId.parse(SICK))
+    shown = audited.context.ledger.records(SICK, 50)
     assert {key for r in shown for key, _, _ in r.outcome.partitions} == {REDACTED}
     verified = audited.json("audit", "verify")["tables"]
     assert [t["faults"] for t in verified] == [[]] * len(verified)

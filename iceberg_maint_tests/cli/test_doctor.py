@@ -29,6 +29,7 @@ from iceberg_maint.errors import (
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 
 pytestmark = pytest.mark.seconds
@@ -39,7 +40,7 @@ SICK = TableId.parse("lake.db.sick")
 @pytest.fixture(autouse=True)
 def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(lake.runtime.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(lake.context.ledger, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr(
         "iceberg_maint.wiring.adapters.spark_versions", lambda _config: lake.engine.versions()
     )
@@ -100,7 +101,7 @@ def test_pattern_of_a_catalog_among_several_that_matches_no_table_is_a_warning(
     lake: Lake, tmp_path: Path
 ) -> None:
     more = FakeCatalog("more", [])
-    lake.runtime = replace(lake.runtime, catalogs={"lake": lake.catalog, "more": more})
+    lake.context = changed(lake.context, catalogs={"lake": lake.catalog, "more": more})
     file = tmp_path / "two.yaml"
     file.write_text(
         "catalogs:\n"
@@ -194,7 +195,7 @@ def test_ledger_that_cannot_be_written_fails(
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
     reading = SqlLedger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
     monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
-    lake.runtime = replace(lake.runtime, ledger=reading)
+    lake.context = changed(lake.context, ledger=reading)
     status, detail = checks(lake, "--no-spark", exit_code=2)["ledger"]
     assert (status, detail[:7]) == ("failed", "ICM-128")
     reading.close()
@@ -202,7 +203,7 @@ def test_ledger_that_cannot_be_written_fails(
 
 def test_ledger_that_cannot_be_opened_fails_once_and_ends_no_check(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database " * 100)
-    lake.runtime = replace(lake.runtime, ledger=SqlLedger(f"sqlite:///{tmp_path}/broken.db"))
+    lake.context = changed(lake.context, ledger=SqlLedger(f"sqlite:///{tmp_path}/broken.db"))
     found = checks(lake, "--no-spark", exit_code=2)
     assert [name for name, (_, detail) in found.items() if "ICM-128" in detail] == ["ledger"]
     assert list(found)[-2:] == ["ledger", "policies"]
@@ -255,7 +256,7 @@ def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> No
 
 
 def test_clock_that_moved_backwards_fails_until_a_person_accepts_it(lake: Lake) -> None:
-    lake.runtime.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
+    lake.context.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
     status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
     assert (status, "the ledger holds a time 2592000 s later" in told) == ("failed", True)
     assert checks(lake, "--no-spark", "--accept-clock")["clock"] == (
@@ -404,10 +405,10 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
 ) -> None:
     lake.json("observe", "db.sick")
     uses = (MemoryUse(300 * 1024**2, 200 * 1024**2, 2, 1, exceeded=True),)
-    monkeypatch.setattr(lake.runtime.ledger, "memory_uses", lambda _uuid, _limit: uses)
+    monkeypatch.setattr(lake.context.ledger, "memory_uses", lambda _uuid, _limit: uses)
     declared = DeclaredMemory(1024**3, 2 * 1024**3, slots=2)
-    spark = lake.runtime.spark
-    lake.runtime = replace(lake.runtime, spark=replace(spark, memory=declared))
+    spark = lake.context.engine.spark
+    lake.context = changed(lake.context, spark=replace(spark, memory=declared))
     reported = [c for c in lake.json("doctor")["checks"] if c["check"] == "spark memory"]
     assert [(c["status"], c["code"], c["detail"]) for c in reported] == [
         (
@@ -424,7 +425,7 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
             ),
         ),
     ]
-    lake.runtime = replace(lake.runtime, spark=replace(spark, memory=replace(declared, is_local=True)))
+    lake.context = changed(lake.context, spark=replace(spark, memory=replace(declared, is_local=True)))
     (only,) = [c["detail"] for c in lake.json("doctor")["checks"] if c["check"] == "spark memory"]
     assert "raise spark.driver.memory under" in only
 

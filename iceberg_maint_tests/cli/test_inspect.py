@@ -20,6 +20,7 @@ from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint.ports.observers import NoTelemetry, Observation
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import fake_table
 from iceberg_maint_tests.support.ledger.values import make_record
 
@@ -35,7 +36,7 @@ def why(lake: Lake, *arguments: str) -> Any:
 def hold(lake: Lake, partition: str, **history: Any) -> None:
     """Back-off or quarantine of one partition of `sick`."""
     uuid = lake.catalog.pin(SICK).uuid
-    lake.runtime.ledger.set_partition_history(
+    lake.context.ledger.set_partition_history(
         uuid, Operation.REWRITE_DATA_FILES, {partition: PartitionHistory(**history)}
     )
 
@@ -77,7 +78,7 @@ def test_work_that_read_no_data_gives_no_estimate_on_any_screen(lake: Lake, mode
     record = make_record("r", SICK, lake.catalog.pin(SICK).uuid)
     batch = replace(record.outcome.batches[0], input_bytes=0, seconds=2.0)
     expiry = replace(record.outcome, operation=Operation.EXPIRE_SNAPSHOTS, batches=(batch,))
-    lake.runtime.ledger.append_record(replace(record, operation=expiry.operation, outcome=expiry))
+    lake.context.ledger.append_record(replace(record, operation=expiry.operation, outcome=expiry))
     _, sick = lake.json("tables")["tables"]
     assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (18_000, None)
     assert lake.json("report")["summary"]["estimate_seconds"] is None
@@ -135,7 +136,7 @@ def test_tables_use_the_properties_stored_with_the_health(lake: Lake) -> None:
 
 def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
     (table,) = lake.json("observe", "db.sick")["tables"]
-    measured = lake.runtime.ledger.health(SICK)
+    measured = lake.context.ledger.health(SICK)
     assert measured is not None
     assert table["snapshot"] == measured.snapshot_id
     assert table["health"].keys() == metric_docs().keys()
@@ -196,7 +197,7 @@ def test_plan_changes_nothing(lake: Lake) -> None:
     lake("plan", "db.sick")
     assert lake.catalog.content[SICK] is before
     assert lake.engine.batches == []
-    assert lake.runtime.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
+    assert lake.context.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
 
 
 def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
@@ -394,7 +395,7 @@ def test_why_shows_the_cursor_of_each_operation(lake: Lake) -> None:
     (record,) = lake.json("history", "db.sick")["records"]
     last = operation["batches"][-1]
     (cursor,) = why(lake, "db.sick")["cursors"]
-    assert abs(cursor.pop("advanced_ms") - lake.runtime.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
+    assert abs(cursor.pop("advanced_ms") - lake.context.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
     assert cursor == {
         "operation": "rewrite_data_files",
         "plan_id": record["plan_id"],
@@ -484,7 +485,7 @@ class _Receiver(NoTelemetry):
 
 def test_observe_with_a_receiver_reports_the_decisions_of_changed_and_of_unchanged_tables(lake: Lake) -> None:
     first, receiver = lake.json("observe"), _Receiver()
-    lake.runtime = replace(lake.runtime, telemetry=receiver)
+    lake.context = changed(lake.context, telemetry=receiver)
     table = lake.catalog.content[SICK]
     lake.catalog.put(replace(table, state=replace(table.state, metadata_location="file:///mem/next.json")))
     assert lake.json("observe") == first
@@ -502,13 +503,13 @@ def test_observe_with_a_receiver_reports_the_decisions_of_changed_and_of_unchang
 def test_observe_without_a_receiver_reads_the_history_of_all_tables_once(lake: Lake) -> None:
     first = lake.json("observe")
     asked: list[object] = []
-    histories = lake.runtime.ledger.histories
+    histories = lake.context.ledger.histories
 
     def counted(*given: Any) -> Any:
         asked.append(given)
         return histories(*given)
 
-    lake.runtime.ledger.histories = counted  # type: ignore[method-assign]
+    lake.context.ledger.histories = counted  # type: ignore[method-assign]
     assert (lake.json("observe"), len(asked)) == (first, 1)
 
 
@@ -563,7 +564,7 @@ def lake_of_keys(lake: Lake, keys: int) -> Lake:
     table = fake_table("lake.db.cdc", [*files, deletes], now_ms=1_700_000_000_000)
     lake.catalog.put(replace(table, state=replace(table.state, key_types={1: "long"})))
     memory = DeclaredMemory(512 * 1024**2, 2 * 1024**3, slots=1)
-    lake.runtime = replace(lake.runtime, spark=replace(lake.runtime.spark, memory=memory))
+    lake.context = changed(lake.context, spark=replace(lake.context.engine.spark, memory=memory))
     return lake
 
 

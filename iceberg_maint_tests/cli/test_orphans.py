@@ -18,9 +18,9 @@ from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.loop.context import LazyEngine
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import NoEngine, StoreClock
 
@@ -50,14 +50,14 @@ def session(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) ->
     )
     config = load_config(file, {"ICEBERG_MAINT_HOME": f"{lake.folder}/home"}, "")
     clock, real = StoreClock(store), build(config)
-    runtime = replace(
+    context = changed(
         real,
         clock=clock,
-        engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
+        engine=NoEngine,
         orphan_files=OrphanPasses(config, real.catalogs, clock, real.ledger),
     )
-    monkeypatch.setattr(runtime.ledger, "now_ms", clock.now_ms)
-    return Session(load=lambda _path: config, build=lambda _config: runtime)
+    monkeypatch.setattr(context.ledger, "now_ms", clock.now_ms)
+    return Session(load=lambda _path: config, build=lambda _config: context)
 
 
 @pytest.fixture
@@ -138,9 +138,9 @@ def test_files_go_come_back_and_stay(
 
     again = document(program("trash", "db.t", "--json"))
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
-    assert isinstance(session.runtime().ledger, SqlLedger)
+    assert isinstance(session.context().ledger, SqlLedger)
     [restored] = [
-        r for r in session.runtime().ledger.records(None, 10) if r.outcome.message.startswith("Restored")
+        r for r in session.context().ledger.records(None, 10) if r.outcome.message.startswith("Restored")
     ]
     assert (
         restored.outcome.message == f"Restored {ALL} files of {mark['mark_id']}. 0 files stay in the trash."
@@ -201,7 +201,7 @@ def test_lease_of_another_run_is_waited_for_and_then_respected(
 ) -> None:
     program("trash", "db.t")
     uuid = lake.target().state.uuid
-    assert session.runtime().ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
+    assert session.context().ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
     for call in (("trash",), ("sweep",), ("restore",)):
         assert program(*call, "db.t").exit_code == 3
     assert lake.trashed() == ALL
@@ -286,12 +286,12 @@ def test_version_beside_the_log_is_shown_by_trash_why_and_doctor(
     assert document(program("scan", "lake.db.t", "--json"))["unlogged"] == done["unlogged"]
 
 
-def test_runtime_of_the_program_reads_the_clock_of_the_store(session: Session, store: ShiftedStore) -> None:
-    state = session.runtime().catalogs["lake"].pin(TableId.parse("lake.db.t"))
+def test_context_of_the_program_reads_the_clock_of_the_store(session: Session, store: ShiftedStore) -> None:
+    state = session.context().catalogs["lake"].pin(TableId.parse("lake.db.t"))
     store.ahead_ms = 30 * 86_400_000
-    told = session.runtime().store_now_ms(state)
+    told = session.context().storage.now_ms(state)
     assert told is not None
-    assert abs(told - session.runtime().clock.now_ms()) < 60_000
+    assert abs(told - session.context().clock.now_ms()) < 60_000
     assert [p.name for p in Path(state.location.removeprefix("file://")).glob(".iceberg-maint-*")] == []
 
 
@@ -331,7 +331,7 @@ def test_adopted_files_of_a_dropped_table_refuse_no_pass(
         == ALL
     )
     assert (place.exists(), lake.lost()) == (True, [])
-    records = session.runtime().ledger.records(None, 10)  # type: ignore[attr-defined]
+    records = session.context().ledger.records(None, 10)  # type: ignore[attr-defined]
     [told] = [r.outcome.message for r in records if "adopted" in r.outcome.message]
     assert told.endswith(f" adopted the files of the dropped table with uuid {DROPPED}: dropped by ada")
 

@@ -19,6 +19,7 @@ from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.machine import private_files
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.loop.world import SetClock
 
@@ -58,18 +59,18 @@ class Unreachable(FakeCatalog):
 
 
 def test_assess_shows_a_catalog_that_cannot_be_reached_beside_the_others(lake: Lake):
-    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    lake.context = changed(lake.context, catalogs={"dead": Unreachable("dead"), **lake.context.catalogs})
     result = lake("assess", "--json")
     assert result.exit_code == 2
     document = json.loads(result.stdout)
     assert document["summary"]["tables"] == 2
     assert document["errors"] == {"dead": "ICM-104 catalog 'dead' cannot be reached. Fix: start it."}
-    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    lake.context = changed(lake.context, catalogs={"dead": Unreachable("dead")})
     assert "ICM-104" in lake("assess").stderr
 
 
 def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
-    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    lake.context = changed(lake.context, catalogs={"dead": Unreachable("dead"), **lake.context.catalogs})
     result = lake("observe", "--json")
     assert result.exit_code == 2
     assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
@@ -78,29 +79,29 @@ def test_observe_goes_on_where_one_catalog_cannot_be_reached(lake: Lake):
 
 @pytest.mark.parametrize("command", ["tables", "run", "reconcile", "release"])
 def test_command_goes_on_where_one_catalog_cannot_be_reached(lake: Lake, command: str):
-    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead"), **lake.runtime.catalogs})
+    lake.context = changed(lake.context, catalogs={"dead": Unreachable("dead"), **lake.context.catalogs})
     result = lake(command, "--json")
     assert result.exit_code == 2
     assert "ICM-104 catalog 'dead' cannot be reached." in result.stderr
     assert json.loads(result.stdout)
-    lake.runtime = replace(lake.runtime, catalogs={"dead": Unreachable("dead")})
+    lake.context = changed(lake.context, catalogs={"dead": Unreachable("dead")})
     assert lake(command, "--json").exit_code == 2
 
 
 def test_observe_forgets_tables_that_were_dropped_and_none_of_a_catalog_that_is_down(lake: Lake):
     """Else the alert `not_observed` of a dropped table has no end."""
     lake("observe")
-    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.healthy", "lake.db.sick"]
+    assert [str(k.table) for k in lake.context.ledger.known_tables()] == ["lake.db.healthy", "lake.db.sick"]
     lake.catalog.content.pop(TableId.parse("lake.db.healthy"))
     lake("observe", "db.sick")
-    assert len(lake.runtime.ledger.known_tables()) == 2
-    working = lake.runtime
-    lake.runtime = replace(working, catalogs={"lake": Unreachable("lake"), "other": FakeCatalog("other")})
+    assert len(lake.context.ledger.known_tables()) == 2
+    working = lake.context
+    lake.context = changed(working, catalogs={"lake": Unreachable("lake"), "other": FakeCatalog("other")})
     lake("observe")
-    assert len(lake.runtime.ledger.known_tables()) == 2
-    lake.runtime = working
+    assert len(lake.context.ledger.known_tables()) == 2
+    lake.context = working
     lake("observe")
-    assert [str(k.table) for k in lake.runtime.ledger.known_tables()] == ["lake.db.sick"]
+    assert [str(k.table) for k in lake.context.ledger.known_tables()] == ["lake.db.sick"]
 
 
 def test_assess_of_an_unknown_table_is_refused(lake: Lake):
@@ -109,7 +110,7 @@ def test_assess_of_an_unknown_table_is_refused(lake: Lake):
 
 def test_report_writes_its_page_in_both_forms(lake: Lake, tmp_path: Path):
     for table in lake.catalog.content:
-        assess(table, lake.runtime)
+        assess(table, lake.context)
     lake("run")
     html, markdown = tmp_path / "r.html", tmp_path / "r.md"
     result = lake("report", "--html", str(html), "--markdown", str(markdown))
@@ -144,8 +145,8 @@ def test_negative_price_is_refused(lake: Lake, tmp_path: Path):
 
 def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_path: Path):
     table = TableId.parse("lake.db.healthy")
-    assess(table, lake.runtime)
-    ledger = lake.runtime.ledger
+    assess(table, lake.context)
+    ledger = lake.context.ledger
     measured = ledger.health(table)
     (today,) = ledger.health_days([measured.table_uuid])[measured.table_uuid]
     database = ledger._database
@@ -207,7 +208,7 @@ def test_observe_stores_writers_that_began_to_write_small_files_and_why_names_th
     monkeypatch.setenv("COLUMNS", "200")
     with_writers(lake)
     assert lake("observe").exit_code == 0
-    stored = lake.runtime.ledger.health(TableId.parse("lake.db.sick")).writer_changes
+    stored = lake.context.ledger.health(TableId.parse("lake.db.sick")).writer_changes
     assert [(c.writer, c.snapshot_id, c.commits) for c in stored] == [
         ("Apache Spark (application late)", 400, 5),
         ("Apache Spark (application many)", 200, 8),
@@ -249,10 +250,10 @@ def test_report_takes_its_time_from_the_ledger_and_not_from_a_clock_that_is_wron
     pages = []
     for ahead_ms in (0, 400 * 86_400_000):
         pages.append(page := tmp_path / f"{ahead_ms}.md")
-        runtime = replace(lake.runtime, clock=SetClock(NOW_MS + ahead_ms))
-        lake.runtime, usual = runtime, lake.runtime
+        context = changed(lake.context, clock=SetClock(NOW_MS + ahead_ms))
+        lake.context, usual = context, lake.context
         assert lake("report", "--markdown", str(page)).exit_code == 0
-        lake.runtime = usual
+        lake.context = usual
     first, second = (page.read_text("utf-8") for page in pages)
     assert first == second
     assert "2027-01-15 08:00:00 UTC" in first
@@ -263,7 +264,7 @@ def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_f
 ):
     lake("observe")
     config = replace(lake.config.report, folder=tmp_path / "reports")
-    (first, *_) = files = write_fleet_report(lake.runtime, config).files
+    (first, *_) = files = write_fleet_report(lake.context, config).files
     before = first.read_bytes()
 
     def full(path: str, _flags: int) -> int:
@@ -273,7 +274,7 @@ def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_f
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(private_files, "private_opener", full)
         with pytest.raises(ConfigurationError, match=r"ICM-100 report.folder: .*: No space left on device"):
-            write_fleet_report(lake.runtime, config)
+            write_fleet_report(lake.context, config)
     assert sorted(first.parent.iterdir()) == sorted(files)
     assert first.read_bytes() == before
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint_tests.cli.conftest import REWRITE, Lake
+from iceberg_maint_tests.support.context import changed
 
 READS = "defaults: {windows: {reads_per_day: 0.1}}\n"
 PLAN_ROW = (
@@ -23,7 +22,7 @@ TRUTH = (
 @pytest.fixture
 def judged(lake: Lake) -> Lake:
     lake.configure(READS)
-    lake.runtime = replace(lake.runtime, fleet_budget=FleetBudget(max_commits=5))
+    lake.context = changed(lake.context, fleet_budget=FleetBudget(max_commits=5))
     return lake
 
 
@@ -92,7 +91,7 @@ def test_run_of_a_table_before_a_pass_does_what_plan_shows(judged: Lake) -> None
 def test_tables_show_work_that_does_not_pay_before_a_pass(judged: Lake) -> None:
     _, sick = judged.json("tables")["tables"]
     assert (sick["table"], sick["reason"], sick["due_partitions"]) == ("lake.db.sick", "no_pay_back", 0)
-    assert judged.runtime.ledger.fleet_waits() == {}
+    assert judged.context.ledger.fleet_waits() == {}
 
 
 def test_report_before_a_pass_counts_no_work_that_does_not_pay(judged: Lake) -> None:

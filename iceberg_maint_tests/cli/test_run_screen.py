@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.cli.conftest import FAILED, REJECTED, Lake, lake_of
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 
 SEARCHED = "searched for orphan files without one"
@@ -37,7 +37,7 @@ def test_healthy_tables_are_one_line_beside_the_work(many: Lake) -> None:
 
 def test_table_that_is_left_alone_is_one_line(many: Lake) -> None:
     many.configure("defaults: {windows: {reads_per_day: 0}}\n")
-    many.runtime = replace(many.runtime, fleet_budget=FleetBudget(max_commits=1))
+    many.context = changed(many.context, fleet_budget=FleetBudget(max_commits=1))
     first, last = lines(many)
     assert first.startswith(
         "lake.db.sick: NO_OP no_pay_back - left alone: the reads of the table are predicted"
@@ -100,7 +100,7 @@ def test_failure_is_drawn_whole_among_healthy_tables(many: Lake) -> None:
 def test_tables_after_a_run_show_what_it_left_for_the_budget_as_waiting(tmp_path: Path) -> None:
     # The ledger notes real times; the clock of the lake is weeks ahead.
     lake = lake_of(tmp_path, {"lake.db.a": {"1": 10}, "lake.db.b": {"1": 10}})
-    lake.runtime = replace(lake.runtime, fleet_budget=FleetBudget(max_commits=1, period_seconds=10_000_000))
+    lake.context = changed(lake.context, fleet_budget=FleetBudget(max_commits=1, period_seconds=10_000_000))
     done, left = (t["operations"] for t in lake.json("run")["tables"])
     assert [o["reason"] for o in done if o["operation"] == "rewrite_data_files"] == ["small_files"]
     assert [o["reason"] for o in left if o["operation"] == "rewrite_data_files"] == ["fleet_budget"]
@@ -115,7 +115,7 @@ class _GoneCatalog(FakeOrphanFiles):
 
 @pytest.fixture
 def gone(many: Lake) -> Lake:
-    many.runtime = replace(many.runtime, orphan_files=lambda _table: _GoneCatalog())
+    many.context = changed(many.context, orphan_files=lambda _table: _GoneCatalog())
     return many
 
 

@@ -18,6 +18,7 @@ from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
 from iceberg_maint.report.verdicts import Summary
 from iceberg_maint_tests.cli.conftest import FAILED, UNKNOWN, Lake, lake_of, table_of
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = [pytest.mark.seconds, pytest.mark.usefixtures("narrow")]
 REWRITE = ("--operation", "rewrite_data_files")
@@ -32,7 +33,7 @@ def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
     lake.catalog.put(table_of("lake.db.held", {"1": 9}))
     uuid = next(t for n, t in lake.catalog.content.items() if n.name == "held").state.uuid
     history = PartitionHistory(ineffective=4, quarantined=True, reason="proof unequal")
-    lake.runtime.ledger.set_partition_history(
+    lake.context.ledger.set_partition_history(
         uuid, Operation.REWRITE_DATA_FILES, {PartitionKey("day=1"): history}
     )
     assert lake("tables").stdout.splitlines() == [
@@ -71,14 +72,14 @@ def test_fault_of_one_table_is_its_row_and_hides_no_other(
     lake: Lake, command: str, fault: Exception, line: str, exit_code: int
 ) -> None:
     lake("observe")
-    policy_for = lake.runtime.policy_for
+    policy_for = lake.context.policies.of_table
 
     def of_table(table: TableId, properties: Mapping[str, str]) -> Policy:
         if table.name == "healthy":
             raise fault
         return policy_for(table, properties)
 
-    lake.runtime = replace(lake.runtime, policy_for=of_table)
+    lake.context = changed(lake.context, policy_for=of_table)
     shown = lake(command)
     assert shown.exit_code == (exit_code if command == "tables" else 0)
     assert f"db.healthy: {line}" in " ".join(shown.output.split())
@@ -197,7 +198,7 @@ def test_why_names_the_error_of_the_last_run(lake: Lake, options: tuple[str, ...
 def test_page_of_the_report_has_the_message_of_the_last_batch_as_the_screen_does(lake: Lake) -> None:
     lake.engine.results = [FAILED]
     lake("run", "db.sick", *REWRITE)
-    (record,) = failures_of(lake.runtime.ledger.records("lake.db.sick", 10))
+    (record,) = failures_of(lake.context.ledger.records("lake.db.sick", 10))
     (batch,) = record.outcome.batches
     batches = (replace(batch, message="first"), replace(batch, message="last"))
     outcome = replace(record.outcome, message="", batches=batches)
@@ -289,5 +290,5 @@ def test_name_is_cut_on_no_screen_and_no_line_is_too_wide(lake: Lake) -> None:
 
 def test_name_of_the_catalog_stays_where_there_are_several(tmp_path: object, lake: Lake) -> None:
     other = lake_of(lake.home, {"other.db.t": {"1": 1}}).catalog
-    lake.runtime = replace(lake.runtime, catalogs={**lake.runtime.catalogs, "other": other})
+    lake.context = changed(lake.context, catalogs={**lake.context.catalogs, "other": other})
     assert "\nlake.db.sick " in lake("tables").stdout

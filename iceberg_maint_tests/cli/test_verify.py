@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from iceberg_maint.core.outcomes.verification import (
     Evidence,
@@ -15,9 +15,9 @@ from iceberg_maint.core.outcomes.verification import (
     unprovable,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.loop.context import SparkAccess
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.cli.test_contract import CONTRACT, keys_of
+from iceberg_maint_tests.support.context import changed, spark_access
 
 ROWS, OTHERS = Fingerprint(3, ((1, 2), (3, 4))), Fingerprint(3, ((1, 2), (3, 5)))
 
@@ -38,7 +38,7 @@ class SetVerifier:
 
 def verifier(lake: Lake, evidence: Evidence | None) -> SetVerifier:
     found = SetVerifier(evidence)
-    lake.runtime = replace(lake.runtime, spark=SparkAccess(verifier=lambda: found))
+    lake.context = changed(lake.context, spark=spark_access(verifier=lambda: found))
     return found
 
 
@@ -99,7 +99,7 @@ def test_damaged_file_that_verify_met_is_shown_until_a_proof_succeeds(lake: Lake
         def verify(self, commit: MaintenanceCommit) -> Verification:
             raise error
 
-    lake.runtime = replace(lake.runtime, spark=SparkAccess(verifier=Damaged))
+    lake.context = changed(lake.context, spark=spark_access(verifier=Damaged))
     assert lake("verify", "db.sick").exit_code == 3
     row = lake.json("tables", exit_code=1)["tables"][1]
     assert (row["table"], row["status"], row["failure"]["message"]) == ("lake.db.sick", "failed", str(error))

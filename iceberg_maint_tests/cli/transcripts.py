@@ -13,7 +13,6 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -27,8 +26,8 @@ from iceberg_maint.core.outcomes.verification import (
     Verification,
     judge_commit,
 )
-from iceberg_maint.loop.context import SparkAccess
 from iceberg_maint_tests.cli.conftest import REJECTED, Lake, lake_of
+from iceberg_maint_tests.support.context import changed, spark_access
 
 WIDTHS = (80, 200)
 HEAD = """\
@@ -110,12 +109,12 @@ def lake(folder: Path) -> Lake:
     )
     made.configure("tables: {db.archive: {mode: advise}, db.orders: {max_run_seconds: 900}}\n")
     returns = made.catalog.content[TableId.parse("lake.db.returns")].state.uuid
-    made.runtime.ledger.set_partition_history(
+    made.context.ledger.set_partition_history(
         returns,
         Operation.REWRITE_DATA_FILES,
         {PartitionKey("day=1"): PartitionHistory(ineffective=4, quarantined=True, reason="proof_mismatch")},
     )
-    made.runtime = replace(made.runtime, spark=SparkAccess(verifier=_Verifier))
+    made.context = changed(made.context, spark=spark_access(verifier=_Verifier))
     return made
 
 

@@ -1,4 +1,4 @@
-"""The memory that a configuration declares to Spark, as the runtime has it."""
+"""The memory that a configuration declares to Spark, as the context has it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ spark:
 """
 
 
-def test_runtime_has_the_memory_of_its_configuration_and_not_of_another_session(tmp_path: Path) -> None:
+def test_context_has_the_memory_of_its_configuration_and_not_of_another_session(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(CONFIG.format(folder=tmp_path), encoding="utf-8")
-    runtime = build(load_config(file, {}))
+    context = build(load_config(file, {}))
     # The driver's memory is the program's default.
-    assert runtime.spark.memory == DeclaredMemory(3 * GIB, 2 * GIB, 2)
-    assert runtime.on_session(lambda: None).spark.memory is None
+    assert context.engine.spark.memory == DeclaredMemory(3 * GIB, 2 * GIB, 2)
+    assert context.on_session(lambda: None).engine.spark.memory is None

@@ -25,8 +25,8 @@ from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.loop.context import LazyEngine, Runtime, SparkAccess
 from iceberg_maint.ports.engine import CommitContext, WorkProgress, Written, WrittenFile
+from iceberg_maint_tests.support.context import context_with, spark_access
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
@@ -203,14 +203,14 @@ class World:
         self.instance = instance
         self.table_list = folder / "tables.json"
         self.cursor = None
-        self.runtime = Runtime(
+        self.context = context_with(
             catalogs={"lake": self.catalog},
             ledger=self.ledger,
             clock=self.clock,
             policy_for=self.policy_for,
-            engine=LazyEngine(lambda: self.engine),
+            engine=lambda: self.engine,
             orphan_files=lambda _table: self.orphans,
-            spark=SparkAccess(conf=dict, engine_of=lambda _session: self.engine),
+            spark=spark_access(conf=dict, engine_of=lambda _session: self.engine),
         )
 
     def policy_for(self, _table: TableId, properties: Mapping[str, str]) -> Policy:
@@ -219,7 +219,7 @@ class World:
 
     @property
     def definitions(self) -> dg.Definitions:
-        return build_definitions(self.runtime, self.catalog.tables(), self.table_list)
+        return build_definitions(self.context, self.catalog.tables(), self.table_list)
 
     def observe(
         self,

@@ -20,7 +20,7 @@ T = TableId.parse("lake.db.t")
 def definitions(
     world: World, publishing: AuditPublishing | None, shard: tuple[int, int] = (0, 1)
 ) -> dg.Definitions:
-    return build_definitions(world.runtime, [T], world.table_list, publishing=publishing, shard=shard)
+    return build_definitions(world.context, [T], world.table_list, publishing=publishing, shard=shard)
 
 
 def publishing(published: Published, schedule: str = "17 * * * *") -> AuditPublishing:

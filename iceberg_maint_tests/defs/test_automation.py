@@ -21,6 +21,7 @@ from iceberg_maint.defs.automation.observations import read_last_observation, st
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = pytest.mark.slow
 
@@ -239,16 +240,16 @@ def test_fault_of_one_table_keeps_no_other_from_its_run(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
     world.catalog.create("db.u").add("d1", 8)
     world.observe()
-    policy_for = world.runtime.policy_for
+    policy_for = world.context.policies.of_table
 
     def of_table(table: TableId, properties: Mapping[str, str]) -> Policy:
         if table.name == "u":
             raise ZeroDivisionError("by zero")
         return policy_for(table, properties)
 
-    world.runtime = replace(world.runtime, policy_for=of_table)
+    world.context = changed(world.context, policy_for=of_table)
     assert world.tick() == {T: [key("d1")], "lake.db.u": []}
-    sentence = due_work(world.runtime, TableId.parse("lake.db.u")).sentence
+    sentence = due_work(world.context, TableId.parse("lake.db.u")).sentence
     assert sentence.startswith("ICM-181 unexpected ZeroDivisionError: by zero. Fix: ")
 
 

@@ -381,8 +381,8 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
         )
     _append(daemon.table("looked"), 5)
     # In the same process as the commit, so that no tick comes between.
-    runtime = adapters.build(load_config(daemon.folder / "config.yaml", os.environ))
-    measured = assess(TableId.parse("lake.db.looked"), runtime).measured
+    context = adapters.build(load_config(daemon.folder / "config.yaml", os.environ))
+    measured = assess(TableId.parse("lake.db.looked"), context).measured
     assert measured.total().small_files == 18
     daemon.ledger.pause("lake.db.calm", "migration", "anna")
 

@@ -59,7 +59,7 @@ def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(
 
 def test_prefix_keeps_asset_keys_apart(world: World) -> None:
     definitions = build_definitions(
-        world.runtime, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
+        world.context, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
     )
     own = ["maintenance", "lake", "db", "t"]
     assert set(definitions.resolve_all_asset_keys()) == {
@@ -71,7 +71,7 @@ def test_prefix_keeps_asset_keys_apart(world: World) -> None:
 def test_shards_hold_every_table_once(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i}") for i in range(50)]
     held = [
-        set(build_definitions(world.runtime, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
+        set(build_definitions(world.context, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
         for i in range(3)
     ]
     assert sum(map(len, held)) == 100
@@ -83,7 +83,7 @@ def test_shards_hold_every_table_once(world: World) -> None:
 
 def test_building_asks_neither_catalog_nor_ledger(world: World) -> None:
     world.catalog.unreachable = True
-    build_definitions(world.runtime, [T], world.table_list).resolve_asset_graph()
+    build_definitions(world.context, [T], world.table_list).resolve_asset_graph()
 
 
 def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> None:
@@ -99,7 +99,7 @@ def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> N
 
 def test_condition_asks_no_check(world: World) -> None:
     """The checks of a terminated run have no result. They must not stop the automation."""
-    condition = maintenance_condition(T, world.runtime, NAMES)
+    condition = maintenance_condition(T, world.context, NAMES)
     due, idle = condition.children
     assert condition.get_label() == "maintenance is due and not in progress"
     assert (due.name, idle.get_label(), [c.get_label() for c in idle.children]) == (
@@ -110,7 +110,7 @@ def test_condition_asks_no_check(world: World) -> None:
 
 
 def test_automation_can_be_off_at_first(world: World) -> None:
-    definitions = build_definitions(world.runtime, [T], world.table_list, automation=False)
+    definitions = build_definitions(world.context, [T], world.table_list, automation=False)
     assert {s.default_status for s in definitions.sensors or ()} == {dg.DefaultSensorStatus.STOPPED}
 
 
@@ -196,7 +196,7 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_reported(
 
 def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="not a valid name"):
-        build_definitions(world.runtime, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
+        build_definitions(world.context, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
 
 
 class LakeTranslator(IcebergTranslator):
@@ -240,7 +240,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
     world.catalog.create("demo.t").add("d1", 8)
     table, names = TableId.parse("lake.demo.t"), LakeTranslator()
 
-    definitions = build_definitions(world.runtime, [table], world.table_list, translator=names)
+    definitions = build_definitions(world.context, [table], world.table_list, translator=names)
 
     graph = definitions.resolve_asset_graph()
     data, housekeeping = (
@@ -263,7 +263,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
 def test_translator_overridden_observe_job_uses_its_names(world: World) -> None:
     world.catalog.create("demo.t").add("d1", 8)
     table = TableId.parse("lake.demo.t")
-    definitions = build_definitions(world.runtime, [table], world.table_list, translator=LakeTranslator())
+    definitions = build_definitions(world.context, [table], world.table_list, translator=LakeTranslator())
 
     done = definitions.resolve_job_def("observe_iceberg").execute_in_process(instance=world.instance)
 
@@ -282,7 +282,7 @@ def test_translator_that_gives_two_tables_one_pool_leaves_the_second_out(
 
     tables = [TableId.parse("lake.demo.a"), TableId.parse("lake.demo.b")]
 
-    definitions = build_definitions(world.runtime, tables, world.table_list, translator=OnePool())
+    definitions = build_definitions(world.context, tables, world.table_list, translator=OnePool())
 
     assert set(definitions.resolve_all_asset_keys()) == {
         NAMES.get_asset_key(tables[0]),
@@ -315,9 +315,9 @@ def test_malformed_table_list_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_table_list_is_made_from_the_catalog_once(world: World) -> None:
     world.catalog.create("db.t")
-    assert load_table_list(world.table_list, world.runtime.catalogs) == (T,)
+    assert load_table_list(world.table_list, world.context.catalogs) == (T,)
     world.catalog.unreachable = True
-    assert load_table_list(world.table_list, world.runtime.catalogs) == (T,)
+    assert load_table_list(world.table_list, world.context.catalogs) == (T,)
 
 
 def test_backfill_of_a_range_is_one_run(world: World) -> None:

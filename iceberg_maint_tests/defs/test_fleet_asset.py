@@ -27,8 +27,8 @@ KEY = IcebergTranslator().get_fleet_key()
 
 
 def definitions(world: World, config: ReportConfig, shard: tuple[int, int] = (0, 1)) -> dg.Definitions:
-    reporting = FleetReporting(partial(write_fleet_report, world.runtime, config), config.schedule)
-    return build_definitions(world.runtime, [T], world.table_list, reporting=reporting, shard=shard)
+    reporting = FleetReporting(partial(write_fleet_report, world.context, config), config.schedule)
+    return build_definitions(world.context, [T], world.table_list, reporting=reporting, shard=shard)
 
 
 def test_report_has_the_page_the_numbers_and_its_files(world: World, tmp_path: Path) -> None:
@@ -63,9 +63,9 @@ def test_reports_beyond_the_newest_that_the_setting_keeps_are_deleted(world: Wor
         "fleet-notes.md",
     ):
         (tmp_path / name).touch()
-    write_fleet_report(world.runtime, ReportConfig(folder=tmp_path, keep_reports=None))
+    write_fleet_report(world.context, ReportConfig(folder=tmp_path, keep_reports=None))
     assert len(list(tmp_path.iterdir())) == 4 * 3 + 1
-    write_fleet_report(world.runtime, ReportConfig(folder=tmp_path, keep_reports=2))
+    write_fleet_report(world.context, ReportConfig(folder=tmp_path, keep_reports=2))
     kept = [
         f"fleet-{day}.{ending}" for day in ("2027-01-08", "2027-01-15") for ending in ("html", "json", "md")
     ]
@@ -78,7 +78,7 @@ def test_fewer_than_one_report_to_keep_is_refused() -> None:
 
 
 def test_report_without_a_folder_writes_no_file(world: World) -> None:
-    written = write_fleet_report(world.runtime, ReportConfig())
+    written = write_fleet_report(world.context, ReportConfig())
     assert (written.files, written.report.rows) == ((), ())
 
 
@@ -89,7 +89,7 @@ def test_report_into_a_folder_that_cannot_be_made_is_an_error_with_its_setting(
     with pytest.raises(
         ConfigurationError, match=r"ICM-100 report\.folder: .* cannot be written: .* Fix: name a folder"
     ):
-        write_fleet_report(world.runtime, ReportConfig(folder=tmp_path / "file" / "reports"))
+        write_fleet_report(world.context, ReportConfig(folder=tmp_path / "file" / "reports"))
 
 
 def test_first_shard_only_has_the_report_and_its_schedule(world: World) -> None:

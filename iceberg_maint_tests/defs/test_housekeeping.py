@@ -20,6 +20,7 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint_tests.defs.conftest import NOW_MS, World, key
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = pytest.mark.slow
 
@@ -391,14 +392,14 @@ def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_search
 def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
     world.ledger.put_health(world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files))
     operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
-    assert read_due_work(world.runtime, [T])[T].allowed == operations
+    assert read_due_work(world.context, [T])[T].allowed == operations
     world.ledger.keep_clock_mark(None, None, world.clock.ms + 301_000)
-    assert read_due_work(world.runtime, [T])[T].allowed == (Operation.REWRITE_MANIFESTS,)
+    assert read_due_work(world.context, [T])[T].allowed == (Operation.REWRITE_MANIFESTS,)
 
 
-def test_runtime_on_a_session_of_dagster_reads_the_clock_of_the_store(world: World) -> None:
-    runtime = replace(world.runtime, store_now_ms=lambda _state: 7).on_session(object)
-    assert runtime.store_now_ms(world.catalog.pin(T)) == 7
+def test_context_on_a_session_of_dagster_reads_the_clock_of_the_store(world: World) -> None:
+    context = changed(world.context, store_now_ms=lambda _state: 7).on_session(object)
+    assert context.storage.now_ms(world.catalog.pin(T)) == 7
 
 
 def test_refused_orphan_pass_fails_the_run_with_its_code(world: World) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NoReturn
 
 import dagster as dg
@@ -14,6 +13,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.sensors import follow_table_list
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint_tests.defs.conftest import Table, World, key
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = pytest.mark.slow
 
@@ -29,8 +29,8 @@ RAISED = (
 
 @pytest.fixture
 def careful(world: World) -> World:
-    world.runtime = replace(
-        world.runtime,
+    world.context = changed(
+        world.context,
         masked=lambda text: redact(text, {SECRET}),
         redacted_error=lambda error: redact_error(error, {SECRET}),
     )
@@ -96,5 +96,5 @@ def test_observation_that_fails_shows_no_secret(
 
 def test_sensor_that_cannot_list_shows_no_secret(careful: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(careful.catalog, "tables", raising(RAISED[1]))
-    messages = follow_table_list((), careful.runtime, careful.table_list, lambda _: True, lambda: "")
+    messages = follow_table_list((), careful.context, careful.table_list, lambda _: True, lambda: "")
     assert messages[0].startswith("catalog lake does not answer: ICM-104 catalog refuses ***")

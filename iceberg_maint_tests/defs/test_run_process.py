@@ -49,7 +49,7 @@ def keys_of(definitions: dg.Definitions) -> set[dg.AssetKey]:
 
 
 def built(world: World, run: dg.DagsterRun | None) -> dg.Definitions:
-    return build_definitions(world.runtime, [OTHER, T], world.table_list, run=run)
+    return build_definitions(world.context, [OTHER, T], world.table_list, run=run)
 
 
 def test_run_of_a_table_loads_its_two_assets_and_no_sensor(world: World) -> None:

@@ -84,7 +84,7 @@ def follow(world: World, loaded: tuple[TableId, ...], reloads: list[int] | None 
             reloads.append(1)
         return "reloaded"
 
-    return follow_table_list(loaded, world.runtime, world.table_list, lambda _table: True, reload)
+    return follow_table_list(loaded, world.context, world.table_list, lambda _table: True, reload)
 
 
 def test_tick_requests_new_and_changed_tables_only(world: World) -> None:
@@ -469,7 +469,7 @@ def test_dropped_table_is_not_requested(world: World) -> None:
 def look(world: World) -> None:
     """What `tables`, `observe`, `plan` and `why` of the command line do: measure, and store the health."""
     for table in world.catalog.tables():
-        assess(table, world.runtime)
+        assess(table, world.context)
 
 
 def test_commit_turns_red_in_one_tick_although_the_command_line_measured_it_first(world: World) -> None:
@@ -722,10 +722,10 @@ def test_tick_evaluates_few_of_many_changed_reasons(world: World, monkeypatch: p
 
 def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
-    runtime = world.runtime
-    observation = TickObservation(world.definitions.resolve_job_def(OBSERVE_JOB), tables, runtime, NAMES)
+    context = world.context
+    observation = TickObservation(world.definitions.resolve_job_def(OBSERVE_JOB), tables, context, NAMES)
     built = build_automation_sensors(
-        tables, runtime, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
+        tables, context, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
     )
     assert [s.name for s in built] == ["due_maintenance", "due_maintenance_2"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in built)

@@ -13,18 +13,18 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.demo.main import writers_of
 from iceberg_maint.demo.tables import SMALL, Writers
 from iceberg_maint.demo.workspace import Place, place, table_id
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 
 
 @dataclass
 class SmallLake:
     place: Place
-    runtime: Runtime
+    context: Context
     writers: Writers
 
     def measure(self, name: str) -> Measured:
-        catalog = self.runtime.catalogs["lake"]
+        catalog = self.context.catalogs["lake"]
         return catalog.measure(catalog.pin(table_id(name)), Policy().rewrite_data_files)
 
     def metadata_location(self, name: str) -> str:
@@ -39,6 +39,6 @@ def no_session() -> object:
 def small_lake(tmp_path: Path) -> SmallLake:
     where = place(tmp_path / "data")
     config = where.prepare(os.environ)
-    runtime = build(config)
-    writers = writers_of(config, runtime, where, SMALL)
-    return SmallLake(where, runtime, replace(writers, session=no_session))
+    context = build(config)
+    writers = writers_of(config, context, where, SMALL)
+    return SmallLake(where, context, replace(writers, session=no_session))

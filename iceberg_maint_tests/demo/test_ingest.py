@@ -17,8 +17,8 @@ def test_one_ingest_makes_a_new_month_due(small_lake: SmallLake) -> None:
     tables.build_weather(small_lake.writers)
     said = ingest({"ICEBERG_MAINT_CONFIG": str(small_lake.place.config)})
     assert [line.partition(":")[0] for line in said] == ["lake.demo.flights_by_month", "lake.demo.weather"]
-    seen = look(small_lake.runtime, table_id("flights_by_month"))
+    seen = look(small_lake.context, table_id("flights_by_month"))
     due = {p.partition: p.reason for p in seen.decision.due()}
     assert due["time_hour_month=2014-01"] is Reason.SMALL_FILES
     assert seen.measured.partitions["time_hour_month=2014-01"].data_files == APPENDS
-    assert look(small_lake.runtime, table_id("weather")).decision.verdict is Verdict.RUN
+    assert look(small_lake.context, table_id("weather")).decision.verdict is Verdict.RUN

@@ -14,6 +14,7 @@ from iceberg_maint.demo.tables import SMALL, TABLES
 from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
+from iceberg_maint_tests.support.context import changed
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +54,7 @@ def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -
 
 def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLake) -> None:
     tables.build_weather_by_day(small_lake.writers)
-    seen = look(small_lake.runtime, table_id("weather_by_day"))
+    seen = look(small_lake.context, table_id("weather_by_day"))
     assert seen.decision.verdict is Verdict.SKIP
     assert seen.housekeeping == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
     health = seen.measured.table_health
@@ -97,7 +98,7 @@ def spark_lake(small_lake: SmallLake, spark) -> SmallLake:
         "warehouse": conf["warehouse"],
     }
     catalogs = {CATALOG: PyIcebergCatalog(CATALOG, properties)}
-    small_lake.runtime = replace(small_lake.runtime, catalogs=catalogs)
+    small_lake.context = changed(small_lake.context, catalogs=catalogs)
     catalog = load_catalog(CATALOG, **properties)
     catalog.create_namespace_if_not_exists(NAMESPACE)
     small_lake.writers = replace(small_lake.writers, catalog=catalog, session=lambda: spark)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, combine_outcomes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.loop.context import LazyEngine
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.wiring.adapters import build
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 
 pytestmark = pytest.mark.slow
@@ -51,9 +50,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_table(folder, "db.backing_off", 6)
     make_table(folder, "db.quarantined", 6, {"maintenance.retry.quarantine_after": "1"})
     real = build(load_config(config, {"ICEBERG_MAINT_HOME": str(folder)}))
-    runtime = replace(real, engine=LazyEngine(FullDisk))
+    context = changed(real, engine=FullDisk)
     for name in ("db.backing_off", "db.quarantined"):
-        ended = combine_outcomes(maintain(runtime.find(name), Request(f"failing {name}"), runtime))
+        ended = combine_outcomes(maintain(context.catalogs.find(name), Request(f"failing {name}"), context))
         assert ended.outcome is OutcomeStatus.FAILED
     return config
 

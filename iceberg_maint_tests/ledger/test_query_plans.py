@@ -30,7 +30,7 @@ def statements(tmp_path_factory: pytest.TempPathFactory) -> list[Statement]:
         world.run()
         world.reject = Rejection.CONFLICT
         world.run(force=True)
-        assess(TABLE, world.runtime(Process()))
+        assess(TABLE, world.context(Process()))
         world.ledger.prune(world.now.state.uuid, 1)
         return found()
 

@@ -14,8 +14,8 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.loop.assess import assess, make_plans
-from iceberg_maint.loop.caches import decide_stored
 from iceberg_maint.loop.maintain import OperationEnded
+from iceberg_maint.loop.stored_decisions import decide_stored
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
@@ -119,7 +119,7 @@ def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
     uuid = world.now.state.uuid
     held = {"p=c": PartitionHistory(quarantined=True)}
     world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
-    seen = assess(TABLE, world.runtime(Process()))
+    seen = assess(TABLE, world.context(Process()))
     assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
     _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())
     assert {p.partition: p.verdict for p in stored.partitions}["p=d"] is Verdict.RUN
@@ -164,9 +164,9 @@ def test_small_files_are_rewritten_before_the_conversion_of_the_others() -> None
 
 def test_plan_of_a_run_that_rewrites_first_is_what_the_run_does() -> None:
     world = changes_beside_small_files()
-    runtime = world.runtime(Process())
-    assessment = assess(TABLE, runtime).in_run_order()
-    planned = [(p.operation, [b.input_files for b in p.batches]) for p in make_plans(assessment, runtime)]
+    context = world.context(Process())
+    assessment = assess(TABLE, context).in_run_order()
+    planned = [(p.operation, [b.input_files for b in p.batches]) for p in make_plans(assessment, context)]
     assert planned == [(REWRITTEN, [6]), (CONVERTED, [3]), (MERGED, [])]
     world.run()
     assert [(operation, files) for operation, _, files in steps(world)] == planned

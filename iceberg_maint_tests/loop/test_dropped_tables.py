@@ -27,18 +27,18 @@ def dropped_world(idle_days: int) -> World:
 
 def test_work_of_a_table_dropped_longer_ago_than_the_policy_keeps_goes_with_the_next_listing() -> None:
     world = dropped_world(idle_days=91)
-    list_and_forget(world.runtime(Process()))
+    list_and_forget(world.context(Process()))
     assert (world.ledger.records(str(TABLE), 10), world.ledger.dropped_tables()) == ((), ())
 
 
 def test_work_of_a_dropped_table_stays_as_long_as_the_policy_says() -> None:
     world = dropped_world(idle_days=89)
-    list_and_forget(world.runtime(Process()))
+    list_and_forget(world.context(Process()))
     assert len(world.ledger.dropped_tables()) == 1
     world.policy = replace(POLICY, ledger_keep_days=None)
     with world.ledger._database.write("t") as conn:
         conn.execute(update(record).values(appended_ms=0))
-    prune_dropped_tables(world.runtime(Process()))
+    prune_dropped_tables(world.context(Process()))
     assert len(world.ledger.dropped_tables()) == 1
 
 
@@ -46,5 +46,5 @@ def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
     world = dropped_world(idle_days=91)
     world.clock.ms += 2 * 3_600_000
     world.ledger_clock = replace(world.clock, ms=world.clock.ms - 2 * 3_600_000)
-    list_and_forget(world.runtime(Process()))
+    list_and_forget(world.context(Process()))
     assert len(world.ledger.dropped_tables()) == 1

@@ -17,25 +17,26 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.loop.assess import assess, make_plans
-from iceberg_maint.loop.caches import measured_speed
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_order
+from iceberg_maint.loop.fleet.spends import measured_speed
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.report.explain import explain
 from iceberg_maint.report.formatting import moment
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 ONE_BATCH = replace(POLICY, windows=WindowsPolicy(max_partitions_per_batch=1))
 
 
-def runtime_of(world: World, budget: FleetBudget | None) -> Runtime:
-    return replace(world.runtime(Process()), fleet_budget=budget)
+def context_of(world: World, budget: FleetBudget | None) -> Context:
+    return changed(world.context(Process()), fleet_budget=budget)
 
 
 def test_budget_of_one_commit_stops_the_run_and_the_next_one() -> None:
     world = World("abc", ONE_BATCH)
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    first, second = (maintain(TABLE, Request(run), runtime) for run in ("r1", "r2"))
+    context = context_of(world, FleetBudget(max_commits=1))
+    first, second = (maintain(TABLE, Request(run), context) for run in ("r1", "r2"))
     assert [len([b for o in outcomes for b in o.batches]) for outcomes in (first, second)] == [1, 0]
     rewrite = next(o for o in first if o.operation is Operation.REWRITE_DATA_FILES)
     waiting = {p: r for p, status, r in rewrite.partitions if status is OutcomeStatus.NO_OP}
@@ -46,59 +47,59 @@ def test_budget_of_one_commit_stops_the_run_and_the_next_one() -> None:
 
 def test_partition_that_waits_has_its_reason_and_time_and_a_request_waives_it() -> None:
     world = World("ab")
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    uuid = assess(TABLE, runtime).state.uuid
+    context = context_of(world, FleetBudget(max_commits=1))
+    uuid = assess(TABLE, context).state.uuid
     until_ms = world.ledger.now_ms() + 3_600_000
     world.ledger.replace_fleet_waits({(uuid, "p=a"): FleetWait(5, until_ms)})
-    decision = assess(TABLE, runtime).decision
+    decision = assess(TABLE, context).decision
     held = {p.partition: (p.verdict, p.reason, p.until_ms) for p in decision.partitions}
     assert held["p=a"] == (Verdict.DEFER, Reason.FLEET_BUDGET, until_ms)
     assert held["p=b"][:2] == (Verdict.RUN, Reason.SMALL_FILES)
     assert [p.partition for p in decision.backlog()] == ["p=b", "p=a"]
-    requested = assess(TABLE, runtime, requested=frozenset({"p=a"})).decision
+    requested = assess(TABLE, context, requested=frozenset({"p=a"})).decision
     assert [p.partition for p in requested.due()] == ["p=a"]
 
 
 def test_pass_keeps_when_the_wait_began_and_a_removed_budget_ends_it() -> None:
     world = World("abc", ONE_BATCH)
-    assert assess(TABLE, runtime_of(world, None)).decision.verdict is Verdict.RUN
+    assert assess(TABLE, context_of(world, None)).decision.verdict is Verdict.RUN
     budget = FleetBudget(max_commits=1)
-    runtime = runtime_of(world, budget)
-    divide_budget(runtime)
+    context = context_of(world, budget)
+    divide_budget(context)
     first = world.ledger.fleet_waits()
     assert len(first) == 2
     world.ledger.replace_fleet_waits({k: replace(w, since_ms=7) for k, w in first.items()})
-    again = allotment(runtime, budget)
+    again = allotment(context, budget)
     assert [p for _, p in again.granted] == ["p=b"]
     assert {p: w.since_ms == 7 for (_, p), w in again.waits.items()} == {"p=a": False, "p=c": True}
-    assert in_budget_order(runtime, [TABLE]) == [TABLE]
-    divide_budget(runtime_of(world, None))
+    assert in_budget_order(context, [TABLE]) == [TABLE]
+    divide_budget(context_of(world, None))
     assert (world.ledger.fleet_waits(), world.ledger.fleet_passed_ms()) == ({}, None)
 
 
 def test_table_with_a_wrong_policy_has_no_part_of_the_budget_and_ends_no_pass() -> None:
     world = World("ab")
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    assert assess(TABLE, runtime).decision.verdict is Verdict.RUN
+    context = context_of(world, FleetBudget(max_commits=1))
+    assert assess(TABLE, context).decision.verdict is Verdict.RUN
 
     def refuse(table: TableId, properties: Mapping[str, str]) -> Policy:
         raise ConfigurationError("ICM-100", "maintenance.mode is 'off'.", "set it to act.")
 
-    broken = replace(runtime, policy_for=refuse)
+    broken = changed(context, policy_for=refuse)
     assert in_budget_order(broken, [TABLE]) == [TABLE]
     assert world.ledger.fleet_waits() == {}
 
 
 def test_force_ignores_the_budget() -> None:
     world = World("abc", ONE_BATCH)
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    outcomes = maintain(TABLE, Request("r1", force=True), runtime)
+    context = context_of(world, FleetBudget(max_commits=1))
+    outcomes = maintain(TABLE, Request("r1", force=True), context)
     assert [b.outcome for o in outcomes for b in o.batches] == [OutcomeStatus.IMPROVED] * 3
 
 
 def test_prediction_is_recorded_and_the_next_batch_learns_from_it() -> None:
     world = World("abc", ONE_BATCH)
-    maintain(TABLE, Request("r1"), runtime_of(world, None))
+    maintain(TABLE, Request("r1"), context_of(world, None))
     batches = [b for r in world.ledger.records(str(TABLE), 10) for b in r.outcome.batches]
     predicted = [b.predicted for b in batches if b.predicted is not None]
     assert [(p.output_files, b.output_files) for p, b in zip(predicted, batches, strict=True)] == [(1, 1)] * 3
@@ -106,11 +107,11 @@ def test_prediction_is_recorded_and_the_next_batch_learns_from_it() -> None:
 
 def test_why_says_when_the_budget_is_expected() -> None:
     world = World("a")
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    uuid = assess(TABLE, runtime).state.uuid
+    context = context_of(world, FleetBudget(max_commits=1))
+    uuid = assess(TABLE, context).state.uuid
     until_ms = world.ledger.now_ms() + 3_600_000
     world.ledger.replace_fleet_waits({(uuid, PartitionKey("p=a")): FleetWait(5, until_ms)})
-    found = assess(TABLE, runtime)
+    found = assess(TABLE, context)
     now_ms = world.ledger.now_ms()
     shown = explain(
         found.decision, found.measured, found.policy, defaultdict(str), found.history, None, now_ms
@@ -128,40 +129,40 @@ def never_read(world: World, reads: float | None = 0.0) -> None:
     world.policy = replace(ONE_BATCH, windows=windows)
 
 
-def reasons(world: World, runtime: Runtime) -> dict[str, Reason]:
-    return {p.partition: p.reason for p in assess(TABLE, runtime).decision.partitions}
+def reasons(world: World, context: Context) -> dict[str, Reason]:
+    return {p.partition: p.reason for p in assess(TABLE, context).decision.partitions}
 
 
 def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
     world = World("ab", ONE_BATCH)
     never_read(world)
-    runtime = runtime_of(world, FleetBudget(max_commits=5))
-    before = reasons(world, runtime)
-    divide_budget(runtime)
+    context = context_of(world, FleetBudget(max_commits=5))
+    before = reasons(world, context)
+    divide_budget(context)
     assert [w.is_left_alone for w in world.ledger.fleet_waits().values()] == [True, True]
-    assert before == reasons(world, runtime) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
-    found = assess(TABLE, runtime)
+    assert before == reasons(world, context) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
+    found = assess(TABLE, context)
     assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
-    (rewrite,) = (p for p in make_plans(found, runtime) if p.operation is Operation.REWRITE_DATA_FILES)
+    (rewrite,) = (p for p in make_plans(found, context) if p.operation is Operation.REWRITE_DATA_FILES)
     assert [(left.partition, left.reason) for left in rewrite.leftovers] == [
         ("p=a", Reason.NO_PAY_BACK),
         ("p=b", Reason.NO_PAY_BACK),
     ]
-    assert [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches] == []
+    assert [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches] == []
     never_read(world, 1e9)
-    runtime = runtime_of(world, FleetBudget(max_commits=5))
-    assert [p for _, p in allotment(runtime, FleetBudget(max_commits=5)).granted] == ["p=a", "p=b"]
+    context = context_of(world, FleetBudget(max_commits=5))
+    assert [p for _, p in allotment(context, FleetBudget(max_commits=5)).granted] == ["p=a", "p=b"]
 
 
 def test_request_and_removed_budget_end_being_left_alone() -> None:
     world = World("ab", ONE_BATCH)
     never_read(world)
-    runtime = runtime_of(world, FleetBudget(max_commits=5))
-    assess(TABLE, runtime)
-    divide_budget(runtime)
-    requested = assess(TABLE, runtime, requested=frozenset({"p=a"})).decision
+    context = context_of(world, FleetBudget(max_commits=5))
+    assess(TABLE, context)
+    divide_budget(context)
+    requested = assess(TABLE, context, requested=frozenset({"p=a"})).decision
     assert [p.partition for p in requested.due()] == ["p=a"]
-    without = runtime_of(world, None)
+    without = context_of(world, None)
     divide_budget(without)
     assert set(reasons(world, without).values()) == {Reason.SMALL_FILES}
 
@@ -169,23 +170,23 @@ def test_request_and_removed_budget_end_being_left_alone() -> None:
 def test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known() -> None:
     world = World("ab", ONE_BATCH)
     budget = FleetBudget(max_commits=1)
-    runtime = runtime_of(world, budget)
-    assess(TABLE, runtime)
-    divide_budget(runtime)
+    context = context_of(world, budget)
+    assess(TABLE, context)
+    divide_budget(context)
     waiting = world.ledger.fleet_waits()
     assert [(p, w.is_left_alone) for (_, p), w in waiting.items()] == [("p=b", False)]
     never_read(world)
-    after = allotment(runtime_of(world, budget), budget).waits
+    after = allotment(context_of(world, budget), budget).waits
     assert {p: w.is_left_alone for (_, p), w in after.items()} == {"p=a": True}
 
 
 def test_why_says_what_ends_being_left_alone() -> None:
     world = World("a", ONE_BATCH)
     never_read(world)
-    runtime = runtime_of(world, FleetBudget(max_commits=1))
-    assess(TABLE, runtime)
-    divide_budget(runtime)
-    found = assess(TABLE, runtime)
+    context = context_of(world, FleetBudget(max_commits=1))
+    assess(TABLE, context)
+    divide_budget(context)
+    found = assess(TABLE, context)
     shown = explain(
         found.decision,
         found.measured,
@@ -203,9 +204,9 @@ def test_why_says_what_ends_being_left_alone() -> None:
 
 def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
     world = World("a", ONE_BATCH)
-    runtime = runtime_of(world, None)
-    uuid = assess(TABLE, runtime).state.uuid
-    maintain(TABLE, Request("r1"), runtime)
+    context = context_of(world, None)
+    uuid = assess(TABLE, context).state.uuid
+    maintain(TABLE, Request("r1"), context)
     (work,) = world.ledger.past_work([uuid], 30, 30)[uuid]
     pinned = next(b for r in world.ledger.records(str(TABLE), 1) for b in r.outcome.batches)
     assert pinned.generation is not None
@@ -216,8 +217,8 @@ def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
 def test_measured_cpu_seconds_of_a_batch_are_spent() -> None:
     world = World("a", ONE_BATCH)
     readings = iter((10.0, 17.5))
-    runtime = replace(runtime_of(world, None), cpu_seconds=lambda: next(readings, None))
-    maintain(TABLE, Request("r1"), runtime)
+    context = changed(context_of(world, None), cpu_seconds=lambda: next(readings, None))
+    maintain(TABLE, Request("r1"), context)
     assert [s.load.cpu_seconds for s in world.ledger.fleet_spends(3600)] == [7.5]
 
 
@@ -228,8 +229,8 @@ def test_batch_without_an_end_spends_its_predicted_seconds() -> None:
         world.run(Process("before:finish_attempt"))
     world.expire_leases()
     assert [(s.load.seconds, s.is_open) for s in world.ledger.fleet_spends(3600)] == [(0.0, True)]
-    assert allotment(runtime_of(world, None), FleetBudget(max_seconds=8.0)).granted == ()
-    granted = allotment(runtime_of(world, None), FleetBudget(max_seconds=20.0)).granted
+    assert allotment(context_of(world, None), FleetBudget(max_seconds=8.0)).granted == ()
+    granted = allotment(context_of(world, None), FleetBudget(max_seconds=20.0)).granted
     assert [p for _, p in granted] == ["p=a", "p=b"]
 
 
@@ -242,8 +243,8 @@ def test_speed_per_cpu_second_is_measured_from_ten_batches_on() -> None:
 
 def test_past_work_is_the_newest_of_each_table() -> None:
     world = World("abc", ONE_BATCH)
-    uuid = assess(TABLE, runtime_of(world, None)).state.uuid
-    maintain(TABLE, Request("r1"), runtime_of(world, None))
+    uuid = assess(TABLE, context_of(world, None)).state.uuid
+    maintain(TABLE, Request("r1"), context_of(world, None))
     assert [len(world.ledger.past_work([uuid], 30, n)[uuid]) for n in (1, 2, 3, 30)] == [1, 2, 3, 3]
     assert [w.partitions for w in world.ledger.past_work([uuid], 30, 1)[uuid]] == [("p=c",)]
     assert world.ledger.past_work(["none"], 30, 30) == {}
@@ -252,8 +253,8 @@ def test_past_work_is_the_newest_of_each_table() -> None:
 def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_not_measured() -> None:
     world = World("ab", ONE_BATCH)
     world.before_write = lambda _: world.clock.sleep(1.0)
-    runtime = runtime_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
-    batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
+    context = context_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
+    batches = [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a",)]
 
 
@@ -261,15 +262,15 @@ def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_mak
     world = World("abcde", replace(POLICY, windows=WindowsPolicy()))
     world.clock.ms = world.ledger.now_ms()
     budget = FleetBudget(max_commits=1)
-    runtime = runtime_of(world, budget)
-    assess(TABLE, runtime)
-    allotted = allotment(runtime, budget)
+    context = context_of(world, budget)
+    assess(TABLE, context)
+    allotted = allotment(context, budget)
     assert ([p for _, p in allotted.granted], dict(allotted.waits)) == (
         ["p=a", "p=b", "p=c", "p=d", "p=e"],
         {},
     )
-    divide_budget(runtime)
-    batches = [b for o in maintain(TABLE, Request("r1"), runtime) for b in o.batches]
+    divide_budget(context)
+    batches = [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a", "p=b", "p=c", "p=d", "p=e")]
     assert world.our_commits() == 1
 
@@ -277,15 +278,15 @@ def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_mak
 def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("ab", ONE_BATCH)
     never_read(world)
-    runtime = runtime_of(world, FleetBudget(max_commits=5))
+    context = context_of(world, FleetBudget(max_commits=5))
     reads = []
-    spends = runtime.ledger.fleet_spends
+    spends = context.ledger.fleet_spends
     monkeypatch.setattr(
-        runtime.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
+        context.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
     )
     for _ in range(3):
-        assert set(reasons(world, runtime).values()) == {Reason.NO_PAY_BACK}
+        assert set(reasons(world, context).values()) == {Reason.NO_PAY_BACK}
     assert reads == [3600]
     world.clock.sleep(60.0)
-    reasons(world, runtime)
+    reasons(world, context)
     assert reads == [3600, 3600]

@@ -14,13 +14,13 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop import read_table
-from iceberg_maint.loop.context import LazyEngine, Runtime, no_spark
 from iceberg_maint.loop.fleet.known_tables import UnchangedTable, read_known_pointers
 from iceberg_maint.loop.fleet.read_fleet import in_order, look, observe_tables
 from iceberg_maint.loop.fleet.tables import ask_catalogs, list_and_forget, list_tables
 from iceberg_maint.loop.read_table import TableReading
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import table_of
+from iceberg_maint_tests.support.context import context_with, no_spark
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.loop.world import POLICY, SetClock
@@ -63,27 +63,27 @@ class SlowCatalog(FakeCatalog):
 
 
 class Fleet:
-    """Two services, and the runtime over them."""
+    """Two services, and the context over them."""
 
     def __init__(self) -> None:
         self.lake, self.pond = SlowCatalog("lake", "abcd"), SlowCatalog("pond", "xy")
-        self.runtime = Runtime(
+        self.context = context_with(
             catalogs={"lake": self.lake, "pond": self.pond},
             ledger=memory_ledger(),
             clock=SetClock(),
             policy_for=lambda _table, _properties: POLICY,
-            engine=LazyEngine(no_spark),
+            engine=no_spark,
         )
-        self.names = self.runtime.tables()
+        self.names = self.context.catalogs.tables()
 
     def observe(self) -> dict[str, Any]:
         return {
             str(t): found.code if isinstance(found, IcebergMaintError) else "measured"
-            for t, found in observe_tables(self.names, self.runtime)
+            for t, found in observe_tables(self.names, self.context)
         }
 
     def look(self) -> dict[str, Any]:
-        return {str(t): found for t, found in look(self.names, self.runtime, observe=False)}
+        return {str(t): found for t, found in look(self.names, self.context, observe=False)}
 
 
 @pytest.fixture
@@ -108,23 +108,23 @@ def test_changed_table_is_read_and_its_new_health_is_stored(fleet: Fleet) -> Non
     found = fleet.look()
     assert [n for n, f in found.items() if isinstance(f, TableReading)] == ["lake.db.b"]
     fleet.observe()
-    health = fleet.runtime.ledger.health(TableId.parse("lake.db.b"))
+    health = fleet.context.ledger.health(TableId.parse("lake.db.b"))
     assert health is not None
     assert (health.metadata_location, health.partitions["day=1"].data_files) == ("file:///mem/new", 7)
 
 
 def test_pointer_that_does_not_come_leaves_its_table_unknown(fleet: Fleet) -> None:
     fleet.observe()
-    before = fleet.runtime.ledger.known_tables()
+    before = fleet.context.ledger.known_tables()
     fleet.lake.silent = {"b"}
     fleet.lake.stuck = {"b"}
     found = fleet.observe()
     assert [n for n, f in found.items() if f == "ICM-179"] == ["lake.db.b"]
-    assert [(k.table, k.pointer) for k in fleet.runtime.ledger.known_tables()] == [
+    assert [(k.table, k.pointer) for k in fleet.context.ledger.known_tables()] == [
         (k.table, k.pointer) for k in before
     ]
-    list_and_forget(fleet.runtime)
-    assert fleet.runtime.ledger.health(TableId.parse("lake.db.b")) is not None
+    list_and_forget(fleet.context)
+    assert fleet.context.ledger.health(TableId.parse("lake.db.b")) is not None
 
 
 def test_catalog_whose_tables_all_hang_holds_no_other(fleet: Fleet) -> None:
@@ -135,15 +135,15 @@ def test_catalog_whose_tables_all_hang_holds_no_other(fleet: Fleet) -> None:
 def test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table(fleet: Fleet) -> None:
     fleet.observe()
     fleet.lake.is_mute = True
-    listing = list_and_forget(fleet.runtime)
+    listing = list_and_forget(fleet.context)
     assert [str(t) for t in listing.tables] == ["pond.db.x", "pond.db.y"]
     assert str(listing.errors["lake"]).startswith(
         "ICM-179 catalog 'lake' did not list its tables within 2 seconds (catalogs.lake.look_seconds)."
     )
-    assert len(fleet.runtime.ledger.known_tables()) == 6
+    assert len(fleet.context.ledger.known_tables()) == 6
     fleet.pond.is_mute = True
     with pytest.raises(IcebergMaintError, match="ICM-179 catalog 'pond'"):
-        list_tables(fleet.runtime)
+        list_tables(fleet.context)
 
 
 def test_catalog_that_fails_as_a_whole_is_asked_a_few_times_only(fleet: Fleet) -> None:
@@ -158,9 +158,9 @@ def test_catalog_that_fails_as_a_whole_is_asked_a_few_times_only(fleet: Fleet) -
 def test_table_that_was_observed_the_longest_time_ago_is_asked_for_first(fleet: Fleet) -> None:
     fleet.lake.looks = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
     for name in ("lake.db.c", "lake.db.a", "lake.db.d", "lake.db.b"):
-        list(observe_tables([TableId.parse(name)], fleet.runtime))
-        start = fleet.runtime.ledger.now_ms()
-        while fleet.runtime.ledger.now_ms() == start:
+        list(observe_tables([TableId.parse(name)], fleet.context))
+        start = fleet.context.ledger.now_ms()
+        while fleet.context.ledger.now_ms() == start:
             pass
     fleet.lake.asked.clear()
     fleet.look()
@@ -170,12 +170,12 @@ def test_table_that_was_observed_the_longest_time_ago_is_asked_for_first(fleet: 
 def test_caller_in_a_hurry_gets_what_is_answered_and_which_catalog_is_late(fleet: Fleet) -> None:
     fleet.lake.looks = CallLimits(4, NEVER_SECONDS, NEVER_SECONDS)
     fleet.lake.silent = {"b"}
-    pointers, errors = read_known_pointers(fleet.names, fleet.runtime.within(LATE_SECONDS))
+    pointers, errors = read_known_pointers(fleet.names, fleet.context.within(LATE_SECONDS))
     assert {t.name for t in pointers} == set("acdxy")
     assert list(errors) == ["lake"]
     assert " within 2 seconds, the time of a tick. What is known of it stays as it is." in str(errors["lake"])
     fleet.lake.is_mute = True
-    assert list(ask_catalogs(fleet.runtime.within(LATE_SECONDS)).errors) == ["lake"]
+    assert list(ask_catalogs(fleet.context.within(LATE_SECONDS)).errors) == ["lake"]
 
 
 def test_large_tables_are_measured_one_at_a_time(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,13 +202,13 @@ def test_large_tables_are_measured_one_at_a_time(fleet: Fleet, monkeypatch: pyte
 
 def test_health_is_written_by_the_thread_of_the_caller_alone(fleet: Fleet) -> None:
     writers = set()
-    put = fleet.runtime.ledger.put_health
+    put = fleet.context.ledger.put_health
 
     def noted(measured: Measured) -> None:
         writers.add(threading.get_ident())
         put(measured)
 
-    fleet.runtime.ledger.put_health = noted  # type: ignore[method-assign]
+    fleet.context.ledger.put_health = noted  # type: ignore[method-assign]
     fleet.observe()
     assert writers == {threading.get_ident()}
 
@@ -242,4 +242,4 @@ def test_order_holds_what_is_done_too_early() -> None:
 def test_run_of_a_table_whose_metadata_do_not_come_ends_with_its_code(fleet: Fleet) -> None:
     fleet.lake.stuck = {"a"}
     with pytest.raises(IcebergMaintError, match=r"^ICM-179 lake\.db\.a: .* within 2 seconds"):
-        fleet.runtime.of_one_run().pin(TableId.parse("lake.db.a"))
+        fleet.context.of_one_run().catalogs.pin(TableId.parse("lake.db.a"))

@@ -76,9 +76,9 @@ def test_expiry_keeps_what_an_unsettled_attempt_was_based_on() -> None:
     left: list[int] = []
     world.before_commit = lambda batch: left.extend(set(world.ids()) - set(batch.work.snapshots))
     # Settling comes first in a run; here what a plan alone would say.
-    runtime = world.runtime(Process())
-    seen = assess(world.now.state.table, runtime, (EXPIRE,))
-    [plan] = make_plans(seen, runtime)
+    context = world.context(Process())
+    seen = assess(world.now.state.table, context, (EXPIRE,))
+    [plan] = make_plans(seen, context)
     assert held not in plan.batches[0].work.snapshots
     assert min(plan.batches[0].work.snapshots) == world.ids()[0]
     world.run(operations=(EXPIRE,))
@@ -124,7 +124,7 @@ def test_trash_waits_for_an_expiry_only_where_there_is_one_to_come(*, expires: b
         HOUSEKEEPING_POLICY, expire_snapshots=replace(HOUSEKEEPING_POLICY.expire_snapshots, enabled=expires)
     )
     operations = (Operation.REMOVE_ORPHAN_FILES,)
-    seen = assess(world.now.state.table, world.runtime(Process()), operations)
+    seen = assess(world.now.state.table, world.context(Process()), operations)
     assert seen.retention.expire != ()
     assert seen.sweeps is not expires
 
@@ -150,7 +150,7 @@ def test_expiry_that_took_more_with_it_is_reported_and_held_for_a_person(
         # That nothing is to expire any more lets nothing go of what has.
         for expiry in (rarely, replace(rarely, enabled=False)):
             world.policy = replace(HOUSEKEEPING_POLICY, expire_snapshots=expiry)
-            seen = assess(TABLE, world.runtime(Process()), (EXPIRE,))
+            seen = assess(TABLE, world.context(Process()), (EXPIRE,))
             assert (seen.retention.expire, seen.sweeps) == ((), swept)
         world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
 
@@ -209,7 +209,7 @@ def test_expiry_whose_process_died_before_it_looked_is_reported_and_held_as_any_
     assert told.message.startswith(message)
     assert world.past(EXPIRE) == PartitionHistory(quarantined=True, reason=told.message)
     assert world.left_open(EXPIRE) == (0, 0)
-    seen = assess(TABLE, world.runtime(Process()), (EXPIRE,))
+    seen = assess(TABLE, world.context(Process()), (EXPIRE,))
     assert (seen.history.last_done_ms, seen.sweeps) == (None, False)
 
 

@@ -23,6 +23,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchErro
 from iceberg_maint.loop.maintain import BatchEnded, Request, maintain
 from iceberg_maint.ports.engine import EnvironmentFailedError
 from iceberg_maint_tests.loop.test_crashes import check_healed
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.core.values import data, delete, policy_of, rewrite_policy
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
@@ -271,13 +272,13 @@ def test_full_disk_of_this_process_is_a_failure_of_the_environment_that_says_wha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World("a")
-    runtime = world.runtime
+    context = world.context
 
     def fails(_batch: Batch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     world.before_write = fails
-    monkeypatch.setattr(world, "runtime", lambda p: replace(runtime(p), scratch_folders=("/proc",)))
+    monkeypatch.setattr(world, "context", lambda p: changed(context(p), scratch_folders=("/proc",)))
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
     message = found.batches[0].message
@@ -364,7 +365,7 @@ def test_plan_whose_files_are_refused_is_unsupported_backs_off_and_leaves_other_
     monkeypatch.setattr(world.catalog, "live_files", refuses)
     operations = (Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS)
     request = Request("run-1", operations=operations)
-    first, second = maintain(TABLE, request, world.runtime(Process()))
+    first, second = maintain(TABLE, request, world.context(Process()))
     assert (first.outcome, first.reason) == (OutcomeStatus.UNSUPPORTED, Reason.REFUSED)
     assert first.message == str(why)
     assert first.partitions == (

@@ -10,8 +10,9 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.errors import ConfigurationError, RefusedError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
@@ -32,17 +33,17 @@ class TwoNames:
         now = self.world.now
         self.rest.put(replace(now, state=replace(now.state, table=OTHER)))
 
-    def runtime(self) -> Runtime:
-        runtime = self.world.runtime(Process())
+    def context(self) -> Context:
+        context = self.world.context(Process())
 
         def policy_for(table: TableId, _properties: object) -> Policy:
             return replace(POLICY, mode=self.modes.get(table.catalog, Mode.ACT))
 
-        return replace(runtime, catalogs={**runtime.catalogs, "rest": self.rest}, policy_for=policy_for)
+        return changed(context, catalogs={**context.catalogs, "rest": self.rest}, policy_for=policy_for)
 
     def run(self, table: TableId) -> OutcomeStatus:
         (outcome,) = maintain(
-            table, Request("run", operations=(Operation.REWRITE_DATA_FILES,), force=True), self.runtime()
+            table, Request("run", operations=(Operation.REWRITE_DATA_FILES,), force=True), self.context()
         )
         return outcome.outcome
 

@@ -20,9 +20,9 @@ def assessed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Operation, ...]]:
     """The operations of each assessment that `maintain` makes."""
     calls: list[tuple[Operation, ...]] = []
 
-    def note(table: object, runtime: object, operations: tuple[Operation, ...], **rest: object) -> Assessment:
+    def note(table: object, context: object, operations: tuple[Operation, ...], **rest: object) -> Assessment:
         calls.append(tuple(operations))
-        return assess(table, runtime, operations, **rest)  # type: ignore[arg-type]
+        return assess(table, context, operations, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(outlook_module, "assess", note)
     return calls

@@ -21,8 +21,8 @@ def run_of(world: World, observer: list[Event], reported: threading.Event) -> Ru
         observer.append(event)
         reported.set()
 
-    runtime = world.runtime(Process())
-    return Run(Operation.REWRITE_DATA_FILES, Request("run-1"), runtime, observe, 0.0, 0)
+    context = world.context(Process())
+    return Run(Operation.REWRITE_DATA_FILES, Request("run-1"), context, observe, 0.0, 0)
 
 
 def test_report_names_the_step_and_none_follows_the_end() -> None:
@@ -68,7 +68,7 @@ def test_run_with_an_observer_reports_its_steps(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Run, "enter", noted)
     ended: list[Event] = []
-    maintain(TABLE, Request("run-1"), world.runtime(Process()), ended.append)
+    maintain(TABLE, Request("run-1"), world.context(Process()), ended.append)
     assert any(isinstance(e, BatchEnded) for e in ended)
     order = [
         "measuring",

@@ -9,7 +9,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.caches import decide_stored
+from iceberg_maint.loop.stored_decisions import decide_stored
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000
@@ -68,8 +68,8 @@ def test_stored_batch_is_not_resumed_while_a_branch_is_ahead() -> None:
 def test_stored_health_decides_the_same() -> None:
     world = World()
     world.branch("audit")
-    runtime = world.runtime(Process())
-    seen = assess(TABLE, runtime)
+    context = world.context(Process())
+    seen = assess(TABLE, context)
     stored = world.ledger.health(TABLE)
     assert stored == seen.measured
     _, decision = decide_stored(stored, world.policy, world.ledger, world.clock.now_ms())

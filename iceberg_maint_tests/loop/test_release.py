@@ -152,11 +152,11 @@ def test_settled_expiry_gives_its_files_to_the_next_orphan_pass(world: Housekeep
 
 
 def test_quarantined_expiry_keeps_the_files_of_all_expiries(world: HousekeepingWorld) -> None:
-    state, runtime = world.now.state, world.runtime(Process())
-    assert takes_released(state, runtime)
+    state, context = world.now.state, world.context(Process())
+    assert takes_released(state, context)
     held = PartitionHistory(quarantined=True, reason="ICM-130")
     world.ledger.set_partition_history(state.uuid, EXPIRE, {WHOLE_TABLE: held})
-    assert not takes_released(state, runtime)
+    assert not takes_released(state, context)
 
 
 def test_expiry_stores_no_release_where_orphan_files_are_not_removed(

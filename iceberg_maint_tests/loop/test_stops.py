@@ -21,6 +21,7 @@ from iceberg_maint.loop.request import Request
 from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
 from iceberg_maint.ports.observers import NoAudit
 from iceberg_maint.ports.stored import Lease
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, SetClock, World
 
 pytestmark = pytest.mark.seconds
@@ -111,8 +112,8 @@ def test_run_appends_to_the_audit_log_only_while_it_has_the_lease(is_stolen: boo
 
     if is_stolen:
         world.before_commit = steal
-    runtime = replace(world.runtime(Process()), audit=audit)
-    maintain(TABLE, Request("run-1", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
+    context = changed(world.context(Process()), audit=audit)
+    maintain(TABLE, Request("run-1", operations=(Operation.REWRITE_DATA_FILES,)), context)
     assert audit.settled == (0 if is_stolen else 1)
 
 

@@ -12,7 +12,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.loop import prepare
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.prepare import PreparedTable
 from iceberg_maint_tests.support.loop.world import TABLE, Process, World
@@ -46,8 +46,8 @@ class CountedWorld(World):
         assert self.now.state.snapshot is not None
         return self.now.state.snapshot.snapshot_id
 
-    def maintain(self, runtime: Runtime) -> list[OutcomeStatus]:
-        return [o.outcome for o in maintain(TABLE, REQUEST, runtime)]
+    def maintain(self, context: Context) -> list[OutcomeStatus]:
+        return [o.outcome for o in maintain(TABLE, REQUEST, context)]
 
 
 IMPROVED = [OutcomeStatus.NO_OP, OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP]
@@ -56,23 +56,23 @@ IMPROVED = [OutcomeStatus.NO_OP, OutcomeStatus.IMPROVED, OutcomeStatus.NO_OP]
 def test_run_measures_each_snapshot_once() -> None:
     world = CountedWorld("ab")
     first = world.head()
-    assert world.maintain(world.runtime(Process())) == IMPROVED
+    assert world.maintain(world.context(Process())) == IMPROVED
     assert world.measured == [first, first + 1, first + 2]
     assert world.read == [{"p=a", "p=b"}]
 
 
 def test_next_run_reads_the_table_again() -> None:
     world = CountedWorld("a")
-    world.maintain(world.runtime(Process()))
+    world.maintain(world.context(Process()))
     world.measured.clear()
-    world.maintain(world.runtime(Process()))
+    world.maintain(world.context(Process()))
     assert world.measured == [world.head()]
 
 
 def test_prepared_table_is_read_before_its_run_only() -> None:
     world = CountedWorld("ab")
     first = world.head()
-    prepared = PreparedTable(TABLE, REQUEST, world.runtime(Process())).runtime()
+    prepared = PreparedTable(TABLE, REQUEST, world.context(Process())).context()
     assert (world.measured, world.read) == ([first], [{"p=a", "p=b"}])
     assert world.writes == []
     assert world.maintain(prepared) == IMPROVED
@@ -82,7 +82,7 @@ def test_prepared_table_is_read_before_its_run_only() -> None:
 
 def test_prepared_table_that_changes_before_its_run_is_read_again() -> None:
     world = CountedWorld("a")
-    prepared = PreparedTable(TABLE, REQUEST, world.runtime(Process())).runtime()
+    prepared = PreparedTable(TABLE, REQUEST, world.context(Process())).context()
     world.append("p=b")
     assert world.maintain(prepared) == IMPROVED
     assert world.read == [{"p=a"}, {"p=a", "p=b"}]
@@ -91,7 +91,7 @@ def test_prepared_table_that_changes_before_its_run_is_read_again() -> None:
 
 def test_prepared_table_is_decided_again_with_what_the_ledger_has_by_then() -> None:
     world = CountedWorld("a")
-    prepared = PreparedTable(TABLE, REQUEST, world.runtime(Process())).runtime()
+    prepared = PreparedTable(TABLE, REQUEST, world.context(Process())).context()
     world.ledger.pause(str(TABLE), "migration")
     assert world.maintain(prepared) == [OutcomeStatus.NO_OP] * 3
     assert world.writes == []
@@ -104,7 +104,7 @@ def test_table_that_cannot_be_prepared_fails_in_its_own_run() -> None:
         raise UnreadableTableError("ICM-101", "manifest m1 is missing.")
 
     world.before_measure = fail
-    prepared = PreparedTable(TABLE, REQUEST, world.runtime(Process())).runtime()
+    prepared = PreparedTable(TABLE, REQUEST, world.context(Process())).context()
     with pytest.raises(UnreadableTableError, match="manifest m1 is missing"):
         world.maintain(prepared)
 
@@ -113,8 +113,8 @@ def test_table_that_takes_too_long_to_read_is_not_waited_for(monkeypatch: pytest
     monkeypatch.setattr(prepare, "_WAIT_SECONDS", 0.01)
     world, answers = CountedWorld("a"), threading.Event()
     world.before_measure = lambda: answers.wait(60)
-    runtime = world.runtime(Process())
-    prepared = PreparedTable(TABLE, REQUEST, runtime)
-    assert prepared.runtime() is runtime
+    context = world.context(Process())
+    prepared = PreparedTable(TABLE, REQUEST, context)
+    assert prepared.context() is context
     answers.set()
-    assert world.maintain(runtime) == IMPROVED
+    assert world.maintain(context) == IMPROVED

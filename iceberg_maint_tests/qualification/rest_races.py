@@ -130,7 +130,7 @@ def main(count: str, seed: str) -> int:
     from iceberg_maint_tests.support.e2e.lake import make_lake
 
     with tempfile.TemporaryDirectory(prefix="rest-races-") as folder:
-        spark = load(make_lake(Path(folder))).spark.session()
+        spark = load(make_lake(Path(folder))).engine.spark.session()
         spark.sparkContext.setLogLevel("OFF")
         results = races(workshop_of(spark, Path(folder)), Path(folder), int(count), int(seed))
     print(dict(results))

@@ -20,10 +20,11 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.removal.target import Emptied
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
     LAYOUTS,
@@ -188,14 +189,14 @@ class ObjectPasses(Passes):
     def orphan_pass(self) -> OrphanPass:
         return self.world.orphan_pass()
 
-    def runtime(self) -> Runtime:
+    def context(self) -> Context:
         def store_now_ms(state: TableState) -> int:
             return open_store(self.world.catalog.io_of(TABLE), state.location).now_ms(state.location) + (
                 Later.ahead_ms
             )
 
         catalogs = {TABLE.catalog: self.world.catalog}
-        return replace(super().runtime(), catalogs=catalogs, store_now_ms=store_now_ms)
+        return changed(super().context(), catalogs=catalogs, store_now_ms=store_now_ms)
 
     def run_later(self, hours: int = 0) -> str:
         """What a pass does this many hours later."""

@@ -142,7 +142,7 @@ def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -
     assert (waiting.mark_id, waiting.marked_ms, waiting.files) == (digest, None, ALL)
     passes.lake.plant(passes.lake.orphans, passes.lake.folder / "warehouse/db/t/data/new", b"x")
     approved = replace(strict, scope=Scope(approved=digest), store=ShiftedStore(8 * DAY_MS))
-    assert approved.run().batches[0].counts["trashed_files"] == ALL  # type: ignore[index]
+    assert approved.run().batches[0].counts["trashed_files"] == ALL
     # What has come of age since was not approved.
     assert [p.name for p in passes.lake.remaining()] == ["new"]
 

@@ -253,7 +253,7 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
         ({"uuid": "another"}, "ICM-102"),
         ({"properties": {"write.data.path": "s3://elsewhere"}}, "ICM-112"),
     ):
-        other = replace(target, state=replace(target.state, **change))  # type: ignore[arg-type]
+        other = replace(target, state=replace(target.state, **change))
         with pytest.raises(RefusedError, match=code):
             sweep(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     quick = replace(POLICY, hold_seconds=60)

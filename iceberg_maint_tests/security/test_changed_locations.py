@@ -19,10 +19,10 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.engines.spark.engine import SparkEngine
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
@@ -68,14 +68,14 @@ def test_write_path_that_changes_after_the_plan_is_refused(
         NO_BACKOFF,
         check_writes=lambda name, *where: ours.check_writes(TableId.parse(name), *where),
     )
-    runtime = Runtime(
+    loop_context = context_with(
         {"lake": ours},
         memory_ledger(),
         SystemClock(),
         lambda _table, _properties: Policy(),
-        LazyEngine(lambda: engine),
+        lambda: engine,
     )
-    (outcome,) = maintain(TABLE, Request("run", operations=(Operation.REWRITE_DATA_FILES,)), runtime)
+    (outcome,) = maintain(TABLE, Request("run", operations=(Operation.REWRITE_DATA_FILES,)), loop_context)
     assert outcome.outcome is not OutcomeStatus.IMPROVED
     assert "ICM-155" in outcome.batches[0].message
     # The writer's own change of `write.metadata.path` is in the first metadata file there.

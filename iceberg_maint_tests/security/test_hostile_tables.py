@@ -22,9 +22,9 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.engines.spark.engine import SparkEngine
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
@@ -78,12 +78,12 @@ def test_each_is_maintained_by_its_very_name_and_value(
     untouched = {name: table.metadata_location for name, table in tables.items()}
     ours = PyIcebergCatalog("lake", dict(catalog.properties) | {"type": "sql"})
     engine = SparkEngine(lambda: spark, lambda _table: READER, NO_BACKOFF)
-    runtime = Runtime(
+    context = context_with(
         {"lake": ours},
         memory_ledger(),
         SystemClock(),
         lambda _table, _properties: Policy(),
-        LazyEngine(lambda: engine),
+        lambda: engine,
     )
     for n, name in enumerate(NAMES):
         table = TableId("lake", (NAMESPACE,), name)
@@ -92,7 +92,7 @@ def test_each_is_maintained_by_its_very_name_and_value(
         assert len(keys) == len(VALUES)
         key = keys[n]
         request = Request(f"run-{n}", partitions=frozenset({key}), operations=(Operation.REWRITE_DATA_FILES,))
-        (outcome,) = maintain(table, request, runtime)
+        (outcome,) = maintain(table, request, context)
         assert outcome.outcome is OutcomeStatus.IMPROVED, [b.message for b in outcome.batches]
         del untouched[name]
         after = ours.live_files(ours.pin(table), keys)

@@ -58,7 +58,7 @@ def test_there_are_enough_of_them(mark: Path) -> None:
 def test_no_table_is_found_by_a_hostile_name(lake: Lake, mark: Path) -> None:
     for name in names(str(mark)):
         with pytest.raises(UnknownTableError) as refused:
-            lake.runtime.find(name)
+            lake.context.catalogs.find(name)
         assert (refused.value.code, refused.value.exit_code) == ("ICM-126", EXIT_USAGE)
 
 
@@ -104,7 +104,7 @@ def test_table_that_is_listed_by_such_a_name_is_found_by_exactly_it(tmp_path: Pa
     lake = lake_of(tmp_path, {name: {"1": 10} for name in odd})
     assert len(odd) > 30
     for name in odd:
-        assert lake.runtime.find(name) == TableId.parse(name)
+        assert lake.context.catalogs.find(name) == TableId.parse(name)
     listed = lake("tables")
     assert listed.exit_code == EXIT_DONE
     assert all(c.isprintable() or c == "\n" for c in listed.stdout)
@@ -199,7 +199,7 @@ def test_card_that_cannot_be_made_shows_the_error_as_text(tmp_path: Path) -> Non
         raise ValueError(HOSTILE)
 
     table = TableId("lake", ("db",), HOSTILE)
-    shown = described(lake.runtime, logging.getLogger("card"), table, fail).value
+    shown = described(lake.context, logging.getLogger("card"), table, fail).value
     assert set(structure(shown)) <= {"paragraph_open", "inline", "text", "text_special", "paragraph_close"}
 
 

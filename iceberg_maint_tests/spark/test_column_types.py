@@ -16,6 +16,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -66,8 +67,8 @@ def unguarded(workshop: Workshop, name: str) -> Any:
     """One rewrite of the table by Spark as if it could read every type."""
     by_spark = replace(KEEP_ONE.rewrite_data_files, strategy=RewriteStrategy.NATIVE)
     keeper = Keeper(workshop, replace(KEEP_ONE, rewrite_data_files=by_spark))
-    everything = replace(
-        keeper.runtime(name, 0),
+    everything = changed(
+        keeper.context(name, 0),
         row_types=(frozenset(keeper.state(name).uncommon_types.values()) | _BASES,),
     )
     request = Request("unguarded", operations=(Operation.REWRITE_DATA_FILES,))

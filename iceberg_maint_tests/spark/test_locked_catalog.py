@@ -81,9 +81,9 @@ def holder(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hold
 class _AtSwap(Keeper):
     """The holder locks when the commit has passed the gate."""
 
-    def runtime(self, name: str, days: float) -> Any:
-        runtime = super().runtime(name, days)
-        engine, lock = runtime.engine(), self.before_commit
+    def context(self, name: str, days: float) -> Any:
+        context = super().context(name, days)
+        engine, lock = context.engine(), self.before_commit
         commit = engine.commit
 
         def locked(batch: Any, written: Any, context: Any) -> Any:
@@ -94,7 +94,7 @@ class _AtSwap(Keeper):
             return commit(batch, written, replace(context, record_try=record))
 
         engine._before, engine.commit = (lambda _batch: None), locked
-        return runtime
+        return context
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ from iceberg_maint.core.policy.data import (
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written, WrittenFile
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import keys, other_engine, rows_of
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
@@ -75,15 +75,15 @@ class Case:
         self.uuid = shop.catalog.pin(TableId.parse(name)).uuid
 
     def run(self, engine: SparkEngine, ledger: Any = None) -> tuple[BatchOutcome, ...]:
-        runtime = Runtime(
+        context = context_with(
             {"lake": self.shop.catalog},
             ledger or self.ledger,
             SystemClock(),
             lambda _table, _properties: self.policy,
-            LazyEngine(lambda: engine),
+            lambda: engine,
         )
         request = Request("dead" if ledger else "next", operations=(self.operation,), force=True)
-        [outcome] = maintain(TableId.parse(self.name), request, runtime)
+        [outcome] = maintain(TableId.parse(self.name), request, context)
         return outcome.batches
 
     def dies(self, after: str) -> tuple[WrittenFile, ...]:

@@ -25,10 +25,10 @@ from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PR
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Policy
 from iceberg_maint.engines.spark.engine import SparkEngine
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.settle import reconcile
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 
@@ -47,12 +47,12 @@ class Installation:
         self.foreign = ForeignMaintainersPolicy()
         self.after_write: Callable[[], None] | None = None
         self._engine = SparkEngine(lambda: spark, lambda _table: READER, NO_BACKOFF)
-        self.runtime = Runtime(
+        self.context = context_with(
             {"lake": catalog},
             self.ledger,
             SystemClock(),
             lambda _table, _properties: replace(Policy(), foreign_maintainers=self.foreign),
-            LazyEngine(lambda: self),
+            lambda: self,
         )
 
     def __getattr__(self, name: str) -> Any:
@@ -68,7 +68,7 @@ class Installation:
     def run(self) -> OperationOutcome:
         self.runs += 1
         request = Request(f"run-{self.runs}", operations=(Operation.REWRITE_DATA_FILES,))
-        (outcome,) = maintain(TABLE, request, self.runtime)
+        (outcome,) = maintain(TABLE, request, self.context)
         return outcome
 
 
@@ -138,7 +138,7 @@ def test_two_installations_neither_repeat_nor_adopt_each_others_work(
     assert [o.outcome for o in during] == [OutcomeStatus.IMPROVED]
     assert late.outcome is not OutcomeStatus.IMPROVED
     assert (makers(table), rows(table)) == ([first] * 3, before)
-    assert reconcile(TABLE, other.runtime, "settle") == ()
+    assert reconcile(TABLE, other.context, "settle") == ()
     assert other.run().outcome is OutcomeStatus.NO_OP
     assert one.run().outcome is OutcomeStatus.NO_OP
 

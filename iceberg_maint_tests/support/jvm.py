@@ -58,9 +58,9 @@ def _work(folder: Path) -> None:
 
     config = make_lake(folder)
     make_table(folder, "db.t", 6)
-    runtime = load(config)
-    maintain(runtime.find("db.t"), Request("archive"), runtime)
-    spark = runtime.spark.session()
+    context = load(config)
+    maintain(context.catalogs.find("db.t"), Request("archive"), context)
+    spark = context.engine.spark.session()
     for version in (2, 3):
         name = f"lake.db.v{version}"
         modes = "'write.delete.mode'='merge-on-read','write.update.mode'='merge-on-read'"

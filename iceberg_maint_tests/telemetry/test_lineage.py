@@ -14,6 +14,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.integrations.telemetry.lineage import end_of
 from iceberg_maint.wiring.adapters import telemetry
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake, lake_of
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.telemetry.receivers import Gateway
 from iceberg_maint_tests.support.telemetry.values import record
 from iceberg_maint_tests.telemetry.test_receivers import settings
@@ -48,7 +49,7 @@ def events_of(lake: Lake, folder: Path) -> list[dict[str, object]]:
     """The events of one run, as a receiver got them."""
     receiver = Gateway()
     section = f"  flush_seconds: 20\n  openlineage: {{url: '{receiver.url}', api_key: {{env: KEY}}}}\n"
-    lake.runtime = replace(lake.runtime, telemetry=telemetry(settings(folder, section, KEY="abcdefgh")))
+    lake.context = changed(lake.context, telemetry=telemetry(settings(folder, section, KEY="abcdefgh")))
     lake("run", "lake.db.sick", "--operation", "rewrite_data_files")
     receiver.close()
     assert {path for path, _ in receiver.requests} == {"/api/v1/lineage"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from iceberg_maint.integrations.telemetry.prometheus import serve
 from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry
 from iceberg_maint.wiring.adapters import ledger_totals, telemetry
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.telemetry.receivers import (
     Gateway,
     Numbers,
@@ -64,12 +65,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             f"  cloudwatch: {{region: eu-central-1, endpoint: '{aws}'}}\n",
         )
         delivery = telemetry(config)
-        lake.runtime = replace(lake.runtime, telemetry=delivery)
+        lake.context = changed(lake.context, telemetry=delivery)
         result = lake("run", "lake.db.sick", "--operation", "rewrite_data_files")
         assert result.exit_code == 0, result.output
         delivery.close()
         cloudwatch = cloudwatch_numbers("iceberg_maint", aws)
-        lake.runtime = replace(lake.runtime, telemetry=NO_TELEMETRY)
+        lake.context = changed(lake.context, telemetry=NO_TELEMETRY)
     statsd.drain()
     yield World(lake, gateway, otlp, statsd, cloudwatch)
     gateway.close()
@@ -104,7 +105,7 @@ def test_numbers_are_those_of_the_run_and_of_the_table_after_it(world: World) ->
 
 
 def test_page_from_the_ledger_has_the_same_numbers_as_the_run(world: World) -> None:
-    totals = ledger_totals(world.lake.runtime, 1000)
+    totals = ledger_totals(world.lake.context, 1000)
     server, port = serve("127.0.0.1", 0, totals)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
@@ -132,9 +133,9 @@ def test_receivers_that_are_down_change_no_outcome(tmp_path: Path) -> None:
         "  timeout_seconds: 0.2\n  flush_seconds: 0.2\n"
         f"  prometheus: {{pushgateway: '{gateway.url}'}}\n  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n",
     )
-    lake.runtime = replace(lake.runtime, telemetry=telemetry(config))
+    lake.context = changed(lake.context, telemetry=telemetry(config))
     assert lake("run").exit_code == 0
-    lake.runtime.telemetry.close()
+    lake.context.observers.telemetry.close()
     assert lake.json("history")["records"][-1]["outcome"] == "IMPROVED"
 
 
@@ -147,7 +148,7 @@ def test_receiver_that_refuses_is_an_error_of_its_channel(
     otlp.status = status
     config = settings(tmp_path, f"  timeout_seconds: 0.3\n  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n")
     delivery: Telemetry = telemetry(config)
-    lake.runtime = replace(lake.runtime, telemetry=delivery)
+    lake.context = changed(lake.context, telemetry=delivery)
     assert lake("observe").exit_code == 0
     delivery.close()
     otlp.close()

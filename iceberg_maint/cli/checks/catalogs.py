@@ -17,11 +17,11 @@ from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 
 def check_catalog(
-    config: Config, runtime: Runtime, name: str, tables: dict[str, list[TableId]], unread: set[str]
+    config: Config, context: Context, name: str, tables: dict[str, list[TableId]], unread: set[str]
 ) -> Iterator[Check]:
     """Checks of one catalog. Adds its tables to `tables` if the catalog answers, and its name to `unread` if the
     environment fails the read of its first table."""
@@ -31,7 +31,7 @@ def check_catalog(
     listed: list[TableId] = []
 
     def reach() -> str:
-        listed.extend(runtime.list_in_time(name, runtime.catalogs[name].tables))
+        listed.extend(context.catalogs.list_in_time(name, context.catalogs[name].tables))
         tables[name] = listed
         where = "" if connection.uri is None else f" at {place(connection.uri)}"
         return f"{connection.type}{where}: {counted(len(listed), 'table')}"
@@ -41,9 +41,9 @@ def check_catalog(
     if reached.status == FAILED:
         return
     if not listed:
-        yield from _other_name(runtime, name)
+        yield from _other_name(context, name)
     else:
-        measured = try_check(f"metadata of {listed[0]}", lambda: _read(runtime, listed[0]))
+        measured = try_check(f"metadata of {listed[0]}", lambda: _read(context, listed[0]))
         if measured.code in ENVIRONMENT_CODES:
             unread.add(name)
             left_out = f"Until then doctor leaves out the other checks of the tables of {name}."
@@ -51,11 +51,11 @@ def check_catalog(
         yield measured
         # The rights say which one is missing.
         if measured.status == OK or measured.code == "ICM-125":
-            yield from _rights(config, runtime, listed)
+            yield from _rights(config, context, listed)
     if connection.warehouse is not None:
         warehouse = connection.warehouse
         probed = try_check(
-            f"warehouse of {name}", lambda: runtime.probe_in_time(name, lambda: _probe(warehouse))
+            f"warehouse of {name}", lambda: context.catalogs.probe_in_time(name, lambda: _probe(warehouse))
         )
         if probed.code == "ICM-125" and only_advises(config, listed):
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
@@ -63,12 +63,12 @@ def check_catalog(
             yield probed
 
 
-def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
+def _other_name(context: Context, name: str) -> Iterator[Check]:
     """A warning of a JDBC catalog without tables whose database has tables under another name of a catalog."""
     from iceberg_maint.wiring.adapters import stored_names
 
     try:
-        names = runtime.list_in_time(name, lambda: stored_names(runtime.catalogs, name))
+        names = context.catalogs.list_in_time(name, lambda: stored_names(context.catalogs, name))
     except IcebergMaintError as error:
         yield Check(f"catalog {name}", FAILED, str(error), error.code, error.exit_code)
         return
@@ -81,14 +81,14 @@ def _other_name(runtime: Runtime, name: str) -> Iterator[Check]:
         )
 
 
-def _rights(config: Config, runtime: Runtime, listed: list[TableId]) -> Iterator[Check]:
+def _rights(config: Config, context: Context, listed: list[TableId]) -> Iterator[Check]:
     """Probes every right on the first table of a catalog, one by one. Mode advise needs the rights to read only."""
     from iceberg_maint.wiring.adapters import missing_rights
 
     check, present = f"rights on {listed[0]}", []
     try:
-        probes = missing_rights(runtime.catalogs, listed[0], changes=not only_advises(config, listed))
-        while probed := runtime.in_time(listed[0], lambda: next(probes, None)):
+        probes = missing_rights(context.catalogs, listed[0], changes=not only_advises(config, listed))
+        while probed := context.catalogs.in_time(listed[0], lambda: next(probes, None)):
             right, error = probed
             if error is None:
                 present.append(right.value)
@@ -114,15 +114,15 @@ def check_patterns(config: Config, listed: Mapping[str, list[TableId]]) -> Itera
             yield Check("configuration", WARNING, f"{pattern.source} matches no table.", "ICM-126")
 
 
-def _read(runtime: Runtime, table: TableId) -> str:
-    state = runtime.pin(table)
-    policy = runtime.policy_of(state)
+def _read(context: Context, table: TableId) -> str:
+    state = context.catalogs.pin(table)
+    policy = context.policies.of(state)
     if choose_source(policy.health, state) is HealthSource.SPARK:
         return (
             f"format version {state.format_version}; Spark measures its health (health.source, health.memory)"
         )
-    catalog = runtime.catalogs[table.catalog]
-    measured = runtime.in_time(table, lambda: catalog.measure(state, policy.rewrite_data_files))
+    catalog = context.catalogs[table.catalog]
+    measured = context.catalogs.in_time(table, lambda: catalog.measure(state, policy.rewrite_data_files))
     return f"format version {state.format_version}, {measured.total().data_files} data files"
 
 

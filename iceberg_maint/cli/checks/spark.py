@@ -12,7 +12,7 @@ from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, only_advi
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 
 def check_spark(config: Config) -> str:
@@ -40,13 +40,13 @@ def check_executors(config: Config) -> Check:
 
 
 def check_spark_catalogs(
-    config: Config, runtime: Runtime, listed: Mapping[str, list[TableId]]
+    config: Config, context: Context, listed: Mapping[str, list[TableId]]
 ) -> Iterator[Check]:
     """Reads the first table of each catalog through Spark's own clients. Only the changes of a table need them."""
     for name, tables in listed.items():
         if not tables:
             continue
-        read = partial(_spark_read, config, runtime, tables[0])
+        read = partial(_spark_read, config, context, tables[0])
         check = try_check(f"spark catalog {name}", read)
         if check.status == FAILED and only_advises(config, tables):
             check = replace(check, status=WARNING, detail=f"{check.detail} Mode advise does not need it.")
@@ -55,11 +55,11 @@ def check_spark_catalogs(
             yield _requirements(config, tables[0])
 
 
-def _spark_read(config: Config, runtime: Runtime, table: TableId) -> str:
+def _spark_read(config: Config, context: Context, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
     from iceberg_maint.wiring.adapters import spark_reads
 
-    state = runtime.pin(table)
+    state = context.catalogs.pin(table)
     return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
 
 

@@ -13,7 +13,7 @@ from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
     from iceberg_maint.ports.ledger import Ledger
 
 
@@ -26,7 +26,7 @@ def check_ledger(config: Config, ledger: Ledger) -> str:
     return f"{place(config.ledger_url)}, clock {moment(ledger.now_ms())}"
 
 
-def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
+def check_policies(config: Config, context: Context, tables: list[TableId]) -> str:
     """Builds every table's policy from the configuration, and the first tables' policies also from their
     properties. Raises the error of the first wrong one."""
     from iceberg_maint.report.formatting import counted
@@ -35,7 +35,7 @@ def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> s
         config.policy_for(table)
     for table in tables[:PROPERTIES_READ]:
         try:
-            state = runtime.pin(table)
+            state = context.catalogs.pin(table)
         except UnknownTableError:  # dropped since it was listed
             continue
         config.policy_for(table, state.properties)
@@ -43,7 +43,7 @@ def check_policies(config: Config, runtime: Runtime, tables: list[TableId]) -> s
     return f"{counted(len(tables), 'table')}{read}"
 
 
-def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
+def check_owners(context: Context, tables: list[TableId]) -> Iterator[Check]:
     """Warnings of tables whose metadata folder has a sign of a second owner, among the first tables."""
     from iceberg_maint.report.formatting import counted
 
@@ -51,7 +51,7 @@ def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
     late: set[str] = set()
     for table in tables[:PROPERTIES_READ]:
         # A store that does not answer would take the whole time for each of its tables.
-        warning = None if table.catalog in late else _owner(runtime, table)
+        warning = None if table.catalog in late else _owner(context, table)
         if warning is not None:
             warned += 1
             if warning.code == "ICM-179":
@@ -66,12 +66,14 @@ def check_owners(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
         )
 
 
-def _owner(runtime: Runtime, table: TableId) -> Check | None:
+def _owner(context: Context, table: TableId) -> Check | None:
     """The warning of one table; None without a sign of a second owner."""
     try:
-        state = runtime.pin(table)
-        policy = runtime.policy_of(state).remove_orphan_files
-        owner = runtime.in_time(table, lambda: runtime.orphan_files(table).second_owner(state, policy))
+        state = context.catalogs.pin(table)
+        policy = context.policies.of(state).remove_orphan_files
+        owner = context.catalogs.in_time(
+            table, lambda: context.storage.orphan_files(table).second_owner(state, policy)
+        )
         message = sign(owner)
     except UnknownTableError:  # dropped since it was listed
         return None
@@ -83,12 +85,12 @@ def _owner(runtime: Runtime, table: TableId) -> Check | None:
     return Check(f"owner of {table}", WARNING, message) if message else None
 
 
-def check_memory(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
+def check_memory(context: Context, tables: list[TableId]) -> Iterator[Check]:
     """What the executors of a cluster declare, and warnings of tables that ran out of memory, among the first tables."""
     from iceberg_maint.core.planning.spark_memory import default_budget_bytes, memory_of_heap, setting_text
     from iceberg_maint.loop.prepare import recorded_shortages
 
-    declared = runtime.spark.memory
+    declared = context.engine.spark.memory
     if declared is None:
         return
     if not declared.is_local:
@@ -102,24 +104,24 @@ def check_memory(runtime: Runtime, tables: list[TableId]) -> Iterator[Check]:
             f"{setting_text(max(0, budget))} of it by default",
         )
     name = "spark.driver.memory" if declared.is_local else "spark.executor.memory"
-    for text in recorded_shortages(tables[:PROPERTIES_READ], runtime):
+    for text in recorded_shortages(tables[:PROPERTIES_READ], context):
         fix = f"Fix: raise {name} under spark.conf, or equality_deletes.memory if it is set."
         yield Check("spark memory", WARNING, f"{text} {fix}", "ICM-165")
 
 
-def check_clocks(config: Config, runtime: Runtime, tables: list[TableId]) -> str:
+def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:
     """Compares all clocks, with those of the first table and of its store if files may be written there.
     Raises RefusedError ICM-115 if they disagree."""
     from iceberg_maint.loop.clocks import clock_refusal, read_clocks
 
-    state = runtime.pin(tables[0]) if tables else None
+    state = context.catalogs.pin(tables[0]) if tables else None
     probed = None if only_advises(config, tables) else state
     clocks = read_clocks(
-        runtime.clock,
-        runtime.ledger,
+        context.clock,
+        context.ledger,
         store_ms=None
         if probed is None
-        else runtime.in_time(probed.table, lambda: runtime.store_now_ms(probed)),
+        else context.catalogs.in_time(probed.table, lambda: context.storage.now_ms(probed)),
         updated_ms=None if state is None else state.last_updated_ms,
     )
     if doubt := disagreement(clocks):

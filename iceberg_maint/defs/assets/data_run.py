@@ -26,7 +26,7 @@ from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.context import Runtime, SessionFactory
+from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanReady
 from iceberg_maint.report.formatting import counted, number, size
 from iceberg_maint.report.holds import hold, refusal
@@ -45,11 +45,11 @@ class MaintenanceRun(TableRun):
         self,
         context: dg.AssetExecutionContext,
         table: TableId,
-        runtime: Runtime,
+        loop_context: Context,
         translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
-        super().__init__(context, table, runtime, translator, session)
+        super().__init__(context, table, loop_context, translator, session)
         self._key = translator.get_asset_key(table)
         self._table_uuid, self._operation = "", DATA_OPERATIONS[0]
         self._open: dict[PartitionKey, set[str]] = {}
@@ -65,9 +65,9 @@ class MaintenanceRun(TableRun):
         ends by itself. Interrupts pass through."""
         context = self._context
         requested = self._requested = _requested(context)
-        with report_failures(context, self._runtime, self._evaluate_planned):
+        with report_failures(context, self._loop_context, self._evaluate_planned):
             if not context.selected_asset_keys:
-                assess(self._table, self._runtime)
+                assess(self._table, self._loop_context)
                 self._evaluate_all(requested or frozenset())
                 return
             unknown = self._unknown(requested or frozenset())
@@ -83,8 +83,8 @@ class MaintenanceRun(TableRun):
 
     def _start_spark(self) -> None:
         """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
-        measured = self._runtime.ledger.health(self._table)
-        if measured is not None and stored_decision(self._runtime, measured)[1].verdict is Verdict.RUN:
+        measured = self._loop_context.ledger.health(self._table)
+        if measured is not None and stored_decision(self._loop_context, measured)[1].verdict is Verdict.RUN:
             self._session.start()
 
     def _unknown(self, requested: frozenset[PartitionKey]) -> frozenset[PartitionKey]:
@@ -92,12 +92,12 @@ class MaintenanceRun(TableRun):
         with the table."""
         if not requested:
             return requested
-        keys = unknown_partitions(self._runtime, self._table, requested)
-        if keys or self._runtime.ledger.health(self._table) is None:
+        keys = unknown_partitions(self._loop_context, self._table, requested)
+        if keys or self._loop_context.ledger.health(self._table) is None:
             # A partition may be newer than the stored health.
-            assess(self._table, self._runtime)
-            keys = unknown_partitions(self._runtime, self._table, requested)
-        self._evaluate(sorted(keys), self._runtime.ledger.health(self._table))
+            assess(self._table, self._loop_context)
+            keys = unknown_partitions(self._loop_context, self._table, requested)
+        self._evaluate(sorted(keys), self._loop_context.ledger.health(self._table))
         return frozenset(keys)
 
     def _drop(self, unknown: frozenset[PartitionKey]) -> None:
@@ -144,7 +144,7 @@ class MaintenanceRun(TableRun):
         self._log_batch(outcome, line)
         finished = []
         self._batch_outcomes.append((self._operation, outcome))
-        cursors = cursor_metadata(self._runtime.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
+        cursors = cursor_metadata(self._loop_context.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
             self._before.setdefault(partition, event.before[partition])
             self._batches.setdefault(partition, []).append(outcome)
@@ -154,7 +154,7 @@ class MaintenanceRun(TableRun):
                 self._after[partition] = event.after[partition]
                 finished.append(partition)
         plan_ended = not any(self._open.values())
-        measured = self._runtime.ledger.health(self._table)
+        measured = self._loop_context.ledger.health(self._table)
         look = self._look(measured)
         for partition in finished:
             # Earlier ones have none: it would repeat all batches on each partition.
@@ -168,7 +168,7 @@ class MaintenanceRun(TableRun):
         """The view of the table at this moment, which is computed once. None without stored health."""
         if measured is None:
             return None
-        return cache(partial(stored_view, self._runtime, measured, dict(self._after)))
+        return cache(partial(stored_view, self._loop_context, measured, dict(self._after)))
 
     def _card(self, look: Callable[[], TableView] | None, event: str) -> Metadata:
         return {} if look is None else self._card_metadata(look, self._table_uuid, event)
@@ -212,7 +212,7 @@ class MaintenanceRun(TableRun):
         unknown: frozenset[PartitionKey],
     ) -> None:
         log = self._context.log
-        measured = self._runtime.ledger.health(self._table)
+        measured = self._loop_context.ledger.health(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
         look = self._look(measured)
         for partition, status, reason in outcome.partitions:
@@ -247,10 +247,10 @@ class MaintenanceRun(TableRun):
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
 
     def _evaluate_all(self, requested: frozenset[PartitionKey]) -> None:
-        measured = self._runtime.ledger.health(self._table)
+        measured = self._loop_context.ledger.health(self._table)
         if measured is None:
             return
-        history, decision = stored_decision(self._runtime, measured)
+        history, decision = stored_decision(self._loop_context, measured)
         # Of a run without a partition key Dagster shows the evaluation that it planned, until one of any partition follows.
         partitions = requested or {p.partition for p in rank(decision)[:1]}
         self._evaluate([p for p in sorted(partitions) if p not in self._evaluated], measured)
@@ -264,10 +264,10 @@ class MaintenanceRun(TableRun):
             self._context.instance,
             self._translator,
             measured,
-            stored_policy(self._runtime, measured),
-            self._runtime.clock.now_ms(),
+            stored_policy(self._loop_context, measured),
+            self._loop_context.clock.now_ms(),
             partitions,
-            hold(stored_decision(self._runtime, measured)[1]),
+            hold(stored_decision(self._loop_context, measured)[1]),
         )
         log_evaluations(self._context, evaluations)
 

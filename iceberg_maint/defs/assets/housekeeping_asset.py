@@ -32,7 +32,7 @@ from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, assess
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import BatchEnded, Event, OperationEnded, PlanReady, Request, maintain
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
@@ -41,7 +41,7 @@ _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
 
 
 def build_housekeeping_asset(
-    table: TableId, runtime: Runtime, translator: IcebergTranslator
+    table: TableId, loop_context: Context, translator: IcebergTranslator
 ) -> dg.AssetsDefinition:
     """The asset with its checks. It shares the pool of the table's asset, so the two never run at the same time."""
     spec = dg.AssetSpec(
@@ -53,13 +53,13 @@ def build_housekeeping_asset(
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
         group_name=translator.get_housekeeping_group_name(table),
-        automation_condition=housekeeping_condition(table, runtime, translator),
+        automation_condition=housekeeping_condition(table, loop_context, translator),
         metadata=definition_metadata(table, translator),
     )
 
     def housekeep_table(context: dg.AssetExecutionContext) -> None:
         HousekeepingRun(
-            context, table, runtime, translator, lambda: context.resources.pyspark.spark_session
+            context, table, loop_context, translator, lambda: context.resources.pyspark.spark_session
         )()
 
     return build_op_asset(
@@ -73,7 +73,7 @@ def build_housekeeping_asset(
 
 
 def housekeeping_condition(
-    table: TableId, runtime: Runtime, translator: IcebergTranslator
+    table: TableId, loop_context: Context, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """A check requests an operation, nothing delays that operation, and neither the data nor the
     housekeeping of the table is in progress."""
@@ -81,7 +81,7 @@ def housekeeping_condition(
         "a run of the table's data is in progress"
     )
     due = (
-        HousekeepingDue(table, runtime, translator)
+        HousekeepingDue(table, loop_context, translator)
         & not_in_progress()
         & (~of_data).with_label("no run of the table's data is in progress")
     )
@@ -98,17 +98,17 @@ class HousekeepingRun(TableRun):
         """Raises Failure if an operation failed, was refused with a code or its commit is unknown, RetryRequested for an error
         that ends by itself. Interrupts pass through."""
         outcomes: tuple[OperationOutcome, ...] = ()
-        with report_failures(self._context, self._runtime, self._evaluate_planned):
+        with report_failures(self._context, self._loop_context, self._evaluate_planned):
             if self._context.selected_asset_keys:
                 approved = self._context.run.tags.get(APPROVE_TAG)
                 outcomes = self._maintain() if approved is None else self._approve(approved)
-            assessment = assess(self._table, self._runtime, CYCLE)
-            last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
-            last = last_expiry(self._runtime, assessment.state.uuid)
+            assessment = assess(self._table, self._loop_context, CYCLE)
+            last_pass = last_orphan_pass(self._loop_context, assessment.state.uuid)
+            last = last_expiry(self._loop_context, assessment.state.uuid)
             evaluations = housekeeping_evaluations(assessment, self._translator, last_pass, last)
             log_evaluations(self._context, evaluations)
             if outcomes:
-                cursors = self._runtime.ledger.cursors(assessment.state.uuid)
+                cursors = self._loop_context.ledger.cursors(assessment.state.uuid)
                 self._materialize(outcomes, assessment, last_pass, cursors)
         if outcomes:
             self._report_health(assessment.state.uuid)
@@ -121,8 +121,13 @@ class HousekeepingRun(TableRun):
 
     def _approve(self, digest: str) -> tuple[OperationOutcome, ...]:
         """Runs an orphan pass now, due or not, that moves exactly the orphans of the scan with this digest."""
-        runtime = self._runtime
-        approving = replace(runtime, orphan_files=lambda table: runtime.orphan_files(table).approving(digest))
+        storage = self._loop_context.storage
+        approving = replace(
+            self._loop_context,
+            storage=replace(
+                storage, orphan_files=lambda table: storage.orphan_files(table).approving(digest)
+            ),
+        )
         request = Request(self._context.run.run_id, force=True, operations=(Operation.REMOVE_ORPHAN_FILES,))
         return maintain(self._table, request, approving, self._report)
 
@@ -141,13 +146,13 @@ class HousekeepingRun(TableRun):
 
     def _evaluate_stopped(self) -> None:
         try:
-            assessment = assess(self._table, self._runtime, HOUSEKEEPING_OPERATIONS)
+            assessment = assess(self._table, self._loop_context, HOUSEKEEPING_OPERATIONS)
         except IcebergMaintError:
             names = (check.value for check in CHECK_OF.values())
             keys = [self._translator.get_housekeeping_check_key(self._table, name) for name in names]
             log_evaluations(self._context, last_results(self._context.instance, keys))
             raise
-        last_pass = last_orphan_pass(self._runtime, assessment.state.uuid)
+        last_pass = last_orphan_pass(self._loop_context, assessment.state.uuid)
         log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
 
     def _materialize(
@@ -164,7 +169,7 @@ class HousekeepingRun(TableRun):
             return
         run_id = self._context.run.run_id
         hold_seconds = assessment.policy.remove_orphan_files.hold_seconds
-        metadata = self._card_metadata(lambda: assessed_view(self._runtime, assessment), uuid)
+        metadata = self._card_metadata(lambda: assessed_view(self._loop_context, assessment), uuid)
         metadata |= housekeeping_metadata(outcomes, last_pass, hold_seconds, run_id)
         metadata |= proof
         metadata |= cursor_metadata(cursors, HOUSEKEEPING_OPERATIONS)

@@ -17,7 +17,7 @@ from iceberg_maint.defs.automation.conditions import maintenance_condition
 from iceberg_maint.defs.checks.partition_checks import check_specs
 from iceberg_maint.defs.metadata import definition_metadata
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 
 _ASSET = dg.Out(dg.Nothing, is_required=False)
 _CHECK = dg.Out(dg.Any, is_required=False)
@@ -71,7 +71,9 @@ def build_op_asset(
 SPARK_RESOURCE = "pyspark"
 
 
-def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTranslator) -> dg.AssetsDefinition:
+def build_table_asset(
+    table: TableId, loop_context: Context, translator: IcebergTranslator
+) -> dg.AssetsDefinition:
     """The asset with its checks, as one op: a pool limits one op, and the checks are evaluated batch by
     batch."""
     partitions = dg.DynamicPartitionsDefinition(name=translator.get_partitions_name(table))
@@ -84,12 +86,14 @@ def build_table_asset(table: TableId, runtime: Runtime, translator: IcebergTrans
         owners=list(translator.get_owners(table)),
         tags=dict(translator.get_tags(table)),
         group_name=translator.get_group_name(table),
-        automation_condition=maintenance_condition(table, runtime, translator),
+        automation_condition=maintenance_condition(table, loop_context, translator),
         metadata=definition_metadata(table, translator),
     )
 
     def maintain_table(context: dg.AssetExecutionContext) -> None:
-        MaintenanceRun(context, table, runtime, translator, lambda: context.resources.pyspark.spark_session)()
+        MaintenanceRun(
+            context, table, loop_context, translator, lambda: context.resources.pyspark.spark_session
+        )()
 
     return build_op_asset(
         spec,

@@ -31,8 +31,8 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation.due_work import stored_policy
 from iceberg_maint.loop.assess import Assessment
-from iceberg_maint.loop.caches import stored_decisions
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.stored_decisions import stored_decisions
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate, certificates
 from iceberg_maint.report.formatting import counted, metric_value, moment, number
@@ -284,52 +284,52 @@ _RECORDS = 12
 
 
 def described(
-    runtime: Runtime, log: logging.Logger, table: TableId, describe: Callable[[], str]
+    context: Context, log: logging.Logger, table: TableId, describe: Callable[[], str]
 ) -> dg.MarkdownMetadataValue:
     """A Markdown text that describes work. An error in it must not change the work: it is logged, and the text
     says so."""
     try:
         return dg.MetadataValue.md(describe())
     except Exception as error:  # noqa: BLE001 - the work goes on
-        why = runtime.redacted_error(error)
+        why = context.process.redacted_error(error)
         text = f"{table}: not described: {type(why).__name__}: {why}"
         log.warning(text)
         return dg.MetadataValue.md(markdown_text(text))
 
 
-def assessed_view(runtime: Runtime, assessment: Assessment) -> TableView:
+def assessed_view(context: Context, assessment: Assessment) -> TableView:
     """The view of a table that was just assessed."""
     return TableView(
-        runtime.clock.now_ms(),
+        context.clock.now_ms(),
         assessment.measured,
         assessment.policy,
         assessment.decisions,
         assessment.histories,
-        _last_reports(runtime, assessment.measured, assessment.decisions),
+        _last_reports(context, assessment.measured, assessment.decisions),
     )
 
 
 def stored_view(
-    runtime: Runtime, measured: Measured, after: Mapping[PartitionKey, PartitionHealth]
+    context: Context, measured: Measured, after: Mapping[PartitionKey, PartitionHealth]
 ) -> TableView:
     """The view of a table from stored health, in which the partitions `after` were maintained since."""
     partitions = {**measured.partitions, **after}
     current = replace(measured, partitions={k: h for k, h in partitions.items() if h.data_files})
-    policy, now_ms = stored_policy(runtime, measured), runtime.clock.now_ms()
-    histories, decisions = stored_decisions(current, policy, runtime.ledger, now_ms, runtime.row_types)
+    policy, now_ms = stored_policy(context, measured), context.clock.now_ms()
+    histories, decisions = stored_decisions(current, policy, context.ledger, now_ms, context.engine.row_types)
     return TableView(
-        now_ms, current, policy, decisions, histories, _last_reports(runtime, current, decisions)
+        now_ms, current, policy, decisions, histories, _last_reports(context, current, decisions)
     )
 
 
-def last_proof(runtime: Runtime, table: str) -> str:
+def last_proof(context: Context, table: str) -> str:
     """The line of the last proof in the newest records; empty if none of them has a commit."""
-    proofs = [c for c in certificates(runtime.ledger.records(table, _RECORDS)) if c.committed]
+    proofs = [c for c in certificates(context.ledger.records(table, _RECORDS)) if c.committed]
     return proof_line(proofs[-1]) if proofs else ""
 
 
 def _last_reports(
-    runtime: Runtime, measured: Measured, decisions: Sequence[Decision]
+    context: Context, measured: Measured, decisions: Sequence[Decision]
 ) -> dict[Operation, Report]:
-    reports = {d.operation: runtime.ledger.last_report(measured.table_uuid, d.operation) for d in decisions}
+    reports = {d.operation: context.ledger.last_report(measured.table_uuid, d.operation) for d in decisions}
     return {operation: report for operation, report in reports.items() if report is not None}

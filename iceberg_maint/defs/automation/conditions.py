@@ -11,7 +11,7 @@ from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF
 from iceberg_maint.defs.automation.due_work import due_work, failed_checks
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 
 MAX_RANGES = 8
 """Contiguous ranges requested per table and tick at most; each becomes one run."""
@@ -65,8 +65,8 @@ class MaintenanceDue(_Labelled):
     and leases.
     """
 
-    def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
-        self._table, self._runtime = table, runtime
+    def __init__(self, table: TableId, context: Context, translator: IcebergTranslator) -> None:
+        self._table, self._context = table, context
         self._partitions = translator.get_partitions_name(table)
 
     @property
@@ -96,7 +96,7 @@ class MaintenanceDue(_Labelled):
 
     def due(self) -> Mapping[PartitionKey, float]:
         """Partition → score of the partitions that would run now. Sets the label."""
-        work = due_work(self._runtime, self._table)
+        work = due_work(self._context, self._table)
         self.label = f"maintenance due: {work.sentence}"
         return work.partitions
 
@@ -114,8 +114,8 @@ class HousekeepingDue(_Labelled):
     the asset graph's own set.)
     """
 
-    def __init__(self, table: TableId, runtime: Runtime, translator: IcebergTranslator) -> None:
-        self._table, self._runtime = table, runtime
+    def __init__(self, table: TableId, context: Context, translator: IcebergTranslator) -> None:
+        self._table, self._context = table, context
         self._checks = {
             operation: translator.get_housekeeping_check_key(table, check.value)
             for operation, check in CHECK_OF.items()
@@ -139,8 +139,8 @@ class HousekeepingDue(_Labelled):
         due = self.due(context.asset_graph_view.instance)
         names = ", ".join(o.value for o in due) or "nothing"
         cursor, waits = None, False
-        if due and due_work(self._runtime, self._table).partitions:
-            now_ms = self._runtime.clock.now_ms()
+        if due and due_work(self._context, self._table).partitions:
+            now_ms = self._context.clock.now_ms()
             cursor = context.cursor or str(now_ms)
             waits = now_ms - int(cursor) < DATA_FIRST_SECONDS * 1000
         self.label = f"housekeeping due: {names}{', after the due rewrite of the data' if waits else ''}"
@@ -149,20 +149,20 @@ class HousekeepingDue(_Labelled):
 
     def due(self, instance: dg.DagsterInstance) -> tuple[Operation, ...]:
         """The operations that would run now."""
-        checks = {o: self._checks[o] for o in due_work(self._runtime, self._table).allowed}
+        checks = {o: self._checks[o] for o in due_work(self._context, self._table).allowed}
         failed = failed_checks(instance, checks.values())
         return tuple(o for o, check in checks.items() if check in failed)
 
 
 def maintenance_condition(
-    table: TableId, runtime: Runtime, translator: IcebergTranslator
+    table: TableId, context: Context, translator: IcebergTranslator
 ) -> dg.AutomationCondition[dg.AssetKey]:
     """Due and not in progress, whatever the result of the last check evaluation.
 
     The checks show the same health. A run that was terminated leaves evaluations without a result, so a
     condition on checks would stop the automation of its partitions.
     """
-    due = MaintenanceDue(table, runtime, translator) & not_in_progress()
+    due = MaintenanceDue(table, context, translator) & not_in_progress()
     return due.with_label("maintenance is due and not in progress")
 
 

@@ -29,10 +29,10 @@ from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.removal.clock_skew import Clocks, disagreement
 from iceberg_maint.defs.dagster_internals import CheckStatus
 from iceberg_maint.errors import with_code
-from iceberg_maint.loop.caches import Basis, decide_stored, decisions_of
 from iceberg_maint.loop.clocks import read_clocks
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import read_known_pointers
+from iceberg_maint.loop.stored_decisions import Basis, decide_stored, decisions_of
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.formatting import counted, moment
 from iceberg_maint.report.holds import hold
@@ -40,45 +40,45 @@ from iceberg_maint.report.holds import hold
 _log = logging.getLogger(__name__)
 
 
-def read_pointers(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, str]:
+def read_pointers(context: Context, tables: Iterable[TableId]) -> dict[TableId, str]:
     """Metadata pointers of the tables whose catalog answers in time."""
-    pointers, errors = read_known_pointers(tuple(tables), runtime)
+    pointers, errors = read_known_pointers(tuple(tables), context)
     for name, why in errors.items():
-        _log.warning("catalog %s does not give all pointers: %s", name, runtime.masked(str(why)))
+        _log.warning("catalog %s does not give all pointers: %s", name, context.process.masked(str(why)))
     return pointers
 
 
-def stored_policy(runtime: Runtime, measured: Measured) -> Policy:
+def stored_policy(context: Context, measured: Measured) -> Policy:
     """The effective policy with the properties of the stored health."""
-    return runtime.policy_for(measured.table, measured.maintenance_properties)
+    return context.policies.of_table(measured.table, measured.maintenance_properties)
 
 
-def stored_decision(runtime: Runtime, measured: Measured) -> tuple[TableHistory, Decision]:
+def stored_decision(context: Context, measured: Measured) -> tuple[TableHistory, Decision]:
     """The history of the table's data in the ledger, and the decision from stored health; reads no catalog."""
-    now_ms = runtime.clock.now_ms()
+    now_ms = context.clock.now_ms()
     return decide_stored(
-        measured, stored_policy(runtime, measured), runtime.ledger, now_ms, runtime.row_types
+        measured, stored_policy(context, measured), context.ledger, now_ms, context.engine.row_types
     )
 
 
-def unknown_partitions(runtime: Runtime, table: TableId, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
+def unknown_partitions(context: Context, table: TableId, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
     """Returns the keys that no partition of the table has or had, by its stored health. Returns none without
     stored health."""
-    measured = runtime.ledger.health(table)
+    measured = context.ledger.health(table)
     if measured is None:
         return set()
-    known = {UNPARTITIONED_KEY, *measured.partitions, *runtime.ledger.missing_partitions(table)}
+    known = {UNPARTITIONED_KEY, *measured.partitions, *context.ledger.missing_partitions(table)}
     return set(keys) - known
 
 
-def last_expiry(runtime: Runtime, table_uuid: str) -> Report | None:
+def last_expiry(context: Context, table_uuid: str) -> Report | None:
     """The report of the table's last expiry, from any run."""
-    return runtime.ledger.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
+    return context.ledger.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
 
 
-def last_orphan_pass(runtime: Runtime, table_uuid: str) -> Report | None:
+def last_orphan_pass(context: Context, table_uuid: str) -> Report | None:
     """The report of the table's last orphan pass, from any run."""
-    return runtime.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
+    return context.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
 
 
 _TABLES_AT_ONCE = 50
@@ -102,33 +102,33 @@ IN_SHARED_RUN = DueWork("a run of several tables has this table")
 _NOT_MEASURED = DueWork("not measured yet")
 
 
-def read_due_work(runtime: Runtime, tables: Iterable[TableId]) -> dict[TableId, DueWork]:
+def read_due_work(context: Context, tables: Iterable[TableId]) -> dict[TableId, DueWork]:
     """Returns the due work of the tables, from what the ledger has."""
     rest, work = iter(tables), {}
     clocks: Clocks | None = None
     while group := tuple(islice(rest, _TABLES_AT_ONCE)):
-        measured = runtime.ledger.healths(group)
+        measured = context.ledger.healths(group)
         uuids = {m.table_uuid: str(m.table) for m in measured.values()}
-        histories = runtime.ledger.histories(uuids, _OPERATIONS)
-        clocks = clocks or read_clocks(runtime.clock, runtime.ledger)
+        histories = context.ledger.histories(uuids, _OPERATIONS)
+        clocks = clocks or read_clocks(context.clock, context.ledger)
         for table in group:
             if (health := measured.get(table)) is None:
                 work[table] = _NOT_MEASURED
                 continue
             own = {o: histories[health.table_uuid, o] for o in _OPERATIONS}
             try:
-                work[table] = _work(runtime, health, own, clocks)
+                work[table] = _work(context, health, own, clocks)
             except Exception as why:  # noqa: BLE001 - one table must not stop the others
-                work[table] = DueWork(runtime.masked(str(with_code(why))))
+                work[table] = DueWork(context.process.masked(str(with_code(why))))
     return work
 
 
 def _work(
-    runtime: Runtime, measured: Measured, histories: Mapping[Operation, TableHistory], clocks: Clocks
+    context: Context, measured: Measured, histories: Mapping[Operation, TableHistory], clocks: Clocks
 ) -> DueWork:
-    basis = Basis(measured, stored_policy(runtime, measured), histories, runtime.row_types)
-    work = runtime.decisions.decide(
-        "sensor", basis, runtime.clock.now_ms(), lambda now_ms: decided_work(basis, now_ms), _due_partitions
+    basis = Basis(measured, stored_policy(context, measured), histories, context.engine.row_types)
+    work = context.policies.decisions.decide(
+        "sensor", basis, context.clock.now_ms(), lambda now_ms: decided_work(basis, now_ms), _due_partitions
     )
     if disagreement(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None:
         return work
@@ -203,11 +203,11 @@ def tick(work: TickWork) -> Iterator[None]:
         _TICK.reset(token)
 
 
-def due_work(runtime: Runtime, table: TableId) -> DueWork:
+def due_work(context: Context, table: TableId) -> DueWork:
     """Returns the due work of one table: the tick's, or read now."""
     current = _TICK.get()
     by_table = current.by_table if current is not None and table in current.by_table else None
-    return (by_table or read_due_work(runtime, (table,)))[table]
+    return (by_table or read_due_work(context, (table,)))[table]
 
 
 def failed_checks(

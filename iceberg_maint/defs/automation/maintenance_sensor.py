@@ -26,7 +26,7 @@ from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.translator import IcebergTranslator, digest
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import divide_budget
 from iceberg_maint.report.formatting import shortened
 
@@ -131,7 +131,7 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         self,
         name: str,
         tables: Sequence[TableId],
-        runtime: Runtime,
+        context: Context,
         translator: IcebergTranslator,
         observation: TickObservation | None,
         **settings: Any,
@@ -148,7 +148,7 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         keys = [key for assets in self._assets for key in (assets.data, assets.housekeeping)]
         super().__init__(name, target=dg.AssetSelection.assets(*keys), use_user_code_server=True, **settings)
         self._names = {key: str(a.table) for a in self._assets for key in (a.data, a.housekeeping)}
-        self._runtime, self._observation = runtime, observation
+        self._context, self._observation = context, observation
         self._evaluated: dict[dg.AssetKey, str] = {}
         self._evaluated_at: dict[dg.AssetKey, int] = {}
         self._seconds_per_unit, self._ticks, self._next = _LEAST_SECONDS, 0, 0
@@ -156,10 +156,10 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
         run of it adds its tag when it starts."""
-        time = TickTime(self._runtime.clock)
+        time = TickTime(self._context.clock)
         if self._observation is not None:
             self._observation.observe(context, time)
-        divide_budget(self._runtime)
+        divide_budget(self._context)
         with kept_connections(context.instance):
             work = self._read_work(context.instance, time)
             sentences = self._to_evaluate(work)
@@ -169,10 +169,10 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
                 use_user_code_server=True,
                 run_tags=self.run_tags,
             )
-            began = self._runtime.clock.monotonic_seconds()
+            began = self._context.clock.monotonic_seconds()
             with tick(work):
                 data = narrowed.evaluate_tick(context)
-        self._learn(work, sentences, self._runtime.clock.monotonic_seconds() - began)
+        self._learn(work, sentences, self._context.clock.monotonic_seconds() - began)
         self._evaluated.update(sentences)
         small = {
             a.data: str(a.table)
@@ -191,7 +191,7 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         for part in time.parts(ordered, _TABLES_AT_FIRST):
             idle = [a.table for a in part if in_shared_run.isdisjoint((a.data, a.housekeeping))]
             by_table |= dict.fromkeys((a.table for a in part), IN_SHARED_RUN)
-            by_table |= read_due_work(self._runtime, idle)
+            by_table |= read_due_work(self._context, idle)
             checks += [c for a in part for c in a.checks.values()]
         self._next = (self._next + len(by_table)) % len(self._assets) if self._assets else 0
         return TickWork(by_table, read_failed_checks(instance, checks))
@@ -257,7 +257,7 @@ class _TableAssets:
 
 def build_automation_sensors(
     tables: Sequence[TableId],
-    runtime: Runtime,
+    context: Context,
     translator: IcebergTranslator,
     observation: TickObservation,
     status: dg.DefaultSensorStatus,
@@ -273,7 +273,7 @@ def build_automation_sensors(
         MaintenanceSensor(
             "due_maintenance" if number == 1 else f"due_maintenance_{number}",
             chunk,
-            runtime,
+            context,
             translator,
             observation if observes else None,
             default_status=status,

@@ -17,7 +17,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.automation.due_work import read_pointers
 from iceberg_maint.defs.instance import queued_runs
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.report.holds import pauses_text
 
 _PREFIX = "iceberg_maint/last_observation/"
@@ -141,20 +141,20 @@ class TableSigns:
 
 def read_signs(
     tables: Sequence[TableId],
-    runtime: Runtime,
+    context: Context,
     instance: dg.DagsterInstance,
     translator: IcebergTranslator,
 ) -> list[TableSigns]:
     """The signs of these tables: one request per catalog, and few queries of the ledger and of Dagster."""
-    pointers = read_pointers(runtime, tables)
+    pointers = read_pointers(context, tables)
     keys = {t: translator.get_asset_key(t) for t in tables}
     last = read_last_observations(instance, list(keys.values()))
-    pauses = runtime.ledger.pauses()
+    pauses = context.ledger.pauses()
     uuids: Mapping[TableId, str] = (
-        {k.table: k.table_uuid for k in runtime.ledger.known_tables()} if pauses else {}
+        {k.table: k.table_uuid for k in context.ledger.known_tables()} if pauses else {}
     )
     ended = finished_runs(instance, [o.run_id for o in last.values() if o.run_id is not None])
-    queued = queued_runs(instance, runtime.clock.now_ms())
+    queued = queued_runs(instance, context.clock.now_ms())
     return [
         TableSigns(
             t,

@@ -25,7 +25,7 @@ from iceberg_maint.defs.reload import ConfigurationFile, read_table_list, write_
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.tables import ask_catalogs, prune_dropped_tables
 from iceberg_maint.report.formatting import counted, shortened
 
@@ -94,7 +94,7 @@ def build_changes_sensor(
     job: dg.JobDefinition,
     tables: Sequence[TableId],
     left_out: Mapping[TableId, Exception],
-    runtime: Runtime,
+    loop_context: Context,
     translator: IcebergTranslator,
     observation: TickObservation,
     table_list: Path,
@@ -128,19 +128,19 @@ def build_changes_sensor(
         origin = context.code_location_origin
         messages = [f"table {t} is left out: {why}" for t, why in left_out.items()]
         name = origin.location_name if origin else None
-        time = TickTime(runtime.clock)
+        time = TickTime(loop_context.clock)
         first = numbers.get(context.cursor or "", 0)
         if configuration is not None:
             messages += configuration.follow(lambda: reload(name, "the configuration changed"))
         if first == 0:
             messages += follow_table_list(
                 (*tables, *left_out),
-                runtime,
+                loop_context,
                 table_list,
                 belongs,
                 lambda: reload(name, "the table list changed"),
             )
-        messages = [runtime.masked(m) for m in messages]
+        messages = [loop_context.process.masked(m) for m in messages]
         for message in messages:
             context.log.info(message)
         with kept_connections(context.instance):
@@ -154,7 +154,7 @@ def build_changes_sensor(
         if not changed:
             idle = f"no observe run is needed for {counted(len(tables), 'table')}{goes_on}"
             return dg.SensorResult(skip_reason="; ".join([*messages, idle]), cursor=cursor)
-        epoch = runtime.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
+        epoch = loop_context.clock.now_ms() // 1000 // REPEAT_AFTER_SECONDS
         body = "\n".join(s.digest_text() for s in changed)
         key = hashlib.sha256(f"{epoch}\n{body}".encode()).hexdigest()[:24]
         return dg.SensorResult(
@@ -183,7 +183,7 @@ def _first_contact(
 
 def follow_table_list(
     tables: Sequence[TableId],
-    runtime: Runtime,
+    loop_context: Context,
     path: Path,
     belongs: Callable[[TableId], bool],
     reload: Callable[[], str],
@@ -193,9 +193,12 @@ def follow_table_list(
     If they differ, rewrites the list and requests a reload. A catalog that does not answer keeps its
     tables. Catalogs do not list views.
     """
-    listing = ask_catalogs(runtime.within(LIST_SECONDS))
+    listing = ask_catalogs(loop_context.within(LIST_SECONDS))
     listed, errors = frozenset(listing.tables), listing.errors
-    messages = [f"catalog {name} does not answer: {runtime.masked(str(why))}" for name, why in errors.items()]
+    messages = [
+        f"catalog {name} does not answer: {loop_context.process.masked(str(why))}"
+        for name, why in errors.items()
+    ]
     stored = frozenset(_stored(path))
     now = listed | {t for t in stored | set(tables) if t.catalog in errors}
     if now != stored:
@@ -203,8 +206,8 @@ def follow_table_list(
         messages += [f"new table {t}" for t in sorted(now - stored)]
         messages += [f"table {t} is gone" for t in sorted(stored - now)]
         for table in stored - now:
-            runtime.ledger.forget_table(table)
-    prune_dropped_tables(runtime)
+            loop_context.ledger.forget_table(table)
+    prune_dropped_tables(loop_context)
     if frozenset(t for t in now if belongs(t)) != frozenset(tables):
         messages.append(reload())
     return messages

@@ -17,7 +17,7 @@ from iceberg_maint.defs.instance import launches_monitored_workers, may_observe
 from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.lease import run_heartbeat
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.report.formatting import shortened
@@ -86,10 +86,10 @@ class TickObservation:
         self,
         job: dg.JobDefinition,
         tables: Sequence[TableId],
-        runtime: Runtime,
+        context: Context,
         translator: IcebergTranslator,
     ) -> None:
-        self._job, self._tables, self._runtime, self._translator = job, tables, runtime, translator
+        self._job, self._tables, self._context, self._translator = job, tables, context, translator
         self._lock = threading.Lock()
         self._tried: dict[str, int] = {}
 
@@ -120,7 +120,7 @@ class TickObservation:
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
             with (
-                run_heartbeat(self._runtime.ledger, run_id),
+                run_heartbeat(self._context.ledger, run_id),
                 without_captured_output(instance) as quiet_instance,
             ):
                 self._job.execute_in_process(
@@ -135,7 +135,7 @@ class TickObservation:
                     },
                     raise_on_error=False,
                 )
-            observed = read_signs(names, self._runtime, instance, self._translator)
+            observed = read_signs(names, self._context, instance, self._translator)
             others = [s for s in changed if s not in chosen and not s.only_waits()]
             return [s for s in observed if s.changed()] + others, following
 
@@ -148,7 +148,7 @@ class TickObservation:
         following = first
         for part in time.parts(self._tables[first:], _TABLES_AT_FIRST):
             following += len(part)
-            for signs in read_signs(part, self._runtime, instance, self._translator):
+            for signs in read_signs(part, self._context, instance, self._translator):
                 if signs.changed():
                     changed.append(signs)
                     if len(changed) == enough:
@@ -176,11 +176,11 @@ class TickObservation:
         another table."""
         if signs.last is None or signs.last.unexamined:
             return None
-        measured = self._runtime.ledger.health(signs.table)
+        measured = self._context.ledger.health(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
             return None
         try:
-            policy = self._runtime.policy_for(signs.table, measured.maintenance_properties)
+            policy = self._context.policies.of_table(signs.table, measured.maintenance_properties)
         except IcebergMaintError:
             return None  # The run that observes the table reports it.
         if policy.health.source is HealthSource.SPARK:
@@ -190,7 +190,7 @@ class TickObservation:
 
     def _were_tried(self, changed: Sequence[TableSigns]) -> bool:
         """Whether one of these changes was tried a short time ago. Stores that all of them are tried now."""
-        now_ms = self._runtime.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         oldest_ms = now_ms - REPEAT_AFTER_SECONDS * 1000
         self._tried = {change: at_ms for change, at_ms in self._tried.items() if at_ms > oldest_ms}
         changes = [s.digest_text() for s in changed]

@@ -71,7 +71,7 @@ from iceberg_maint.defs.runs.kept_connections import kept_connections, one_trans
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.loop.assess import Assessment, assess, make_plans, report_observed
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.report.formatting import ESTIMATE_RECORDS, counted
 from iceberg_maint.report.holds import hold, pauses_text
 from iceberg_maint.report.plan_notes import advice_of
@@ -94,7 +94,7 @@ class ObserveConfig(dg.Config):
 
 def build_observe_job(
     tables: Sequence[TableId],
-    runtime: Runtime,
+    loop_context: Context,
     translator: IcebergTranslator,
     executor: dg.ExecutorDefinition,
 ) -> dg.JobDefinition:
@@ -108,7 +108,9 @@ def build_observe_job(
             context.log.warning(f"{name} is no table of this code location; it is left out.")
         with kept_connections(context.instance):
             initialize_pools(context.instance, chosen, translator)
-        Observation(context, tables, runtime, translator).observe(chosen, changed_only=config.changed_only)
+        Observation(context, tables, loop_context, translator).observe(
+            chosen, changed_only=config.changed_only
+        )
 
     @dg.job(
         name=OBSERVE_JOB,
@@ -139,15 +141,15 @@ class Observation:
         self,
         context: dg.OpExecutionContext | dg.AssetExecutionContext,
         loaded: Sequence[TableId],
-        runtime: Runtime,
+        loop_context: Context,
         translator: IcebergTranslator,
     ) -> None:
         self._context = context
         self._loaded = loaded
         self._instance = context.instance
-        self._runtime = runtime
+        self._loop_context = loop_context
         self._translator = translator
-        self._queued = queued_runs(context.instance, runtime.clock.now_ms())
+        self._queued = queued_runs(context.instance, loop_context.clock.now_ms())
         self._run_id = context.run.run_id
 
     @cached_property
@@ -178,10 +180,10 @@ class Observation:
     def _reads_any_but(self, tables: Sequence[TableId]) -> bool:
         """Whether the pointer of another table in its catalog is the pointer that was measured last."""
         others = set(self._loaded).difference(tables)
-        pointers = read_pointers(self._runtime, others)
+        pointers = read_pointers(self._loop_context, others)
         return any(
             k.table in others and pointers.get(k.table) == k.pointer
-            for k in self._runtime.ledger.known_tables()
+            for k in self._loop_context.ledger.known_tables()
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
@@ -190,11 +192,11 @@ class Observation:
 
         The tables of a catalog that does not answer are due too, so that its error becomes visible.
         """
-        known = {k.table for k in self._runtime.ledger.known_tables()}
-        oldest_ms = self._runtime.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
+        known = {k.table for k in self._loop_context.ledger.known_tables()}
+        oldest_ms = self._loop_context.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
         return [
             s.table
-            for s in read_signs(tables, self._runtime, self._instance, self._translator)
+            for s in read_signs(tables, self._loop_context, self._instance, self._translator)
             if s.table not in known
             or s.pointer is None
             or s.last is None
@@ -209,27 +211,27 @@ class Observation:
         with kept_connections(self._instance):
             last = read_last_observation(self._instance, key) or LastObservation()
             ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
-        before = self._runtime.ledger.health(table)
-        pauses = self._runtime.ledger.pauses()
-        assessment = assess(table, self._runtime, CYCLE)
-        report_observed(assessment, self._runtime)
+        before = self._loop_context.ledger.health(table)
+        pauses = self._loop_context.ledger.pauses()
+        assessment = assess(table, self._loop_context, CYCLE)
+        report_observed(assessment, self._loop_context)
         data = assessment.only(DATA_OPERATIONS)
         held_by = hold(data.decision)
         advice = self._advice(data)
         sizes_before = run.sizes_before if run is not None and run.sizes_before else last.sizes_before
         proof = last.proof if run is None or not run.proof else run.proof
         view = replace(
-            assessed_view(self._runtime, assessment),
+            assessed_view(self._loop_context, assessment),
             before=sizes_before,
             proof=proof,
             advice=advice,
             run_id=self._run_id,
         )
         text = described(
-            self._runtime,
+            self._loop_context,
             self._context.log,
             table,
-            lambda: table_card(replace(view, proof=last_proof(self._runtime, str(table)) or proof)),
+            lambda: table_card(replace(view, proof=last_proof(self._loop_context, str(table)) or proof)),
         )
         with kept_connections(self._instance):
             self._sync_partitions(data.measured)
@@ -244,7 +246,7 @@ class Observation:
                 )
             observation = LastObservation(
                 pointer=data.measured.metadata_location,
-                observed_ms=self._runtime.ledger.now_ms(),
+                observed_ms=self._loop_context.ledger.now_ms(),
                 sequence_number=data.measured.sequence_number,
                 pause=pauses_text(pauses, table, assessment.state.uuid),
                 hold=held_by,
@@ -263,14 +265,14 @@ class Observation:
         data, uuid = assessment.only(DATA_OPERATIONS), assessment.state.uuid
         examined, unexamined = self._examine(assessment, card, limit)
         self._log_checks(data, held_by, examined, again=again)
-        last_pass, expiry = last_orphan_pass(self._runtime, uuid), last_expiry(self._runtime, uuid)
+        last_pass, expiry = last_orphan_pass(self._loop_context, uuid), last_expiry(self._loop_context, uuid)
         evaluations = [
             *table_evaluations(assessment.state.table, self._translator, data.history),
             *housekeeping_evaluations(assessment, self._translator, last_pass, expiry),
         ]
         log_evaluations(self._context, changed_evaluations(self._instance, evaluations))
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
-        cursors = self._runtime.ledger.cursors(uuid)
+        cursors = self._loop_context.ledger.cursors(uuid)
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
@@ -333,11 +335,11 @@ class Observation:
             return ""
         table = assessment.state.table
         try:
-            plans = make_plans(assessment, self._runtime)
+            plans = make_plans(assessment, self._loop_context)
         except IcebergMaintError as why:
-            self._context.log.warning(f"{table}: no plan: {self._runtime.masked(str(why))}")
+            self._context.log.warning(f"{table}: no plan: {self._loop_context.process.masked(str(why))}")
             return ""
-        records = self._runtime.ledger.records(str(table), ESTIMATE_RECORDS)
+        records = self._loop_context.ledger.records(str(table), ESTIMATE_RECORDS)
         partitions = len(assessment.measured.partitions)
         return advice_of(assessment.decision, plans, partitions, records).sentence()
 
@@ -348,8 +350,8 @@ class Observation:
         known = set(self._instance.get_dynamic_partitions(name))
         if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
-        retired = known & set(self._runtime.ledger.retired_partitions(measured.table))
-        retired |= unknown_partitions(self._runtime, measured.table, known)
+        retired = known & set(self._loop_context.ledger.retired_partitions(measured.table))
+        retired |= unknown_partitions(self._loop_context, measured.table, known)
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
             return
@@ -387,7 +389,7 @@ class Observation:
 
     def _stale(self, assessment: Assessment) -> list[PartitionKey]:
         """The partitions whose checks Dagster does not show as they are."""
-        now_ms = self._runtime.clock.now_ms()
+        now_ms = self._loop_context.clock.now_ms()
         unhealthy = [p.partition for p in rank(assessment.decision) if p.findings]
         return outdated(
             self._instance, self._translator, assessment.measured, assessment.policy, now_ms, unhealthy
@@ -407,7 +409,7 @@ class Observation:
             self._translator,
             assessment.measured,
             assessment.policy,
-            self._runtime.clock.now_ms(),
+            self._loop_context.clock.now_ms(),
             stale,
             held_by,
         )
@@ -415,24 +417,24 @@ class Observation:
 
     def _gone(self, table: TableId, why: UnknownTableError) -> None:
         """The catalog has no such table. Its partitions stay until the table list drops it."""
-        self._context.log.warning(f"{table}: {self._runtime.masked(str(why))}")
-        if table not in self._runtime.catalog_of(table).tables():
-            self._runtime.ledger.forget_table(table)
+        self._context.log.warning(f"{table}: {self._loop_context.process.masked(str(why))}")
+        if table not in self._loop_context.catalogs.of(table).tables():
+            self._loop_context.ledger.forget_table(table)
 
     def _unreadable(self, table: TableId, error: Exception) -> None:
-        why = self._runtime.redacted_error(error)
+        why = self._loop_context.process.redacted_error(error)
         known = isinstance(why, IcebergMaintError)
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
         key = self._translator.get_asset_key(table)
-        if (measured := self._runtime.ledger.health(table)) is not None:
+        if (measured := self._loop_context.ledger.health(table)) is not None:
             card = described(
-                self._runtime,
+                self._loop_context,
                 self._context.log,
                 table,
-                lambda: table_card(stored_view(self._runtime, measured, {})),
+                lambda: table_card(stored_view(self._loop_context, measured, {})),
             )
-            history = self._runtime.ledger.history(measured.table_uuid, str(table), DATA_OPERATIONS[0])
+            history = self._loop_context.ledger.history(measured.table_uuid, str(table), DATA_OPERATIONS[0])
             self._log_card(key, {CARD: card} | failure_metadata(history))
         log_evaluations(self._context, [unreadable_evaluation(table, self._translator, text)])
         self._context.log_event(

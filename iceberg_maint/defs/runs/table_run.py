@@ -33,7 +33,7 @@ from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.observe_job import Observation, ReportedRun
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
-from iceberg_maint.loop.context import Runtime, SessionFactory
+from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
 from iceberg_maint.loop.time_limits import TableTimeout
 from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
@@ -95,16 +95,16 @@ class TableRun(ABC):
         self,
         context: dg.AssetExecutionContext,
         table: TableId,
-        runtime: Runtime,
+        loop_context: Context,
         translator: IcebergTranslator,
         session: SessionFactory,
     ) -> None:
         self._context, self._table, self._translator = context, table, translator
         self._session = EarlySession(session)
-        self._runtime = runtime.on_session(self._session)
+        self._loop_context = loop_context.on_session(self._session)
         self._requested: frozenset[PartitionKey] | None = None
         self._sizes_before: tuple[int, ...] = ()
-        self._started_ms = runtime.clock.now_ms()
+        self._started_ms = loop_context.clock.now_ms()
         self._batch_outcomes: list[tuple[Operation, BatchOutcome]] = []
         omit_missing_outputs(context.log)
         self._logged_seconds = 0.0
@@ -130,10 +130,10 @@ class TableRun(ABC):
             operations=tuple(self.operations),
             started_by=started_in_dagster(context.run.tags),
         )
-        measured = self._runtime.ledger.health(self._table)
+        measured = self._loop_context.ledger.health(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
         try:
-            return maintain(self._table, request, self._runtime, self._report)
+            return maintain(self._table, request, self._loop_context, self._report)
         except TableTimeout as timeout:
             raise timeout.error from None
         except (dg.DagsterExecutionInterruptedError, KeyboardInterrupt) as interrupt:
@@ -148,7 +148,7 @@ class TableRun(ABC):
         try:
             self._evaluate_stopped()
         except Exception as error:  # noqa: BLE001 - it must not take the place of the cause
-            why = self._runtime.redacted_error(error)
+            why = self._loop_context.process.redacted_error(error)
             self._context.log.warning(f"{self._table}: checks not evaluated: {type(why).__name__}: {why}")
 
     @abstractmethod
@@ -163,16 +163,16 @@ class TableRun(ABC):
         """Reports the table's health at the end of the run, as the observe job does. An error here does not
         change the result of the run: the sensor requests an observation."""
         try:
-            observation = Observation(self._context, [self._table], self._runtime, self._translator)
+            observation = Observation(self._context, [self._table], self._loop_context, self._translator)
             committed = any(b.snapshot_after is not None for _, b in self._batch_outcomes)
             sizes_before = self._sizes_before if committed else ()
             observation.observe_table(self._table, ReportedRun(sizes_before, self._last_proof(table_uuid)))
         except Exception as error:  # noqa: BLE001 - the maintenance is done
-            why = self._runtime.redacted_error(error)
+            why = self._loop_context.process.redacted_error(error)
             self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
 
     def _described(self, describe: Callable[[], str]) -> dg.MarkdownMetadataValue:
-        return described(self._runtime, self._context.log, self._table, describe)
+        return described(self._loop_context, self._context.log, self._table, describe)
 
     def _proof_metadata(self, table_uuid: str) -> Metadata:
         """The certificate of this run so far. It is logged too."""
@@ -185,7 +185,7 @@ class TableRun(ABC):
         """The table card at this moment. `event` says what happened to a partition."""
 
         def card() -> str:
-            proof = self._last_proof(table_uuid) or last_proof(self._runtime, str(self._table))
+            proof = self._last_proof(table_uuid) or last_proof(self._loop_context, str(self._table))
             run_id = self._context.run.run_id
             return table_card(
                 replace(look(), before=self._sizes_before, proof=proof, event=event, run_id=run_id)
@@ -208,13 +208,13 @@ class TableRun(ABC):
             table_uuid=table_uuid,
             origin=started_in_dagster(run.tags),
             started_ms=self._started_ms,
-            ended_ms=self._runtime.clock.now_ms(),
+            ended_ms=self._loop_context.clock.now_ms(),
         )
 
     def _report(self, event: Event) -> None:
         """Reports an event to Dagster. Progress goes to the log, at most every `_LOG_SECONDS`."""
         if isinstance(event, Progress):
-            now_seconds = self._runtime.clock.monotonic_seconds()
+            now_seconds = self._loop_context.clock.monotonic_seconds()
             if now_seconds - self._logged_seconds < _LOG_SECONDS:
                 return
             self._logged_seconds = now_seconds
@@ -253,7 +253,7 @@ class TableRun(ABC):
             retry_later(self._context, why, None)
 
     def _refusal(self, reason: Reason) -> RefusedError | None:
-        return refusal(str(self._table), reason, self._runtime.ledger.health(self._table))
+        return refusal(str(self._table), reason, self._loop_context.ledger.health(self._table))
 
 
 def started_in_dagster(tags: Mapping[str, str]) -> str:
@@ -272,20 +272,20 @@ def omit_missing_outputs(log: logging.Logger) -> None:
 
 @contextmanager
 def report_failures(
-    context: dg.AssetExecutionContext, runtime: Runtime, evaluate: Callable[[], None]
+    context: dg.AssetExecutionContext, loop_context: Context, evaluate: Callable[[], None]
 ) -> Iterator[None]:
     """Turns errors into Failure, or into RetryRequested if they end by themselves, without secrets. Calls `evaluate` before.
     Interrupts pass through."""
     try:
         yield
     except IcebergMaintError as error:
-        why = runtime.redacted_error(error)
+        why = loop_context.process.redacted_error(error)
         evaluate()
         if error.code in _TRANSIENT_CODES:
             retry_later(context, str(why), why)
         raise dg.Failure(str(why), allow_retries=False) from why
     except Exception as error:  # noqa: BLE001 - a transient error is retried, three attempts in all
-        why = runtime.redacted_error(error)
+        why = loop_context.process.redacted_error(error)
         evaluate()
         retry_later(context, f"{type(why).__name__}: {why}", why)
 

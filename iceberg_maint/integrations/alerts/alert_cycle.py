@@ -26,8 +26,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.integrations.alerts.receivers import Receiver
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.caches import decisions_of
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.stored_decisions import decisions_of
 from iceberg_maint.ports.stored import KnownTable
 
 _log = logging.getLogger("iceberg_maint")
@@ -39,25 +39,25 @@ HOLDER_SECONDS = 20.0
 lease of the pass, which would then send nothing."""
 
 
-def judge_tables(runtime: Runtime, known: Sequence[KnownTable], now_ms: int) -> Iterator[TableConditions]:
+def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> Iterator[TableConditions]:
     """Yields the conditions of each table. A table that cannot be judged is logged and left out."""
     for start in range(0, len(known), _CHUNK):
         chunk = known[start : start + _CHUNK]
         names = {k.table_uuid: str(k.table) for k in chunk}
-        healths = runtime.ledger.healths([k.table for k in chunk])
-        histories = runtime.ledger.histories(names, tuple(Operation))
-        passes = runtime.ledger.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
+        healths = context.ledger.healths([k.table for k in chunk])
+        histories = context.ledger.histories(names, tuple(Operation))
+        passes = context.ledger.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
         for k in chunk:
             measured = healths.get(k.table)
             if measured is None:
                 continue
             try:
-                policy = runtime.policy_for(k.table, measured.maintenance_properties)
+                policy = context.policies.of_table(k.table, measured.maintenance_properties)
                 own = {o: histories[k.table_uuid, o] for o in Operation}
                 data = {o: own[o] for o in DATA_OPERATIONS}
-                decisions = decisions_of(measured, policy, data, now_ms, runtime.row_types)
+                decisions = decisions_of(measured, policy, data, now_ms, context.engine.row_types)
             except Exception as why:  # noqa: BLE001 - one table must not silence the alerts of the others
-                _log.warning("alerts: %s cannot be judged: %s", k.table, runtime.redacted_error(why))
+                _log.warning("alerts: %s cannot be judged: %s", k.table, context.process.redacted_error(why))
                 continue
             done = [h.last_done_ms for h in data.values() if h.last_done_ms is not None]
             facts = TableFacts(
@@ -81,7 +81,7 @@ def judge_tables(runtime: Runtime, known: Sequence[KnownTable], now_ms: int) -> 
 def named_holders(
     tables: Sequence[TableConditions],
     incidents: Sequence[Incident],
-    runtime: Runtime,
+    context: Context,
     seconds: float = HOLDER_SECONDS,
 ) -> tuple[TableConditions, ...]:
     """Returns the conditions with the holders of snapshots in the summary of an expiry that is blocked. The catalog is
@@ -94,7 +94,7 @@ def named_holders(
         and (AlertKind.EXPIRY_BLOCKED, t.table_uuid) not in known
         and any(c.kind is AlertKind.EXPIRY_BLOCKED for c in t.conditions)
     ]
-    holders = _holders_within(unnamed, runtime, seconds)
+    holders = _holders_within(unnamed, context, seconds)
 
     def named(table: TableConditions, condition: Condition) -> Condition:
         if condition.kind is not AlertKind.EXPIRY_BLOCKED:
@@ -106,7 +106,7 @@ def named_holders(
     return tuple(replace(t, conditions=tuple(named(t, c) for c in t.conditions)) for t in tables)
 
 
-def _holders_within(tables: Sequence[str], runtime: Runtime, seconds: float) -> Mapping[str, str]:
+def _holders_within(tables: Sequence[str], context: Context, seconds: float) -> Mapping[str, str]:
     """The holders of as many tables as the catalog answers for in this time. A thread reads, because a read of a catalog
     may hang. It ends after the read that it is in."""
     holders: dict[str, str] = {}
@@ -116,7 +116,7 @@ def _holders_within(tables: Sequence[str], runtime: Runtime, seconds: float) -> 
 
     def read() -> None:
         for table in tables:
-            text = _holders(table, runtime)
+            text = _holders(table, context)
             if is_late.is_set():
                 return
             holders[table] = text
@@ -128,11 +128,11 @@ def _holders_within(tables: Sequence[str], runtime: Runtime, seconds: float) -> 
     return dict(holders)
 
 
-def _holders(table: str, runtime: Runtime) -> str:
+def _holders(table: str, context: Context) -> str:
     try:
-        retention = assess(TableId.parse(table), runtime, (Operation.EXPIRE_SNAPSHOTS,)).retention
+        retention = assess(TableId.parse(table), context, (Operation.EXPIRE_SNAPSHOTS,)).retention
     except Exception as why:  # noqa: BLE001 - the alert is sent without the names
-        return f"The holders could not be read: {runtime.redacted_error(why)}"
+        return f"The holders could not be read: {context.process.redacted_error(why)}"
     holders = described_holders(retention)
     return f"Held by {'; '.join(holders)}." if holders else "No holder keeps it: the expiry has not run."
 
@@ -165,7 +165,7 @@ class PassReport:
 
 
 def run_alert_pass(
-    runtime: Runtime,
+    context: Context,
     receivers: Mapping[str, ConfiguredReceiver],
     send_seconds: float = SEND_SECONDS,
     holder_seconds: float = HOLDER_SECONDS,
@@ -175,7 +175,7 @@ def run_alert_pass(
     Incidents are stored before and after each message: a process that dies between a message and its storage
     sends that message a second time, with the same ids, and loses none.
     """
-    ledger = runtime.ledger
+    ledger = context.ledger
     lease = ledger.acquire_lease(_LEASE, _LEASE, f"alerts {uuid4().hex}", _LEASE_SECONDS, 0)
     if lease is None:
         return PassReport(is_busy=True)
@@ -183,9 +183,9 @@ def run_alert_pass(
         now_ms = ledger.now_ms()
         known = ledger.known_tables()
         stored = ledger.incidents()
-        conditions = tuple(judge_tables(runtime, known, now_ms))
+        conditions = tuple(judge_tables(context, known, now_ms))
         ledger.heartbeat(lease)
-        judged = named_holders(conditions, stored, runtime, holder_seconds)
+        judged = named_holders(conditions, stored, context, holder_seconds)
         incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
         ledger.replace_incidents(lease, incidents)
         sent, failures = 0, dict[str, IcebergMaintError]()
@@ -196,7 +196,7 @@ def run_alert_pass(
             try:
                 _send(receiver, messages, open_incidents, now_ms, send_seconds)
             except Exception as why:  # noqa: BLE001 - no receiver may keep the others from their messages
-                failures[name] = _failure(name, why, runtime)
+                failures[name] = _failure(name, why, context)
                 continue
             if not messages.is_empty:
                 sent += 1
@@ -244,7 +244,7 @@ def _open_of(owners: frozenset[str], incidents: Sequence[Incident]) -> tuple[Inc
     )
 
 
-def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, runtime: Runtime) -> None:
+def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, context: Context) -> None:
     """Sends the beginning and the end of one incident that has ended. Raises IcebergMaintError ICM-151 if the receiver
     does not take them."""
     begun, ended = replace(incident, cleared_ms=None), Messages((), (incident,))
@@ -253,13 +253,13 @@ def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, runti
         made.send(Messages((begun,), ()), (begun,), incident.since_ms)
         made.send(ended, (), incident.since_ms)
     except Exception as why:  # noqa: BLE001 - any failure is the answer of the test
-        raise _failure(name, why, runtime, "Then send the test again.") from None
+        raise _failure(name, why, context, "Then send the test again.") from None
 
 
 def _failure(
-    name: str, why: Exception, runtime: Runtime, then: str = "The next pass sends the messages again."
+    name: str, why: Exception, context: Context, then: str = "The next pass sends the messages again."
 ) -> IcebergMaintError:
-    cause = " ".join(runtime.masked(f"{type(why).__name__}: {why}").split())[:300]
+    cause = " ".join(context.process.masked(f"{type(why).__name__}: {why}").split())[:300]
     return IcebergMaintError(
         "ICM-151",
         f"alerts: receiver {name} did not take the messages: {cause}.",

@@ -24,7 +24,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.integrations.audit.chain import Entry, Kind
 from iceberg_maint.integrations.audit.log import AuditLog
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.ports.observers import AuditRow, AuditTable, ChainEnd
 
@@ -125,7 +125,7 @@ def row_of(chain: str, entry: Entry) -> AuditRow:
 
 
 def publish_audit_log(
-    runtime: Runtime, log: AuditLog, chains: Callable[[], list[str]], table: AuditTable, name: TableId
+    context: Context, log: AuditLog, chains: Callable[[], list[str]], table: AuditTable, name: TableId
 ) -> Published:
     """Appends the entries that the audit table `name` lacks, under the lease of that table: neither a second
     publication nor a run that maintains the table is at work.
@@ -134,12 +134,12 @@ def publish_audit_log(
     """
     table_uuid = table.open()
     with leased(
-        runtime.ledger,
-        runtime.clock,
+        context.ledger,
+        context.clock,
         table_uuid=table_uuid,
         table=str(name),
         owner=f"audit-{uuid.uuid4().hex[:12]}",
-        min_fence=runtime.catalog_of(name).pin(name).newest_fence(),
+        min_fence=context.catalogs.of(name).pin(name).newest_fence(),
         wait_seconds=LEASE_TTL_SECONDS + 5,
     ) as lease:
         if lease is None:

@@ -40,8 +40,9 @@ from iceberg_maint.core.planning.batch_trials import (
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Mode, Policy
-from iceberg_maint.loop.caches import Basis, batch_load, decisions_of, spends_of
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.fleet.spends import batch_load, spends_of
+from iceberg_maint.loop.stored_decisions import Basis, decisions_of
 from iceberg_maint.ports.stored import KnownTable
 
 LEARNED_DAYS, LEARNED_BATCHES = 30, 30
@@ -118,12 +119,12 @@ class DueTable:
             )
 
 
-def predicted(batch: Batch, policy: Policy, runtime: Runtime, earlier: int) -> BatchPrediction | None:
+def predicted(batch: Batch, policy: Policy, context: Context, earlier: int) -> BatchPrediction | None:
     """Returns what a rewrite of data files is predicted to leave and to take, None for other work. `earlier` counts the batches
     that the engine ran before."""
     if not isinstance(batch.work, RewriteDataFiles):
         return None
-    ledger = runtime.ledger
+    ledger = context.ledger
     trials = ledger.commit_trials(batch.table_uuid, batch.operation, LEARNED_FROM)
     return predict_batch(
         batch, policy.rewrite_data_files, trials, earlier, ledger.fleet_rewrites(FLEET_LEARNED_FROM)
@@ -137,104 +138,104 @@ PASS_SECONDS = 60
 _TABLES_AT_ONCE = 50
 
 
-def divide_budget(runtime: Runtime) -> None:
+def divide_budget(context: Context) -> None:
     """Stores which due partitions wait for the budget of the fleet. Does nothing within `PASS_SECONDS` of the last
     pass. Without a budget it deletes the waits of an earlier configuration."""
-    budget, ledger = runtime.fleet_budget, runtime.ledger
+    budget, ledger = context.policies.fleet_budget, context.ledger
     passed_ms = ledger.fleet_passed_ms()
     if budget is None:
         if passed_ms is not None:
             ledger.delete_fleet_waits()
         return
     if passed_ms is None or not 0 <= ledger.now_ms() - passed_ms < PASS_SECONDS * 1000:
-        store_waits(runtime, budget)
+        store_waits(context, budget)
 
 
-def store_waits(runtime: Runtime, budget: FleetBudget) -> None:
+def store_waits(context: Context, budget: FleetBudget) -> None:
     """Divides the budget now, and stores which due partitions wait for it."""
-    runtime.ledger.replace_fleet_waits(allotment(runtime, budget).waits)
+    context.ledger.replace_fleet_waits(allotment(context, budget).waits)
 
 
-def in_budget_order(runtime: Runtime, tables: Sequence[TableId]) -> list[TableId]:
+def in_budget_order(context: Context, tables: Sequence[TableId]) -> list[TableId]:
     """Divides the budget and returns the tables in its order: those whose work may run, the highest priority first,
     before the others. Without a budget the order stays."""
-    budget = runtime.fleet_budget
+    budget = context.policies.fleet_budget
     if budget is None:
-        divide_budget(runtime)
+        divide_budget(context)
         return list(tables)
-    allotted = allotment(runtime, budget)
-    runtime.ledger.replace_fleet_waits(allotted.waits)
+    allotted = allotment(context, budget)
+    context.ledger.replace_fleet_waits(allotted.waits)
     rank: dict[str, int] = {}
     for place, (uuid, _) in enumerate(allotted.granted):
         rank.setdefault(uuid, place)
-    uuids = {k.table: k.table_uuid for k in runtime.ledger.known_tables()}
+    uuids = {k.table: k.table_uuid for k in context.ledger.known_tables()}
     return sorted(tables, key=lambda t: rank.get(uuids.get(t, ""), len(rank) + len(allotted.granted)))
 
 
-def allotment(runtime: Runtime, budget: FleetBudget) -> Allotment:
+def allotment(context: Context, budget: FleetBudget) -> Allotment:
     """Divides the budget among the due work of all tables with stored health."""
-    spends, speed = spends_of(runtime.ledger, budget)
-    now_ms = runtime.ledger.now_ms()
-    work = due_work(runtime, budget, speed, runtime.ledger.fleet_waits(), now_ms)
+    spends, speed = spends_of(context.ledger, budget)
+    now_ms = context.ledger.now_ms()
+    work = due_work(context, budget, speed, context.ledger.fleet_waits(), now_ms)
     return allot(work, budget, spends, now_ms)
 
 
 def due_work(
-    runtime: Runtime, budget: FleetBudget, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
+    context: Context, budget: FleetBudget, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
 ) -> Iterator[DueWork]:
     """Yields the due partitions of all tables, those that wait for the budget or are left alone included."""
-    known: Sequence[KnownTable] = runtime.ledger.known_tables()
+    known: Sequence[KnownTable] = context.ledger.known_tables()
     for start in range(0, len(known), _TABLES_AT_ONCE):
         group = {k.table: k.table_uuid for k in known[start : start + _TABLES_AT_ONCE]}
-        stored = runtime.ledger.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
+        stored = context.ledger.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
         due_tables = []
-        for table, measured in runtime.ledger.healths(group).items():
+        for table, measured in context.ledger.healths(group).items():
             try:
-                policy = runtime.policy_for(table, measured.maintenance_properties)
+                policy = context.policies.of_table(table, measured.maintenance_properties)
                 histories = {
                     o: replace(stored[measured.table_uuid, o], fleet_waits={}) for o in DATA_OPERATIONS
                 }
-                basis = Basis(measured, policy, histories, runtime.row_types)
-                due = runtime.decisions.decide(
-                    "pass", basis, runtime.clock.now_ms(), partial(decided_due, basis), len
+                basis = Basis(measured, policy, histories, context.engine.row_types)
+                due = context.policies.decisions.decide(
+                    "pass", basis, context.clock.now_ms(), partial(decided_due, basis), len
                 )
             except Exception as why:  # noqa: BLE001 - one table must not stop the others
-                _log.warning("%s has no part of the budget: %s", table, runtime.redacted_error(why))
+                _log.warning("%s has no part of the budget: %s", table, context.process.redacted_error(why))
                 continue
             if due:
                 past = combine_histories(tuple(histories.values()))
                 due_tables.append(DueTable(measured, policy, due, past))
         learning = [t.measured.table_uuid for t in due_tables if t.learns]
-        past_work = runtime.ledger.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
+        past_work = context.ledger.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
         for due_table in due_tables:
             yield from due_table.work(
                 budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms
             )
 
 
-def fleet_stop(batch: Batch, policy: Policy, runtime: Runtime) -> Reason | None:
+def fleet_stop(batch: Batch, policy: Policy, context: Context) -> Reason | None:
     """Returns the reason to start no batch, if the budget of the fleet does not hold this one. A rewrite counts with its own
     prediction, which is learned from the batches of its table."""
-    budget = runtime.fleet_budget
+    budget = context.policies.fleet_budget
     if budget is None or batch.operation not in DATA_OPERATIONS:
         return None
-    spends, speed = spends_of(runtime.ledger, budget)
+    spends, speed = spends_of(context.ledger, budget)
     load = batch_load(batch.input_bytes, speed)
-    expected = predicted(batch, policy, runtime, runtime.engine.batches)
+    expected = predicted(batch, policy, context, context.engine.batches)
     if expected is not None and expected.learned_from:
         measured = any(s.load.cpu_seconds is not None for s in spends)
         load = Load(batch.input_bytes, expected.seconds, 1.0, expected.cpu_seconds if measured else None)
-    return None if has_room(budget, spends, load, runtime.ledger.now_ms()) else Reason.FLEET_BUDGET
+    return None if has_room(budget, spends, load, context.ledger.now_ms()) else Reason.FLEET_BUDGET
 
 
 def judged(
-    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, runtime: Runtime
+    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, context: Context
 ) -> dict[Operation, TableHistory]:
     """Returns the histories of the operations on data with the judgement of the pass over the fleet, by the present settings:
     a command shows, and a run leaves alone, what the next pass would leave alone. Partitions that wait for the budget keep
     their waits. In mode advise the table is judged as if it acted. Writes nothing.
     """
-    budget, ledger = runtime.fleet_budget, runtime.ledger
+    budget, ledger = context.policies.fleet_budget, context.ledger
     own = {o: histories[o] for o in DATA_OPERATIONS}
     if budget is None:
         return own
@@ -243,11 +244,11 @@ def judged(
     if policy.windows.reads_per_day is not None:
         unheld = {o: replace(h, fleet_waits={}) for o, h in own.items()}
         acting = replace(policy, mode=Mode.ACT)
-        now_ms = runtime.clock.now_ms()
-        due = decided_due(Basis(measured, acting, unheld, runtime.row_types), now_ms)
+        now_ms = context.clock.now_ms()
+        due = decided_due(Basis(measured, acting, unheld, context.engine.row_types), now_ms)
         if due:
             uuid = measured.table_uuid
-            speed = runtime.speed.of(ledger, budget, runtime.clock.monotonic_seconds())
+            speed = context.policies.speed.of(ledger, budget, context.clock.monotonic_seconds())
             past_work = ledger.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
             stored = {(uuid, p): w for p, w in past.fleet_waits.items()}
             for work in DueTable(measured, policy, due, past).work(budget, speed, stored, past_work, now_ms):
@@ -257,9 +258,9 @@ def judged(
 
 
 def judged_decision(
-    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, runtime: Runtime
+    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, context: Context
 ) -> Decision:
     """Returns the decision on a table's data from its stored health, with the judgement of the pass over the fleet."""
-    known = judged(histories, measured, policy, runtime)
-    now_ms = runtime.clock.now_ms()
-    return combine_decisions(decisions_of(measured, policy, known, now_ms, runtime.row_types))
+    known = judged(histories, measured, policy, context)
+    now_ms = context.clock.now_ms()
+    return combine_decisions(decisions_of(measured, policy, known, now_ms, context.engine.row_types))

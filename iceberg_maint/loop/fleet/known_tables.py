@@ -22,7 +22,7 @@ from iceberg_maint.errors import (
     UnknownTableError,
     UnreadableTableError,
 )
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.time_limits import late_table
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
 from iceberg_maint.ports.stored import StoredMeasurement
@@ -32,40 +32,40 @@ IN_MEMORY = CallLimits(at_once=1)
 
 
 def pointer_questions(
-    name: str, tables: Collection[TableId], runtime: Runtime
+    name: str, tables: Collection[TableId], context: Context
 ) -> Iterator[tuple[tuple[TableId, ...], Any]]:
     """Yields the calls that give the pointers of tables of one catalog, each with its tables. A service is asked for each
     table, those first that were observed the longest time ago: they may be what the last pass had no time for."""
-    catalog = runtime.catalogs[name]
+    catalog = context.catalogs[name]
     if not catalog.asks_each_table:
         if tables:
             yield tuple(tables), partial(catalog.pointers, tuple(tables))
         return
-    observed = {k.table: k.observed_ms for k in runtime.ledger.known_tables()}
+    observed = {k.table: k.observed_ms for k in context.ledger.known_tables()}
     for table in sorted(tables, key=lambda t: (observed.get(t, 0), t)):
         yield (table,), partial(catalog.pointers, (table,))
 
 
 def read_known_pointers(
-    tables: Sequence[TableId], runtime: Runtime
+    tables: Sequence[TableId], context: Context
 ) -> tuple[dict[TableId, str], dict[str, IcebergMaintError]]:
     """Returns the pointers of the tables that are answered for, and an error for each catalog that does not answer for all.
     A catalog that fails as a whole is asked no more."""
     by_catalog: dict[str, list[TableId]] = {}
     for table in tables:
-        by_catalog.setdefault(runtime.catalog_of(table).name, []).append(table)
-    calls = BoundedCalls[tuple[TableId, ...]](runtime.threads)
+        by_catalog.setdefault(context.catalogs.of(table).name, []).append(table)
+    calls = BoundedCalls[tuple[TableId, ...]](context.catalogs.threads)
     groups: dict[str, CallGroup[tuple[TableId, ...]]] = {}
     for name, members in by_catalog.items():
-        groups[name] = calls.group(runtime.limits_of(name) or IN_MEMORY)
-        for some, question in pointer_questions(name, members, runtime):
+        groups[name] = calls.group(context.catalogs.limits_of(name) or IN_MEMORY)
+        for some, question in pointer_questions(name, members, context):
             groups[name].add(some, question)
     pointers: dict[TableId, str] = {}
     errors: dict[str, IcebergMaintError] = {}
     for some, answer in calls:
         name = some[0].catalog
         if isinstance(answer, LateError):
-            errors[name] = late_table(some[0], answer, runtime.looks_within)
+            errors[name] = late_table(some[0], answer, context.catalogs.within_seconds)
         elif isinstance(answer, IcebergMaintError):
             errors[name] = answer
             if is_of_catalog(answer):
@@ -91,28 +91,28 @@ class UnchangedTable:
     histories: Mapping[Operation, TableHistory]
 
 
-def is_unchanged(stored: StoredMeasurement, pointer: str | None, runtime: Runtime, installation: str) -> bool:
+def is_unchanged(stored: StoredMeasurement, pointer: str | None, context: Context, installation: str) -> bool:
     """Whether the stored health is that of the table at this pointer. A table whose policy is wrong is not unchanged: the
     look at it reports the error."""
     if not stored.basis or stored.pointer != pointer:
         return False
     try:
-        policy = runtime.policy_for(stored.table, stored.maintenance_properties)
+        policy = context.policies.of_table(stored.table, stored.maintenance_properties)
     except Exception:  # noqa: BLE001 - the look at the table reports it
         return False
     return stored.basis == basis_of(policy, installation)
 
 
 def load_unchanged(
-    stored: Collection[StoredMeasurement], runtime: Runtime, *, observe: bool, histories: bool
+    stored: Collection[StoredMeasurement], context: Context, *, observe: bool, histories: bool
 ) -> Iterator[tuple[TableId, UnchangedTable | None]]:
     """Yields every table with its stored health; with None if another process has stored newer health since. With
     `observe` the look counts as an observation of these tables."""
     if observe:
-        runtime.ledger.confirm_health({s.table_uuid: s.pointer for s in stored})
-    healths = runtime.ledger.healths([s.table for s in stored])
+        context.ledger.confirm_health({s.table_uuid: s.pointer for s in stored})
+    healths = context.ledger.healths([s.table for s in stored])
     stored_histories = (
-        runtime.ledger.histories({s.table_uuid: str(s.table) for s in stored}) if histories else {}
+        context.ledger.histories({s.table_uuid: str(s.table) for s in stored}) if histories else {}
     )
     for s in stored:
         measured = healths.get(s.table)
@@ -127,9 +127,9 @@ _NOT_OF_THE_TABLE = frozenset({"ICM-128", "ICM-179"})
 """Errors of a read that say nothing of the table: the ledger, and an answer that came late."""
 
 
-def verdicts_of(measured: Collection[Measured], runtime: Runtime) -> dict[TableId, TableVerdict]:
+def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableId, TableVerdict]:
     """Returns the verdicts on tables whose health is stored."""
-    histories = runtime.ledger.histories(
+    histories = context.ledger.histories(
         {m.table_uuid: str(m.table) for m in measured}, (Operation.REWRITE_DATA_FILES,)
     )
     return {
@@ -139,36 +139,36 @@ def verdicts_of(measured: Collection[Measured], runtime: Runtime) -> dict[TableI
 
 
 @contextmanager
-def unreadable_noted(table: TableId, runtime: Runtime) -> Iterator[None]:
+def unreadable_noted(table: TableId, context: Context) -> Iterator[None]:
     """Notes an error of the block, which reads the table, and raises it."""
     try:
         yield
     except IcebergMaintError as error:
-        note_unreadable(table, error, runtime)
+        note_unreadable(table, error, context)
         raise
 
 
-def note_unreadable(table: TableId, error: IcebergMaintError, runtime: Runtime) -> None:
+def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) -> None:
     """Stores that the table could not be read, and when that is tried again. Stores nothing of a table without stored
     health, which nothing else is decided from, and nothing while an earlier failure waits with the same
     error."""
     if not is_of_the_table(error):
         return
-    stored = runtime.ledger.measurements((table,))
+    stored = context.ledger.measurements((table,))
     if not stored:
         return
-    before, now_ms = reading_of(table, stored[0].table_uuid, runtime), runtime.clock.now_ms()
-    text = runtime.masked(str(error))
+    before, now_ms = reading_of(table, stored[0].table_uuid, context), context.clock.now_ms()
+    text = context.process.masked(str(error))
     if before.reason == text and automation_waits(before, now_ms):
         return
     try:
-        retry = runtime.policy_for(table, stored[0].maintenance_properties).retry
+        retry = context.policies.of_table(table, stored[0].maintenance_properties).retry
     except Exception:  # noqa: BLE001 - a wrong policy is what the read failed by, and the caller reports that
         return
     after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
         before, retry, now_ms, text
     )
-    runtime.ledger.put_unreadable(stored[0].table_uuid, after)
+    context.ledger.put_unreadable(stored[0].table_uuid, after)
 
 
 def is_of_the_table(error: IcebergMaintError) -> bool:
@@ -179,8 +179,8 @@ def is_of_the_table(error: IcebergMaintError) -> bool:
     return not is_elsewhere and not isinstance(error, (UnknownTableError, GovernedTableError))
 
 
-def reading_of(table: TableId, table_uuid: str, runtime: Runtime) -> PartitionHistory:
+def reading_of(table: TableId, table_uuid: str, context: Context) -> PartitionHistory:
     """Returns how the table failed to be read last. An empty history if it did not."""
-    history = runtime.ledger.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
+    history = context.ledger.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
     readings = (f.history for f in history.faults if f.operation == READING)
     return next(readings, PartitionHistory())

@@ -10,7 +10,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 from iceberg_maint.loop.assess import assess, report_observed, report_unchanged
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import (
     IN_MEMORY,
     UnchangedTable,
@@ -52,28 +52,28 @@ class FleetLook:
     """One look at these tables. Iterating yields every table once, in the order in which they are done: with its stored
     measurement if it is unchanged, else as it is read, or with its error."""
 
-    def __init__(self, tables: Sequence[TableId], runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._installation = runtime.ledger.installation()
-        self._stored = {s.table: s for s in runtime.ledger.measurements(tables)}
-        self._calls = BoundedCalls[_Key](runtime.threads)
+    def __init__(self, tables: Sequence[TableId], context: Context) -> None:
+        self._context = context
+        self._installation = context.ledger.installation()
+        self._stored = {s.table: s for s in context.ledger.measurements(tables)}
+        self._calls = BoundedCalls[_Key](context.catalogs.threads)
         self._groups: dict[str, CallGroup[_Key]] = {}
         self._large: dict[str, CallGroup[_Key]] = {}
         self._failed: dict[str, int] = {}
-        self._unknown = [t for t in tables if t.catalog not in runtime.catalogs]
+        self._unknown = [t for t in tables if t.catalog not in context.catalogs]
         by_catalog: dict[str, list[TableId]] = {}
         for table in tables:
             by_catalog.setdefault(table.catalog, []).append(table)
         for name, members in by_catalog.items():
-            if name in runtime.catalogs:
+            if name in context.catalogs:
                 self._begin(name, members)
 
     def _begin(self, name: str, tables: Sequence[TableId]) -> None:
-        limits = self._runtime.limits_of(name) or IN_MEMORY
+        limits = self._context.catalogs.limits_of(name) or IN_MEMORY
         self._groups[name] = self._calls.group(limits)
         self._large[name] = self._calls.group(CallLimits(1, limits.call_seconds, limits.all_seconds))
         known = [t for t in tables if t in self._stored]
-        for members, question in pointer_questions(name, known, self._runtime):
+        for members, question in pointer_questions(name, known, self._context):
             self._add(_POINTER, name, members, question)
         for table in tables:
             if table not in self._stored:
@@ -81,7 +81,7 @@ class FleetLook:
 
     def read(self, table: TableId) -> None:
         """Adds the reading of a table."""
-        self._add(_READ, table.catalog, [table], partial(read_table, table, self._runtime))
+        self._add(_READ, table.catalog, [table], partial(read_table, table, self._context))
 
     def _add(self, step: str, name: str, tables: Sequence[TableId], work: Any) -> None:
         self._groups[name].add(_Key(step, name, tuple(tables)), work)
@@ -89,14 +89,14 @@ class FleetLook:
     def __iter__(self) -> Iterator[tuple[TableId, StoredMeasurement | TableReading | IcebergMaintError]]:
         for table in self._unknown:
             try:
-                self._runtime.catalog_of(table)
+                self._context.catalogs.of(table)
             except UnknownTableError as error:
                 yield table, error
         self._unknown = []
         for key, answer in self._calls:
             if isinstance(answer, LateError):
                 for table in key.tables:
-                    yield table, late_table(table, answer, self._runtime.looks_within)
+                    yield table, late_table(table, answer, self._context.catalogs.within_seconds)
                 continue
             if isinstance(answer, Exception):
                 yield from self._error(key, answer)
@@ -106,7 +106,7 @@ class FleetLook:
                 yield from self._compared(key.tables, answer)
             elif answer.measured is None and is_large(answer) and not answer.by_engine:
                 self._large[key.catalog].add(
-                    key._replace(step=_MEASURE), partial(measure_reading, answer, self._runtime)
+                    key._replace(step=_MEASURE), partial(measure_reading, answer, self._context)
                 )
             else:
                 yield key.tables[0], answer
@@ -116,7 +116,7 @@ class FleetLook:
     ) -> Iterator[tuple[TableId, StoredMeasurement]]:
         for table in tables:
             stored = self._stored[table]
-            if is_unchanged(stored, pointers.get(table), self._runtime, self._installation):
+            if is_unchanged(stored, pointers.get(table), self._context, self._installation):
                 yield table, stored
             else:
                 self.read(table)
@@ -139,14 +139,14 @@ class FleetLook:
 
 
 def look(
-    tables: Sequence[TableId], runtime: Runtime, *, observe: bool, histories: bool = True
+    tables: Sequence[TableId], context: Context, *, observe: bool, histories: bool = True
 ) -> Iterator[tuple[TableId, Looked]]:
     """Yields every table once, in the order in which they are done. With `observe` the look counts as an observation of
     unchanged tables. Without `histories` nothing is decided."""
-    fleet, unchanged = FleetLook(tables, runtime), list[StoredMeasurement]()
+    fleet, unchanged = FleetLook(tables, context), list[StoredMeasurement]()
 
     def load() -> Iterator[tuple[TableId, Looked]]:
-        for table, loaded in load_unchanged(unchanged, runtime, observe=observe, histories=histories):
+        for table, loaded in load_unchanged(unchanged, context, observe=observe, histories=histories):
             if loaded is None:
                 fleet.read(table)
             else:
@@ -156,7 +156,7 @@ def look(
     while True:
         for table, found in fleet:
             if isinstance(found, IcebergMaintError):
-                note_unreadable(table, found, runtime)
+                note_unreadable(table, found, context)
             if not isinstance(found, StoredMeasurement):
                 yield table, found
                 continue
@@ -181,32 +181,32 @@ def in_order(tables: Sequence[TableId], done: Iterable[tuple[TableId, T]]) -> It
 
 
 def observe_tables(
-    tables: Sequence[TableId], runtime: Runtime
+    tables: Sequence[TableId], context: Context
 ) -> Iterator[tuple[TableId, Measured | IcebergMaintError]]:
     """Yields every table in order, with its health or with the error of its look. Health is stored as soon as a table is
     read. Decisions are made for the receivers of telemetry only."""
-    return in_order(tables, _observed(tables, runtime))
+    return in_order(tables, _observed(tables, context))
 
 
 def _observed(
-    tables: Sequence[TableId], runtime: Runtime
+    tables: Sequence[TableId], context: Context
 ) -> Iterator[tuple[TableId, Measured | IcebergMaintError]]:
-    reports = runtime.telemetry is not NO_TELEMETRY
-    for table, looked in look(tables, runtime, observe=True, histories=reports):
+    reports = context.observers.telemetry is not NO_TELEMETRY
+    for table, looked in look(tables, context, observe=True, histories=reports):
         try:
-            yield table, _observe(table, looked, runtime, reports=reports)
+            yield table, _observe(table, looked, context, reports=reports)
         except Exception as error:  # noqa: BLE001 - one table must not stop the others
             yield table, with_code(error)
 
 
 def _observe(
-    table: TableId, looked: Looked, runtime: Runtime, *, reports: bool
+    table: TableId, looked: Looked, context: Context, *, reports: bool
 ) -> Measured | IcebergMaintError:
     if isinstance(looked, IcebergMaintError):
         return looked
     if isinstance(looked, UnchangedTable):
-        report_unchanged(looked, runtime)
+        report_unchanged(looked, context)
         return looked.measured
-    assessment = assess(table, runtime, DATA_OPERATIONS if reports else (), reading=looked)
-    report_observed(assessment, runtime)
+    assessment = assess(table, context, DATA_OPERATIONS if reports else (), reading=looked)
+    report_observed(assessment, context)
     return assessment.measured

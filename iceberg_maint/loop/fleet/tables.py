@@ -12,12 +12,12 @@ from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
 from iceberg_maint.loop.clocks import read_clocks
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.time_limits import late_catalog
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallLimits, LateError
 
 
-def refuse_other_name(state: TableState, runtime: Runtime) -> None:
+def refuse_other_name(state: TableState, context: Context) -> None:
     """Refuses a run under another name than the one that maintains the table.
 
     That is the name of its last lease, as long as a configured catalog has this table under it, and the policy of that
@@ -25,17 +25,17 @@ def refuse_other_name(state: TableState, runtime: Runtime) -> None:
 
     Raises RefusedError ICM-162, and what the other catalog raises if it does not answer.
     """
-    name = runtime.ledger.last_leased_name(state.uuid)
+    name = context.ledger.last_leased_name(state.uuid)
     if name is None or name == str(state.table):
         return
     other = TableId.parse(name)
-    if other.catalog not in runtime.catalogs:
+    if other.catalog not in context.catalogs:
         return
     try:
-        other_state = runtime.catalog_of(other).pin(other)
+        other_state = context.catalogs.of(other).pin(other)
     except UnknownTableError:
         return
-    policy = runtime.policy_of(other_state)
+    policy = context.policies.of(other_state)
     if other_state.uuid != state.uuid or policy.mode is not Mode.ACT or policy.paused:
         return
     raise RefusedError(
@@ -49,26 +49,26 @@ _log = logging.getLogger(__name__)
 _DAY_SECONDS = 86_400
 
 
-def prune_dropped_tables(runtime: Runtime) -> None:
+def prune_dropped_tables(context: Context) -> None:
     """Deletes what the ledger has of each dropped table whose last work ended longer ago than the `ledger_keep_days` of
     its name, once the audit log has its records. Does nothing while clocks disagree."""
     old: list[tuple[TableId, str, int]] = []
-    for dropped in runtime.ledger.dropped_tables():
+    for dropped in context.ledger.dropped_tables():
         if not all(dropped.name.split(".")) or dropped.name.count(".") < 2:
             continue
         table = TableId.parse(dropped.name)
-        keep_days = runtime.policy_for(table, {}).ledger_keep_days
+        keep_days = context.policies.of_table(table, {}).ledger_keep_days
         if keep_days is not None and dropped.idle_seconds > keep_days * _DAY_SECONDS:
             old.append((table, dropped.table_uuid, keep_days))
     if not old:
         return
-    doubt = disagreement(read_clocks(runtime.clock, runtime.ledger))
+    doubt = disagreement(read_clocks(context.clock, context.ledger))
     if doubt is not None:
         _log.warning("The ledger keeps the work of dropped tables: %s.", doubt)
         return
     for table, uuid, keep_days in old:
-        if runtime.audit.settle(str(table), uuid):
-            runtime.ledger.prune_dropped(uuid, keep_days)
+        if context.observers.audit.settle(str(table), uuid):
+            context.ledger.prune_dropped(uuid, keep_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,42 +79,42 @@ class TableListing:
     errors: Mapping[str, IcebergMaintError]
 
 
-def list_tables(runtime: Runtime) -> TableListing:
+def list_tables(context: Context) -> TableListing:
     """Lists the catalogs. Raises the error of the last one if none answers."""
-    listing = ask_catalogs(runtime)
-    if listing.errors and len(listing.errors) == len(runtime.catalogs):
-        raise listing.errors[list(runtime.catalogs)[-1]]
+    listing = ask_catalogs(context)
+    if listing.errors and len(listing.errors) == len(context.catalogs):
+        raise listing.errors[list(context.catalogs)[-1]]
     return listing
 
 
-def ask_catalogs(runtime: Runtime) -> TableListing:
+def ask_catalogs(context: Context) -> TableListing:
     """Lists all catalogs beside each other, each within its time."""
     tables: list[TableId] = []
     errors: dict[str, IcebergMaintError] = {}
-    calls = BoundedCalls[str](runtime.threads)
-    for name, catalog in runtime.catalogs.items():
-        calls.group(runtime.limits_of(name) or CallLimits()).add(name, catalog.tables)
+    calls = BoundedCalls[str](context.catalogs.threads)
+    for name, catalog in context.catalogs.items():
+        calls.group(context.catalogs.limits_of(name) or CallLimits()).add(name, catalog.tables)
     for name, listed in calls:
         if isinstance(listed, LateError):
-            errors[name] = late_catalog(name, listed, runtime.looks_within)
+            errors[name] = late_catalog(name, listed, context.catalogs.within_seconds)
         elif isinstance(listed, IcebergMaintError):
             errors[name] = listed
         elif isinstance(listed, Exception):
             raise listed
         else:
             tables += listed
-    return TableListing(tuple(sorted(tables)), {n: errors[n] for n in runtime.catalogs if n in errors})
+    return TableListing(tuple(sorted(tables)), {n: errors[n] for n in context.catalogs if n in errors})
 
 
-def list_and_forget(runtime: Runtime) -> TableListing:
+def list_and_forget(context: Context) -> TableListing:
     """Lists every catalog, and deletes the stored health of tables that a catalog which answers does not list. Else a
     dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
     deleted from the ledger."""
-    known = runtime.ledger.known_tables()
-    listing = list_tables(runtime)
-    answered, listed = set(runtime.catalogs) - set(listing.errors), set(listing.tables)
+    known = context.ledger.known_tables()
+    listing = list_tables(context)
+    answered, listed = set(context.catalogs) - set(listing.errors), set(listing.tables)
     for stored in known:
         if stored.table.catalog in answered and stored.table not in listed:
-            runtime.ledger.forget_table(stored.table)
-    prune_dropped_tables(runtime)
+            context.ledger.forget_table(stored.table)
+    prune_dropped_tables(context)
     return listing

@@ -17,7 +17,7 @@ def test_files_are_read_once_and_live_entries_each_time() -> None:
         reads.append(key)
         return [key]
 
-    reader = remembering(MetadataReader(read, read, read))  # type: ignore[arg-type]
+    reader = remembering(MetadataReader(read, read, read))
     for _ in range(2):
         assert list(reader.manifest_list("list")) == [("list",)]
         assert list(reader.manifest("m", 1, 2)) == [("m", 1, 2)]

@@ -46,7 +46,7 @@ def appended(lake: SmallLake, commits: list[tuple[pa.Table, bool]]) -> list[int]
 
 
 def read(lake: SmallLake, reader: DuckDBReader) -> History:
-    return history(STREAM, lake.runtime.catalogs["lake"].pin(table_id("t")), reader)
+    return history(STREAM, lake.context.catalogs["lake"].pin(table_id("t")), reader)
 
 
 def test_commits_are_counted_by_who_made_them(small_lake: SmallLake, reader: DuckDBReader) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from bench.race.writer import Upserter, acknowledged
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.loop.context import LazyEngine, SparkAccess
 from iceberg_maint.wiring.adapters import build, spark_engine
+from iceberg_maint_tests.support.context import changed, spark_access
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -38,8 +37,11 @@ class Race:
         config = folder / "config.yaml"
         config.write_text(CONFIG.format(here=folder, lake=lake), "utf-8")
         real = build(load_config(config, {}))
-        engine = LazyEngine(lambda: spark_engine(real.catalogs, lambda: spark))
-        self.runtime = replace(real, engine=engine, spark=SparkAccess(session=lambda: spark))
+        self.context = changed(
+            real,
+            engine=lambda: spark_engine(real.catalogs, lambda: spark),
+            spark=spark_access(session=lambda: spark),
+        )
         self.way = way
         self.journal = folder / "journal"
         self.tables = tables_of(way.name)[1:]
@@ -54,7 +56,7 @@ class Race:
             self.writer.round(part)
 
     def judged(self, table: RaceTable) -> Raced:
-        state = self.runtime.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
+        state = self.context.catalogs["lake"].pin(TableId("lake", ("demo",), table.name))
         reader = DuckDBReader()
         try:
             told = acknowledged(self.journal, self.tables)[table.name]
@@ -78,7 +80,7 @@ def race(spark: SparkSession, tmp_path: Path, lake_dir: Path) -> Iterator[Race]:
 def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(race: Race) -> None:
     race.rounds(0, 0, 0, 0.3, 0.3, 0.6, 0.6, 0.9)
     for table in race.tables:
-        assert race.way.maintain(race.runtime, table).commits >= 1
+        assert race.way.maintain(race.context, table).commits >= 1
     race.rounds(0.9)
     for table in race.tables:
         raced = race.judged(table)
@@ -89,14 +91,14 @@ def test_race_of_ours_lands_commits_and_what_is_lost_or_brought_back_is_counted(
     # Who is not the writer and takes a row, or brings one, is told so.
     table = race.tables[0]
     before = race.judged(table)
-    race.runtime.spark.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 2, 99, '')")
-    race.runtime.spark.session().sql(f"DELETE FROM {table.full_name} WHERE v = 7")
+    race.context.engine.spark.session().sql(f"INSERT INTO {table.full_name} VALUES ('r0', 2, 99, '')")
+    race.context.engine.spark.session().sql(f"DELETE FROM {table.full_name} WHERE v = 7")
     after = race.judged(table)
     assert (after.landed - before.landed, after.lost, after.back) == (2, 8, 1)
     assert not after.safe
     # What stock lands is counted as well.
     beside = race.tables[1]
     landed = race.judged(beside).landed
-    tried = Stock("stock", "stock", "'rewrite-all', 'true'").maintain(race.runtime, beside)
+    tried = Stock("stock", "stock", "'rewrite-all', 'true'").maintain(race.context, beside)
     assert (tried.commits, tried.failure) == (1, "")
     assert race.judged(beside).landed == landed + 1

@@ -18,7 +18,7 @@ from pathlib import Path
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import CYCLE, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.qualification.chaos.journal import Journal
@@ -30,9 +30,9 @@ DAMAGED_RUNS = 0.5
 """Share of the runs before which the memo is damaged."""
 
 
-def maintained(runtime: Runtime, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
+def maintained(context: Context, table: TableId, run_id: str) -> tuple[OperationOutcome, ...]:
     """One run of all operations on one table."""
-    return maintain(table, Request(run_id, operations=CYCLE), runtime)
+    return maintain(table, Request(run_id, operations=CYCLE), context)
 
 
 def told(outcome: OperationOutcome) -> dict[str, object]:
@@ -49,13 +49,13 @@ def told(outcome: OperationOutcome) -> dict[str, object]:
 def main(folder: str, seed: str, name: str) -> None:
     place = Place(Path(folder))
     keep_all_manifests()
-    runtime = load(place.config)
+    context = load(place.config)
     memo = load_config(place.config, os.environ).home / "manifests.db"
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     journal = Journal(place.journal(name))
     rng = random.Random(f"{seed} {name} {uuid.uuid4()}")
-    jvm = runtime.spark.session().sparkContext._gateway.proc
+    jvm = context.engine.spark.session().sparkContext._gateway.proc
     journal.note(ready=name)
     while not ended.is_set():
         table = TableId.parse(str(rng.choice(TABLES)))
@@ -63,7 +63,7 @@ def main(folder: str, seed: str, name: str) -> None:
             kept = entries(memo)
             journal.note(memo_entries=kept, memo_damage=damage(memo, rng))
         try:
-            outcomes = maintained(runtime, table, f"{name}-{uuid.uuid4().hex[:12]}")
+            outcomes = maintained(context, table, f"{name}-{uuid.uuid4().hex[:12]}")
             journal.note(table=str(table), outcomes=[told(o) for o in outcomes if o.batches or o.message])
         except Exception as why:  # noqa: BLE001 - the next run settles what this one left
             sys.stderr.write(f"{table}: {traceback.format_exc()}\n")

@@ -20,7 +20,7 @@ from iceberg_maint.config import Config
 from iceberg_maint.core.model.table_state import BATCH_PROPERTY, FENCE_PROPERTY
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.qualification.chaos.history import History, Rows, Seen, compare, replay
 from iceberg_maint_tests.qualification.chaos.journal import Attempt
 from iceberg_maint_tests.qualification.chaos.lake import MODELLED, NAMESPACE, TABLES, TOKEN, ChaosTable, Row
@@ -47,7 +47,7 @@ class Observer:
     """Looks at all tables, whose files are in `store`; `attempts` of all journals are given by the caller."""
 
     config: Config
-    runtime: Runtime
+    context: Context
     store: Store
     histories: dict[ChaosTable, History] = field(default_factory=lambda: {t: History() for t in TABLES})
     _catalogs: dict[str, Catalog] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Observer:
 
     def rows(self, table: ChaosTable, snapshot_id: int) -> list[Row]:
         """The rows of one snapshot."""
-        bridge = Bridge(self.runtime.spark.session())
+        bridge = Bridge(self.context.engine.spark.session())
         loaded = bridge.load_table(str(table))
         names = [loaded.schema().findColumnName(i) for i in MODELLED]
         scan = bridge.iceberg.data.IcebergGenerics.read(loaded)

@@ -168,7 +168,7 @@ def _error(code: int, kind: str, message: str) -> tuple[int, str]:
 
 
 def main(config: str, port: str, uri: str, warehouse: str, *properties: str) -> None:
-    bridge = Bridge(load(Path(config)).spark.session())
+    bridge = Bridge(load(Path(config)).engine.spark.session())
     own = dict(p.split("=", 1) for p in properties)
     Server(int(port), Handlers(bridge, uri, warehouse, properties=own)).serve_forever()
 

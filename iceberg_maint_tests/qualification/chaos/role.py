@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.qualification.chaos.journal import Journal
 from iceberg_maint_tests.qualification.chaos.lake import MODELLED, NOTE, TABLES, ChaosTable, Place, Row
@@ -28,7 +28,7 @@ class Role:
     place: Place
     seed: int
     pause_seconds: float
-    runtime: Runtime
+    context: Context
     rng: random.Random = field(init=False)
     journal: Journal = field(init=False)
     writers: Writers = field(init=False)
@@ -36,7 +36,7 @@ class Role:
     def __post_init__(self) -> None:
         self.rng = random.Random(f"{self.seed} {self.name}")
         self.journal = Journal(self.place.journal(self.name))
-        self.writers = Writers(Bridge(self.runtime.spark.session()))
+        self.writers = Writers(Bridge(self.context.engine.spark.session()))
 
     def run(self, step: Callable[[ChaosTable], object], tables: Iterable[ChaosTable] = TABLES) -> None:
         """Steps on one table after the other, in an order of its own, until SIGTERM."""

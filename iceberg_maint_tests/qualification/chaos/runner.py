@@ -20,7 +20,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.chaos.history import GapError, change_faults, commit_faults
 from iceberg_maint_tests.qualification.chaos.lake import COLUMNS, PROPERTIES, TABLES, ChaosTable, Place
@@ -74,12 +74,12 @@ def everybody(folder: Path, seed: int, store_name: str = "local") -> Iterator[tu
         )
         run.start("rest", "rest_catalog", str(place.config), str(port), *backend)
         config = load_config(place.config, os.environ)
-        runtime = build(config)
-        writers = Writers(Bridge(runtime.spark.session()))
+        context = build(config)
+        writers = Writers(Bridge(context.engine.spark.session()))
         _wait(lambda: _answers(port), "the REST catalog")
         for table in TABLES:
             writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-        yield run, Observer(config, runtime, store)
+        yield run, Observer(config, context, store)
 
 
 def conduct(folder: Path, seconds: float, seed: int, store_name: str = "local") -> dict[str, Any]:
@@ -103,7 +103,7 @@ def conduct(folder: Path, seconds: float, seed: int, store_name: str = "local") 
             observer.poll(table)
         _check_history(run, observer)
         heads = _check_all(run, observer)
-        rounds = _drain(observer.runtime)
+        rounds = _drain(observer.context)
         for table in TABLES:
             observer.poll(table)
         heads += _check_all(run, observer)
@@ -202,12 +202,12 @@ def _check_history(run: Run, observer: Observer) -> None:
         run.faults += [f"{table}: {fault}" for fault in found]
 
 
-def _drain(runtime: Runtime) -> int | None:
+def _drain(context: Context) -> int | None:
     """Maintains every table until nothing is due; the number of rounds, None where there is no end to it."""
     for number in range(1, _DRAIN_ROUNDS + 1):
         busy = False
         for table in TABLES:
-            outcomes = maintained(runtime, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
+            outcomes = maintained(context, TableId.parse(str(table)), f"end-{uuid4().hex[:12]}")
             busy |= any(
                 o.operation in DATA_OPERATIONS and (o.batches or o.reason in _WAITS) for o in outcomes
             )

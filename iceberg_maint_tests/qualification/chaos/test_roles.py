@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.config import Config, load_config
 from iceberg_maint.engines.spark.session.settings import catalog_conf
-from iceberg_maint.loop.context import Runtime, SparkAccess
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.chaos import appender, changer, merger, upserter
 from iceberg_maint_tests.qualification.chaos.history import change_faults, commit_faults
@@ -23,6 +22,7 @@ from iceberg_maint_tests.qualification.chaos.lake import COLUMNS, PROPERTIES, TA
 from iceberg_maint_tests.qualification.chaos.observer import Leftovers, Observer
 from iceberg_maint_tests.qualification.chaos.role import Role
 from iceberg_maint_tests.qualification.surroundings.stores import Store
+from iceberg_maint_tests.support.context import changed, spark_access
 
 pytestmark = pytest.mark.spark
 
@@ -49,18 +49,18 @@ def config(place: Place) -> Config:
 
 
 @pytest.fixture
-def runtime(config: Config, spark: SparkSession) -> Runtime:
+def context(config: Config, spark: SparkSession) -> Context:
     # A session of its own per test: Spark keeps a catalog as its session first met it, under its name.
     session = spark.newSession()
     for name, c in config.catalogs.items():
         for key, value in catalog_conf(name, c.type, c.uri, c.warehouse, c.properties).items():
             session.conf.set(key, value)
-    return replace(build(config), spark=SparkAccess(session=lambda: session))
+    return changed(build(config), spark=spark_access(session=lambda: session))
 
 
 @pytest.fixture
-def roles(place: Place, runtime: Runtime) -> Iterator[dict[str, Role]]:
-    roles = {name: Role(name, place, 7, 0.0, runtime) for name in WRITERS}
+def roles(place: Place, context: Context) -> Iterator[dict[str, Role]]:
+    roles = {name: Role(name, place, 7, 0.0, context) for name in WRITERS}
     yield roles
     for role in roles.values():
         role.journal.close()
@@ -76,13 +76,13 @@ def attempts_on(place: Place, table: ChaosTable) -> dict[str, Attempt]:
 
 
 def test_writers_one_after_the_other_leave_what_their_journals_say(
-    place: Place, config: Config, runtime: Runtime, roles: dict[str, Role]
+    place: Place, config: Config, context: Context, roles: dict[str, Role]
 ) -> None:
     for table in USED:
         roles["appender"].writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
     appends, upserts = appender.Appender(roles["appender"]), upserter.Upserter(roles["upserter"])
     merges, changes = merger.Merger(roles["merger"]), changer.Changer(roles["changer"])
-    observer = Observer(config, runtime, Store("local", ""))
+    observer = Observer(config, context, Store("local", ""))
     for table in USED:
         for role in (appends, upserts, merges, changes, appends, changes, upserts, merges):
             role.step(table)
@@ -101,7 +101,9 @@ def test_writers_one_after_the_other_leave_what_their_journals_say(
         assert observer.leftovers(table) == Leftovers(0, 0, 0)
     # A row that goes behind everybody's back is missed, and whoever took it is nobody.
     table = USED[1]
-    runtime.spark.session().sql(f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}").collect()
+    context.engine.spark.session().sql(
+        f"DELETE FROM {table} WHERE id = {appender.FIRST_APPENDED + 20}"
+    ).collect()
     observer.poll(table)
     attempts, history = attempts_on(place, table), observer.histories[table]
     assert history.head is not None
@@ -121,12 +123,12 @@ class Few(random.Random):
 
 
 def test_upsert_whose_spec_changes_before_its_commit_is_found_by_the_next_and_by_a_late_look(
-    place: Place, config: Config, runtime: Runtime, roles: dict[str, Role], monkeypatch: pytest.MonkeyPatch
+    place: Place, config: Config, context: Context, roles: dict[str, Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role, table = roles["upserter"], USED[0]
     role.rng = Few()
     role.writers.create(str(table), COLUMNS, version=table.version, properties=PROPERTIES)
-    upserts, observer = upserter.Upserter(role), Observer(config, runtime, Store("local", ""))
+    upserts, observer = upserter.Upserter(role), Observer(config, context, Store("local", ""))
     write = role.writers.data
 
     def evolved(*args: Any) -> Any:

@@ -23,9 +23,9 @@ def main(folder: str) -> None:
     # The writers are not what the suite is about, and need no executors.
     conf = {k: v for k, v in config.spark.conf.items() if k != "spark.archives"}
     config = replace(config, spark=replace(config.spark, master="local[2]", conf=conf))
-    runtime = build(config)
+    context = build(config)
     # The demo adds orphans to the store itself.
-    writers = Writers(make_catalog(config), runtime.spark.session, where, SMALL, lambda _table: None)
+    writers = Writers(make_catalog(config), context.engine.spark.session, where, SMALL, lambda _table: None)
     for table in LAKE:
         table.build(writers)
         print(table.name, flush=True)

@@ -32,14 +32,14 @@ def step(tick: int, request: Requested, success: bool, records: tuple[Record, ..
 
 def main(folder: str) -> None:
     where = place(Path(folder))
-    runtime = build(load_config(where.config, os.environ))
-    dagster = open_in_process(runtime, where, housekeeping=True)
+    context = build(load_config(where.config, os.environ))
+    dagster = open_in_process(context, where, housekeeping=True)
     try:
         dagster.observe()
-        healing = heal(runtime, dagster, step)
+        healing = heal(context, dagster, step)
     finally:
         dagster.close()
-    looks = {t.name: look(runtime, table_id(t.name)).document() for t in LAKE}
+    looks = {t.name: look(context, table_id(t.name)).document() for t in LAKE}
     document = {
         "ticks": healing.ticks,
         "settled": healing.settled,

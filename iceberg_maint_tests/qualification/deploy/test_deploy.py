@@ -121,8 +121,8 @@ def test_packages_of_both_locks_of_the_image_have_the_same_versions() -> None:
         text = (PROJECT / "requirements" / name).read_text("utf-8")
         return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
 
-    runtime, kubernetes = versions("runtime.txt"), versions("kubernetes.txt")
-    assert {k: v for k, v in kubernetes.items() if runtime.get(k, v) != v} == {}
+    context, kubernetes = versions("runtime.txt"), versions("kubernetes.txt")
+    assert {k: v for k, v in kubernetes.items() if context.get(k, v) != v} == {}
 
 
 def test_compose_mounts_files_that_exist_and_names_services_that_exist() -> None:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,11 @@ from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build, spark_engine
 from iceberg_maint_tests.qualification.kill.points import Kind
 from iceberg_maint_tests.qualification.surroundings.stores import BUCKET, Store, buckets_of, file_of
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.damaged_memo import damage
 from iceberg_maint_tests.support.servers.bucket_files import BucketFiles
 from iceberg_maint_tests.support.spark.equality.reference import Twin
@@ -94,16 +95,16 @@ class Lake:
         """The file with the content of a location."""
         return file_of(location, buckets_of(self.folder))
 
-    def runtime(self, kind: Kind) -> Runtime:
+    def context(self, kind: Kind) -> Context:
         """A program's view of one table: each has a ledger of its own, as if it had a program to itself."""
         config = load_config(self.config, os.environ)
         # What was read before is damaged now, also between a run that was killed and the next.
         damage(config.home / "manifests.db", random.Random())
-        runtime = replace(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
+        context = changed(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
         if self.session is None:
-            return runtime
+            return context
         session = self.session
-        return replace(runtime, engine=LazyEngine(lambda: spark_engine(runtime.catalogs, session)))
+        return changed(context, engine=lambda: spark_engine(context.catalogs, session))
 
     def location(self, kind: Kind) -> str:
         """The table's metadata file."""
@@ -137,7 +138,7 @@ class Lake:
         """Where the table's orphans were put."""
         return [self.place(kind) / "data" / f"nobodys-{n}.parquet" for n in range(ORPHANS)]
 
-    def configured(self, store: Store | None = None, jars: Sequence[Path] = ()) -> Runtime:
+    def configured(self, store: Store | None = None, jars: Sequence[Path] = ()) -> Context:
         """The whole lake's program, of a folder that may be new. `jars` are those of the store's client."""
         self.warehouse.mkdir(parents=True, exist_ok=True)
         store = store or Store("local", f"file://{self.warehouse}")

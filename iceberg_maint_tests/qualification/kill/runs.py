@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint_tests.qualification.kill.lake import Lake
 from iceberg_maint_tests.qualification.kill.points import Kind, Point, Seam
@@ -62,11 +62,11 @@ class Gathering:
         assert not self._gone, self._gone
 
 
-def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[Runtime], None], name: str) -> str:
+def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[Context], None], name: str) -> str:
     """Runs until the point, where `act` decides what happens; what came of the run in one line."""
-    runtime = lake.runtime(kind)
-    failpoint = Failpoint(point.seam, point.time(kind), lambda: act(runtime))
-    broken = with_failpoint(runtime, failpoint, lake.place(kind) / "data")
+    context = lake.context(kind)
+    failpoint = Failpoint(point.seam, point.time(kind), lambda: act(context))
+    broken = with_failpoint(context, failpoint, lake.place(kind) / "data")
     request = Request(name, operations=point.asked(kind))
     try:
         outcomes = maintain(lake.table(kind), request, broken, observer_of(failpoint))
@@ -76,17 +76,17 @@ def failing_run(lake: Lake, kind: Kind, point: Point, act: Callable[[Runtime], N
     except (Exception, Terminated) as why:  # noqa: BLE001 - how a run fails is what the suite is about
         came = f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
     finally:
-        runtime.ledger.close()
+        context.ledger.close()
     assert failpoint.reached, f"{point.code} was not reached: {came}"
     return came
 
 
-def lose_answer(point: Point) -> Callable[[Runtime], None]:
+def lose_answer(point: Point) -> Callable[[Context], None]:
     """What was asked for is done; the ledger, the engine or the catalog does not say so."""
 
-    def act(runtime: Runtime) -> None:
+    def act(context: Context) -> None:
         if point.seam is Seam.WRITING:
-            runtime.engine().cancel()
+            context.engine().cancel()
             return
         if point.seam in _OF_LEDGER:
             raise OperationalError("lost", {}, LostAnswerError("the database went away"))
@@ -95,19 +95,19 @@ def lose_answer(point: Point) -> Callable[[Runtime], None]:
     return act
 
 
-def ask_to_stop(_runtime: Runtime) -> None:
+def ask_to_stop(_context: Context) -> None:
     """Terminate: what Dagster and a service manager send."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager
-def stopped_in_order(runtime_of: Callable[[], Runtime | None]) -> Iterator[None]:
+def stopped_in_order(context_of: Callable[[], Context | None]) -> Iterator[None]:
     """SIGTERM ends the run in the body as it ends the program's."""
 
     def cancel() -> None:
-        runtime = runtime_of()
-        if runtime is not None:
-            runtime.engine.cancel()
+        context = context_of()
+        if context is not None:
+            context.engine.cancel()
 
     with terminated_by_signals(cancel):
         yield
@@ -115,12 +115,12 @@ def stopped_in_order(runtime_of: Callable[[], Runtime | None]) -> Iterator[None]
 
 def resume(lake: Lake, kind: Kind, operations: tuple[Operation, ...]) -> tuple[OperationOutcome, ...]:
     """The next run, of a program of its own."""
-    runtime = lake.runtime(kind)
+    context = lake.context(kind)
     try:
         request = Request(f"resuming-{uuid.uuid4().hex}", operations=operations)
-        return maintain(lake.table(kind), request, runtime)
+        return maintain(lake.table(kind), request, context)
     finally:
-        runtime.ledger.close()
+        context.ledger.close()
 
 
 def told(outcome: OperationOutcome) -> str:

@@ -21,12 +21,13 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, OperationEnded
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint_tests.qualification.kill.points import Seam
+from iceberg_maint_tests.support.context import changed
 
 FEW = 2
 """Orphans that are moved when half of them are."""
@@ -57,19 +58,19 @@ class Failpoint:
         return seam is self.seam and self._left == 1 and not self.reached
 
 
-def with_failpoint(runtime: Runtime, failpoint: Failpoint, data_folder: Path) -> Runtime:
-    """The runtime of one run on the table whose data files are in this folder."""
-    assert isinstance(runtime.ledger, SqlLedger)
-    ledger = _Ledger(runtime.ledger, failpoint)
-    engine = _Engine(runtime.engine, failpoint, data_folder)
+def with_failpoint(context: Context, failpoint: Failpoint, data_folder: Path) -> Context:
+    """The context of one run on the table whose data files are in this folder."""
+    assert isinstance(context.ledger, SqlLedger)
+    ledger = _Ledger(context.ledger, failpoint)
+    engine = _Engine(context.engine, failpoint, data_folder)
 
     def orphan_files(table: TableId) -> OrphanPass:
-        real: Any = runtime.orphan_files(table)
+        real: Any = context.storage.orphan_files(table)
         store_of = real._around.store
         around = replace(real._around, store=lambda state: _Store(store_of(state), failpoint))
         return OrphanPass(around)
 
-    return replace(runtime, ledger=ledger, engine=LazyEngine(lambda: engine), orphan_files=orphan_files)
+    return changed(context, ledger=ledger, engine=lambda: engine, orphan_files=orphan_files)
 
 
 def observer_of(failpoint: Failpoint) -> Callable[[Event], None]:

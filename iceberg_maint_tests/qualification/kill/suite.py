@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.qualification.kill.lake import Lake
 from iceberg_maint_tests.qualification.kill.points import SIGKILLS, Case, Kind, Mode, Point, Seam, cases
 from iceberg_maint_tests.qualification.kill.runs import (
@@ -106,7 +106,7 @@ class Suite:
             keep_all_manifests()
             lake = Lake(folder)
             jars = Parts(CACHE.absolute()).jars("s3") if store.is_s3 else ()
-            yield cls.on(lake, Bridge(lake.configured(store, jars).spark.session()))
+            yield cls.on(lake, Bridge(lake.configured(store, jars).engine.spark.session()))
 
     @classmethod
     def on(cls, lake: Lake, bridge: Bridge) -> Self:
@@ -142,14 +142,14 @@ class Suite:
 
     def _hurt(self, point: Point, mode: Mode, kind: Kind) -> str:
         """In this process, which lives on."""
-        runtimes: list[Runtime] = []
+        contexts: list[Context] = []
 
-        def act(runtime: Runtime) -> None:
-            runtimes.append(runtime)
-            (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(runtime)
+        def act(context: Context) -> None:
+            contexts.append(context)
+            (ask_to_stop if mode is Mode.SIGTERM else lose_answer(point))(context)
 
         try:
-            with stopped_in_order(lambda: runtimes[-1] if runtimes else None):
+            with stopped_in_order(lambda: contexts[-1] if contexts else None):
                 return failing_run(self.lake, kind, point, act, f"killed-{kind}")
         finally:
             _hang_up()

@@ -70,21 +70,21 @@ class Verifier:
             yield "row ids or their sequence numbers differ"
 
     def _undone(self, kind: Kind, operations: tuple[Operation, ...]) -> Iterator[str]:
-        runtime = self.lake.runtime(kind)
+        context = self.lake.context(kind)
         try:
-            seen = assess(self.lake.table(kind), runtime, operations)
+            seen = assess(self.lake.table(kind), context, operations)
             for decision in seen.decisions:
                 always_due = decision.operation in (*EXPIRE, *ORPHAN_OPERATIONS)
                 if decision.verdict is Verdict.RUN and not always_due:
                     yield f"{decision.operation} is due: {decision.reason}"
-            for attempt in runtime.ledger.open_attempts(seen.state.uuid):
+            for attempt in context.ledger.open_attempts(seen.state.uuid):
                 yield f"open attempt of {attempt.operation}: {attempt.status}"
             for operation in operations:
-                for stored in runtime.ledger.open_batches(seen.state.uuid, operation):
+                for stored in context.ledger.open_batches(seen.state.uuid, operation):
                     yield f"open batch of {operation}: {stored.status}"
             yield from (f"{run_id} is not on record" for run_id in self.lake.untold_runs(kind))
         finally:
-            runtime.ledger.close()
+            context.ledger.close()
 
     def _expired(self, kind: Kind, operations: tuple[Operation, ...]) -> Iterator[str]:
         snapshots = [s.snapshot_id for s in self._table(kind).snapshots()]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.loop import lease
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.qualification.kill.lake import Lake
 from iceberg_maint_tests.qualification.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
 from iceberg_maint_tests.qualification.kill.runs import Gathering, failing_run
@@ -39,7 +39,7 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
         lease.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
     jvm = None
     if fate != Mode.PYTHON.name or point.seam not in _BEFORE_SPARK:
-        jvm = _start_spark(lake.runtime(kinds[0]))
+        jvm = _start_spark(lake.context(kinds[0]))
     _say(jvm=jvm.pid if jvm else None)
     gathering = Gathering(len(kinds))
     came: dict[str, str] = {}
@@ -67,15 +67,15 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
 
 def _run(lake: Lake, kind: Kind, point: Point, gathering: Gathering, came: dict[str, str]) -> None:
     try:
-        came[kind] = failing_run(lake, kind, point, lambda _runtime: gathering.arrive(), f"killed-{kind}")
+        came[kind] = failing_run(lake, kind, point, lambda _context: gathering.arrive(), f"killed-{kind}")
     except BaseException as why:
         gathering.missed(f"{kind}: {why!r}")
         raise
 
 
-def _start_spark(runtime: Runtime) -> Any:
+def _start_spark(context: Context) -> Any:
     """The process of the JVM."""
-    runtime.spark.session()
+    context.engine.spark.session()
     from pyspark import SparkContext
 
     return SparkContext._gateway.proc

@@ -82,13 +82,13 @@ def build_lake_of(root: Path, apart: Path) -> dict[str, int]:
     root.mkdir(parents=True)
     write_config(where.config, "make qualify SUITE=readers", POLICY)
     config = where.prepare(os.environ)
-    runtime = build(config)
-    build_lake(config, runtime, where, SMALL, LOCAL, lambda table, seconds: None)
-    session = runtime.spark.session()
+    context = build(config)
+    build_lake(config, context, where, SMALL, LOCAL, lambda table, seconds: None)
+    session = context.engine.spark.session()
     for namespace in NAMESPACES:
         tables.build(Writers(Bridge(session)), f"{CATALOG}.{namespace}", root / "imported")
     duckdb_writer.write(Bridge(session), root, apart)
-    counted = {str(t): counted_rows(Bridge(session), str(t)) for t in runtime.tables()}
+    counted = {str(t): counted_rows(Bridge(session), str(t)) for t in context.catalogs.tables()}
     exit_jvm()
     return counted
 
@@ -101,8 +101,8 @@ def counted_rows(bridge: Bridge, name: str) -> int:
 
 def read_all(root: Path, rows: Mapping[str, int], engines: list[Engine]) -> Answers:
     """What each engine reads of each table."""
-    runtime = build(place(root).prepare(os.environ))
-    locations = {name: runtime.pin(TableId.parse(name)).metadata_location for name in rows}
+    context = build(place(root).prepare(os.environ))
+    locations = {name: context.catalogs.pin(TableId.parse(name)).metadata_location for name in rows}
     return {
         name: {engine.name: engine.read(location) for engine in engines}
         for name, location in locations.items()

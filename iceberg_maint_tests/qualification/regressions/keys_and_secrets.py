@@ -158,9 +158,9 @@ KEYS_AND_SECRETS = (
         "the automation asks the stored health, not the checks",
         off(
             "defs/automation/conditions.py",
-            "    due = MaintenanceDue(table, runtime, translator) & not_in_progress()\n",
+            "    due = MaintenanceDue(table, context, translator) & not_in_progress()\n",
             "    failed = dg.AutomationCondition.any_checks_match(dg.AutomationCondition.check_failed())\n"
-            "    due = MaintenanceDue(table, runtime, translator) & failed & not_in_progress()\n",
+            "    due = MaintenanceDue(table, context, translator) & failed & not_in_progress()\n",
             "defs/test_automation.py::test_partition_whose_planned_evaluation_has_no_result_is_requested_again"
             "[DagsterRunStatus.CANCELED]",
         ),

@@ -213,8 +213,8 @@ REMOVING = (
         "The gate reads all clocks again, including the store's",
         off(
             "loop/housekeeping_attempt.py",
-            "    clocks = checked_clocks(runtime, state, store=True)\n",
-            "    clocks = table_clocks(runtime, state, store=True)\n",
+            "    clocks = checked_clocks(context, state, store=True)\n",
+            "    clocks = table_clocks(context, state, store=True)\n",
             "spark/commit/test_clocks.py::test_clock_set_after_the_plan_is_reported_at_the_gate",
         ),
     ),
@@ -237,7 +237,7 @@ REMOVING = (
         "The pass reads the clocks again at each check of its lease",
         off(
             "loop/housekeeping_attempt.py",
-            "    checked_clocks(runtime, state, store=False)\n",
+            "    checked_clocks(context, state, store=False)\n",
             "",
             "removal/test_clocks.py::test_clock_set_while_files_are_moved_stops_the_pass",
         ),

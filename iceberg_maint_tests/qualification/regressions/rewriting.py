@@ -359,7 +359,7 @@ REWRITING = (
         "The next plan halves the smallest lost batch; runs that lose none double the limit",
         off(
             "loop/assess.py",
-            "        limit=limit_after_conflicts(operation, assessment.state, runtime),\n",
+            "        limit=limit_after_conflicts(operation, assessment.state, context),\n",
             "",
             "loop/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
         ),
@@ -502,7 +502,7 @@ REWRITING = (
         "A list that is late is an error of the catalog, and only a catalog that answers drops tables",
         off(
             "loop/fleet/tables.py",
-            "            errors[name] = late_catalog(name, listed, runtime.looks_within)\n",
+            "            errors[name] = late_catalog(name, listed, context.catalogs.within_seconds)\n",
             "            continue\n",
             "loop/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
         ),

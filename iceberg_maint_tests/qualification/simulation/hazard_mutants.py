@@ -114,7 +114,7 @@ def _by_the_machine(patch: pytest.MonkeyPatch) -> None:
 )
 def clock_of_the_store_is_not_read(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
-        return lambda runtime, state, *, store: real(runtime, state, store=False)
+        return lambda context, state, *, store: real(context, state, store=False)
 
     wrapped(patch, clocks, "table_clocks", make)
     wrapped(patch, housekeeping_attempt, "table_clocks", make)
@@ -129,7 +129,7 @@ def clocks_are_read_at_the_plan_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         housekeeping_attempt,
         "checked_clocks",
-        lambda runtime, state, *, store: clocks.table_clocks(runtime, state, store=store),
+        lambda context, state, *, store: clocks.table_clocks(context, state, store=store),
     )
     patch.setattr(housekeeping_attempt, "disagreement", lambda _clocks: None)
 

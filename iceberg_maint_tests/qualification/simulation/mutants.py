@@ -209,10 +209,10 @@ def failure_leaves_no_back_off(patch: pytest.MonkeyPatch) -> None:
 @mutant("an unknown commit keeps its back-off")
 def unknown_clears_back_off(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def histories_of(ended, past, policy, runtime):
+        def histories_of(ended, past, policy, context):
             if ended.outcome is OutcomeStatus.UNKNOWN:
                 return {p: succeeded() for p in past}
-            return real(ended, past, policy, runtime)
+            return real(ended, past, policy, context)
 
         return histories_of
 
@@ -256,8 +256,8 @@ def later_outcomes_overwrite_done(patch: pytest.MonkeyPatch) -> None:
 @mutant("the catalog's word is not taken for the commit")
 def success_is_believed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, runtime, policy):
-            ended = real(batch, written, result, token, runtime, policy)
+        def judge(batch, written, result, token, context, policy):
+            ended = real(batch, written, result, token, context, policy)
             if ended.outcome is not OutcomeStatus.UNKNOWN or result.message != "not there":
                 return ended
             return replace(ended, outcome=OutcomeStatus.IMPROVED, reason=Reason.SMALL_FILES)
@@ -270,8 +270,8 @@ def success_is_believed(patch: pytest.MonkeyPatch) -> None:
 @mutant("an exception is not taken for a rejection")
 def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, runtime, policy):
-            ended = real(batch, written, result, token, runtime, policy)
+        def judge(batch, written, result, token, context, policy):
+            ended = real(batch, written, result, token, context, policy)
             if ended.outcome is OutcomeStatus.UNKNOWN:
                 return replace(ended, outcome=OutcomeStatus.FAILED, reason=Reason.ERROR)
             return ended
@@ -283,8 +283,8 @@ def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("open attempts are settled first")
 def nothing_is_settled(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(maintaining, "settle_open_attempts", lambda _state, _runtime, _lease: ())
-    patch.setattr(reconciling, "settle_open_attempts", lambda _state, _runtime, _lease: ())
+    patch.setattr(maintaining, "settle_open_attempts", lambda _state, _context, _lease: ())
+    patch.setattr(reconciling, "settle_open_attempts", lambda _state, _context, _lease: ())
 
 
 @mutant("stale work is planned again a few times only")

@@ -59,8 +59,8 @@ def files_are_adopted_however_old(patch: pytest.MonkeyPatch) -> None:
     keeping.test_files_of_a_dead_run_that_somebody_has_removed_are_written_again,
 )
 def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    def adopted(batch, _policy, runtime, lease):
-        left = runtime.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
+    def adopted(batch, _policy, context, lease):
+        left = context.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
         if left is None or not left.files or left.proof is None:
             return None
         return Written(left.files, left.proof, adopted=True)
@@ -70,7 +70,7 @@ def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 @planted("files of a dead run are adopted", stopped_before_its_swap)
 def nothing_is_adopted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(executing, "reusable_output", lambda _batch, _policy, _runtime, _lease: None)
+    patch.setattr(executing, "reusable_output", lambda _batch, _policy, _context, _lease: None)
 
 
 @planted(
@@ -86,7 +86,7 @@ def resumed_batches_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     adoption.test_swap_that_comes_late_is_not_the_commit_of_the_dead_process_that_adopted_its_files,
 )
 def shared_files_tell_of_every_attempt(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconciling, "_committed_by_others", lambda _attempt, _live, _state, _runtime: frozenset())
+    patch.setattr(reconciling, "_committed_by_others", lambda _attempt, _live, _state, _context: frozenset())
 
 
 @planted(
@@ -128,7 +128,7 @@ def holds_of_readers_lapse_after_a_week(patch: pytest.MonkeyPatch) -> None:
     keeping.test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_snapshot,
 )
 def plan_of_an_expiry_is_believed(patch: pytest.MonkeyPatch) -> None:
-    def may_expire(batch, _policy, _runtime, _location):
+    def may_expire(batch, _policy, _context, _location):
         return Retention(batch.work.snapshots, batch.work.refs, (), ())
 
     patch.setattr(executing, "may_expire", may_expire)
@@ -150,7 +150,7 @@ def expiry_is_settled_as_never_done(patch: pytest.MonkeyPatch) -> None:
     keeping.test_tag_that_went_with_an_expiry_is_reported_although_its_process_died,
 )
 def expiry_of_the_dead_lost_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _runtime: ())
+    patch.setattr(reconciling, "_lost_with", lambda _batch, _location, _state, _context: ())
 
 
 @planted(

@@ -35,7 +35,7 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop import lease as table_lease
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, Request, maintain
 from iceberg_maint.loop.settle import reconcile, settle_open_attempts
 from iceberg_maint.ports.stored import Lease
@@ -55,6 +55,7 @@ from iceberg_maint_tests.qualification.simulation.process_ports import (
 from iceberg_maint_tests.qualification.simulation.sim_table import Swap
 from iceberg_maint_tests.qualification.simulation.storage import forget_versions, orphan_pass
 from iceberg_maint_tests.qualification.simulation.violations import ViolationError
+from iceberg_maint_tests.support.context import changed, context_with
 from iceberg_maint_tests.support.core.values import NOW_MS
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
@@ -212,12 +213,12 @@ class World:
         def observe(event: Event) -> None:
             self.watch.event(process, event)
 
-        outcomes = maintain(process.table, process.request, self.runtime(process), observe)
+        outcomes = maintain(process.table, process.request, self.context(process), observe)
         process.outcomes = outcomes
         process.ended = "; ".join(f"{o.operation} {o.outcome} {o.reason}" for o in outcomes)
 
     def _settle(self, process: Process) -> None:
-        settled = reconcile(process.table, self.runtime(process), process.request.run_id)
+        settled = reconcile(process.table, self.context(process), process.request.run_id)
         self.watch.settled(settled)
         process.ended = f"settled {len(settled)}"
 
@@ -237,14 +238,14 @@ class World:
             process.ended = repr(why)
             self.watch.broken(process, why)
 
-    def runtime(self, process: Process) -> Runtime:
+    def context(self, process: Process) -> Context:
         engine = SimEngine(process)
-        return Runtime(
+        return context_with(
             catalogs={process.table.catalog: ProcessCatalog(process)},
             ledger=ProcessLedger(process),  # type: ignore[arg-type]
             clock=ProcessClock(process),
             policy_for=lambda _table, _properties: self.policy,
-            engine=LazyEngine(lambda: engine),
+            engine=lambda: engine,
             orphan_files=lambda _table: orphan_pass(process),
             store_now_ms=lambda _state: self.store_now_ms(),
         )
@@ -302,7 +303,7 @@ class World:
     def settle_now(self, state: TableState, lease: Lease) -> None:
         """Settles open attempts in this thread, at no process's steps."""
         process = Process(self, state.table, Request("by hand"))
-        settle_open_attempts(state, replace(self.runtime(process), ledger=self.ledger), lease)
+        settle_open_attempts(state, changed(self.context(process), ledger=self.ledger), lease)
 
     def run_until_idle(self, limit: int = 5000) -> None:
         """Lets every process that is not stopped end."""

@@ -14,7 +14,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,12 @@ from iceberg_maint.cli.context import Session, load_configuration
 from iceberg_maint.config import Config
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes
 from iceberg_maint.errors import EXIT_REFUSED
-from iceberg_maint.loop.context import Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import Store
 from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.qualification.surroundings import tables
 from iceberg_maint_tests.qualification.surroundings.tables import EQUALITY, V2, V3
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.loop.world import AtClock
 from iceberg_maint_tests.support.spark.writers import Writers
 
@@ -287,13 +287,13 @@ class Cell:
         return OK
 
     def _version(self) -> int:
-        runtime = adapters.build(self.config)
-        return runtime.catalogs["lake"].pin(runtime.find(V3)).format_version
+        context = adapters.build(self.config)
+        return context.catalogs["lake"].pin(context.catalogs.find(V3)).format_version
 
     def _store(self) -> tuple[Store, str]:
-        runtime = adapters.build(self.config)
-        state = runtime.catalogs["lake"].pin(runtime.find(V3))
-        catalog = runtime.catalogs["lake"]
+        context = adapters.build(self.config)
+        state = context.catalogs["lake"].pin(context.catalogs.find(V3))
+        catalog = context.catalogs["lake"]
         io = catalog.io_of(state.table)  # type: ignore[attr-defined]
         return stores.open_store(io, state.location), state.location
 
@@ -342,14 +342,14 @@ def refusal(document: Any) -> str:
     return next((str(o["reason"]) for o in operations if o["outcome"] == "UNSUPPORTED"), "")
 
 
-def later(config: Config, days: int) -> Runtime:
-    """The runtime, whose clocks are ahead."""
-    runtime, clock = adapters.build(config), LaterClock(days)
-    return replace(
-        runtime,
+def later(config: Config, days: int) -> Context:
+    """The context, whose clocks are ahead."""
+    context, clock = adapters.build(config), LaterClock(days)
+    return changed(
+        context,
         clock=clock,
-        ledger=AtClock(runtime.ledger, clock),  # type: ignore[arg-type]
-        orphan_files=adapters.OrphanPasses(config, runtime.catalogs, clock, runtime.ledger),
+        ledger=AtClock(context.ledger, clock),
+        orphan_files=adapters.OrphanPasses(config, context.catalogs, clock, context.ledger),
     )
 
 

@@ -175,8 +175,8 @@ class Runs:
         )
         from iceberg_maint.wiring.adapters import load
 
-        self.runtime = load(config)
-        bridge = Bridge(self.runtime.spark.session())
+        self.context = load(config)
+        bridge = Bridge(self.context.engine.spark.session())
         self._stack.callback(bridge.spark.stop)
         self._backend = SqlCatalog(
             _BACKEND,
@@ -223,7 +223,7 @@ class Runs:
         self.tokens.given = self.tokens.refused = 0
         request = Request(f"run-{name}", operations=(Operation.REWRITE_DATA_FILES,))
         began = time.monotonic()
-        (outcome,) = maintain(self.runtime.find(name), request, self.runtime)
+        (outcome,) = maintain(self.context.catalogs.find(name), request, self.context)
         seconds = time.monotonic() - began
         table = self._backend.load_table(name)
         commits = sum(

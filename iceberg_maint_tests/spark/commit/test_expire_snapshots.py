@@ -344,7 +344,7 @@ def test_tag_that_went_with_an_expiry_is_reported_and_no_trash_is_swept(
     assert passed.batches[0].counts["released_files"] == passed.batches[0].counts["trashed_files"] == 0
     assert len(list(folder.glob("metadata/snap-*.avro"))) == 3
     operations = (Operation.REMOVE_ORPHAN_FILES,)
-    seen = assess(TableId.parse(name), keeper.runtime(name, 1), operations)
+    seen = assess(TableId.parse(name), keeper.context(name, 1), operations)
     assert not seen.sweeps
 
 
@@ -366,7 +366,7 @@ def test_tag_that_went_with_an_expiry_is_reported_by_the_run_that_settles_it(
     table.refresh()
     append(workshop, table, 9)
     monkeypatch.setattr(workshop.catalog, "checks_commit_base", False)
-    (settled,) = reconcile(TableId.parse(name), keeper.runtime(name, 1), "another run")
+    (settled,) = reconcile(TableId.parse(name), keeper.context(name, 1), "another run")
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert settled.settlement.lost == (f"tag audited on snapshot {first}",)
 
@@ -432,7 +432,7 @@ def test_run_that_dies_after_its_swap_is_settled_from_the_table(
         keeper.run(name, operation, days=1, force=True)
     location = keeper.state(name).metadata_location
     assert len(keeper.ledger.open_attempts(keeper.state(name).uuid)) == 1
-    (settled,) = reconcile(TableId.parse(name), keeper.runtime(name, 1), "next")
+    (settled,) = reconcile(TableId.parse(name), keeper.context(name, 1), "next")
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert keeper.run(name, operation, days=1).reason is Reason.HEALTHY
     assert keeper.state(name).metadata_location == location

@@ -36,7 +36,7 @@ from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.support.spark.writers import Writers
 
 if TYPE_CHECKING:
-    from iceberg_maint.loop.context import Runtime
+    from iceberg_maint.loop.context import Context
 
 pytestmark = pytest.mark.spark
 
@@ -255,14 +255,14 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         given = SimpleNamespace(
             catalog_of=lambda _table: shop.catalog, interruptible=lambda _table, work: work()
         )
-        runtime = cast("Runtime", given)
+        context = cast("Context", given)
         shop.writers.append(shop.writers.load(name), rows_of([99]))
         state = shop.catalog.pin(TableId.parse(name))
-        assert still_valid(batch, Changes(state, runtime, [batch]))
+        assert still_valid(batch, Changes(state, context, [batch]))
         for path in sources:
             registered_again(shop, name, path)
         state = shop.catalog.pin(TableId.parse(name))
-        assert not still_valid(batch, Changes(state, runtime, [batch]))
+        assert not still_valid(batch, Changes(state, context, [batch]))
         return name, batch
 
     name, batch = case()

@@ -142,7 +142,7 @@ def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_by_force(
     keeper.run(name, Operation.REWRITE_DATA_FILES, force=True)
     dead = [m for m in keeper.state(name).manifests if not (m.added_files or m.existing_files)]
     assert Counter(m.is_deletes for m in dead) == {False: 6, True: 2}
-    decision = assess(TableId.parse(name), keeper.runtime(name, 0), (REGROUP,)).decision
+    decision = assess(TableId.parse(name), keeper.context(name, 0), (REGROUP,)).decision
     assert (decision.reason, decision.evidence) == (
         Reason.HEALTHY,
         {"manifests_without_live_files": "8 of 9"},

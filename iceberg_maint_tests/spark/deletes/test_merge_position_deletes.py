@@ -22,11 +22,11 @@ from iceberg_maint.engines.spark.health.measure import SparkHealthSource
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.verify import SparkVerifier
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import maintain
 from iceberg_maint.loop.request import Request
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import deletes_of, other_engine, rows_of
 from iceberg_maint_tests.support.spark.position_deletes import (
@@ -248,17 +248,17 @@ def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: 
     a, b = paths(shop, name)
     mark(shop, name, {a: range(8), b: [1]})
     before = shop.writers.rows(name)
-    runtime = Runtime(
+    context = context_with(
         {"lake": shop.catalog},
         memory_ledger(),
         SystemClock(),
         lambda _table, _properties: QUICK,
-        LazyEngine(lambda: shop.engine),
+        lambda: shop.engine,
     )
 
     def run(number: int) -> list[tuple[OutcomeStatus, Reason]]:
         request = Request(f"run {number}")
-        outcomes = maintain(TableId.parse(name), request, runtime)
+        outcomes = maintain(TableId.parse(name), request, context)
         return [(o.outcome, o.reason) for o in outcomes]
 
     healthy = (OutcomeStatus.NO_OP, Reason.HEALTHY)

@@ -16,6 +16,7 @@ from iceberg_maint.defs.automation import maintenance_sensor, sensors
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.reload import load_table_list
 from iceberg_maint.wiring import adapters
+from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.defs import quick_dagster
 
 BETWEEN_BATCHES = "between_batches"
@@ -75,16 +76,16 @@ sensors.CHANGES_INTERVAL_SECONDS = 8
 quick_dagster.fork_workers()
 
 _config = load_config(None, os.environ)
-_runtime = adapters.build(_config)
-_spark = _runtime.spark
+_context = adapters.build(_config)
+_spark = _context.engine.spark
 _list = _config.home / "tables.json"
 defs = build_definitions(
-    replace(
-        _runtime,
-        ledger=_Ledger(_runtime.ledger),
+    changed(
+        _context,
+        ledger=_Ledger(_context.ledger),
         spark=replace(_spark, engine_of=lambda session: _Engine(_spark.engine_of(session))),
     ),
-    load_table_list(_list, _runtime.catalogs),
+    load_table_list(_list, _context.catalogs),
     _list,
     webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
 )

@@ -37,7 +37,7 @@ def fork_workers() -> None:
     if multiprocessing.parent_process() is None:
         multiprocessing.set_forkserver_preload(list(_LIBRARIES))
         forkserver.ensure_running()
-        context.SpawnContext.Process = context.ForkServerProcess  # type: ignore[misc, assignment]
+        context.SpawnContext.Process = context.ForkServerProcess
 
 
 def _run_dev() -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.core.outcomes.outcome import CommitResult
-from iceberg_maint.loop.context import LazyEngine, Runtime
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.wiring.adapters import load
+from iceberg_maint_tests.support.context import context_with
 
 
 def _kill() -> None:
@@ -72,14 +72,14 @@ class _KillingEngine:
 def main(config: str, table_name: str, point: str, run_id: str) -> None:
     real = load(Path(config))
     engine = _KillingEngine(real.engine(), point)
-    runtime = Runtime(
+    context = context_with(
         real.catalogs,
         _KillingLedger(real.ledger, point),  # type: ignore[arg-type]
         real.clock,
-        real.policy_for,
-        LazyEngine(lambda: engine),  # type: ignore[return-value, arg-type]
+        real.policies.of_table,
+        lambda: engine,
     )
-    maintain(real.find(table_name), Request(run_id), runtime)
+    maintain(real.catalogs.find(table_name), Request(run_id), context)
     raise SystemExit(f"the run ended before it reached {point}")
 
 

@@ -11,8 +11,9 @@ from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS, ExpireSnapshotsPolicy, RewriteManifestsPolicy
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import CommitContext, Written
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.catalog import FakeTable
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 from iceberg_maint_tests.support.loop.world import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
@@ -65,14 +66,14 @@ class HousekeepingWorld(World):
         found = self.ledger.history(self.now.state.uuid, str(self.now.state.table), operation)
         return found.of(WHOLE_TABLE)
 
-    def runtime(self, process: Process) -> Runtime:
+    def context(self, process: Process) -> Context:
         engine = HousekeepingEngine(self, process)
-        return Runtime(
+        return context_with(
             catalogs={self.now.state.table.catalog: self.catalog},
-            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
-            clock=self.clock,  # type: ignore[arg-type]
+            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),
+            clock=self.clock,
             policy_for=lambda _table, _properties: self.policy,
-            engine=LazyEngine(lambda: engine),
+            engine=lambda: engine,
             orphan_files=lambda _table: self.orphans,
             store_now_ms=lambda _state: self.store_clock.now_ms(),
         )

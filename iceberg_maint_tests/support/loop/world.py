@@ -37,11 +37,12 @@ from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, Request, maintain
 from iceberg_maint.loop.settle import Settled, reconcile
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
 from iceberg_maint.ports.stored import KnownTable
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.core.values import BY_P, NOW_MS, TARGET, data, small, table_of
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
@@ -233,11 +234,11 @@ class World:
     def run(self, process: Process | None = None, **request: Any) -> OperationOutcome:
         process = process or Process()
         asked = Request(f"run-{next(self.runs)}", **request)
-        outcomes = maintain(TABLE, asked, self.runtime(process), self.events.append)
+        outcomes = maintain(TABLE, asked, self.context(process), self.events.append)
         return combine_outcomes(outcomes)
 
     def reconcile(self) -> tuple[Settled, ...]:
-        return reconcile(TABLE, self.runtime(Process()), f"run-{next(self.runs)}")
+        return reconcile(TABLE, self.context(Process()), f"run-{next(self.runs)}")
 
     def expire_leases(self) -> None:
         """The time a dead process's lease takes to run out has passed."""
@@ -254,14 +255,14 @@ class World:
         found = self.ledger.history(self.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES)
         return found.of(partition)
 
-    def runtime(self, process: Process) -> Runtime:
+    def context(self, process: Process) -> Context:
         engine = LoopEngine(self, process)
-        return Runtime(
+        return context_with(
             catalogs={TABLE.catalog: self.catalog},
-            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),  # type: ignore[arg-type]
-            clock=self.clock,  # type: ignore[arg-type]
+            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),
+            clock=self.clock,
             policy_for=lambda _table, _properties: self.policy,
-            engine=LazyEngine(lambda: engine),
+            engine=lambda: engine,
         )
 
 

@@ -20,10 +20,11 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.loop.context import LazyEngine, Runtime
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.loop.world import AtClock
 from iceberg_maint_tests.support.removal.layouts import Lake, ShiftedStore
 
@@ -86,19 +87,19 @@ class Passes:
         }
         return OrphanPass(Surroundings(**(around | self.around)), self.scope)
 
-    def runtime(self) -> Runtime:
-        return Runtime(
+    def context(self) -> Context:
+        return context_with(
             catalogs={TABLE.catalog: self.lake.catalog},
             ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
             clock=StoreClock(self.store, self.seconds),
             policy_for=lambda _table, _properties: self.policy,
-            engine=LazyEngine(NoEngine),  # type: ignore[arg-type]
+            engine=NoEngine,
             orphan_files=lambda _table: self.orphan_pass(),
         )
 
     def run(self, *, force: bool = False) -> OperationOutcome:
         request = Request(f"run-{os.getpid()}-{next(_numbers)}", operations=(OPERATION,), force=force)
-        [outcome] = maintain(TABLE, request, self.runtime())
+        [outcome] = maintain(TABLE, request, self.context())
         return outcome
 
     def expire_leases(self) -> None:

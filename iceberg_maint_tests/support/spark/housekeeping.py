@@ -23,11 +23,12 @@ from iceberg_maint.core.policy.housekeeping import (
 )
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.loop.assess import assess, make_plans
-from iceberg_maint.loop.context import LazyEngine, Runtime, no_store_clock
+from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.loop.world import AtClock, SetClock
 from iceberg_maint_tests.support.removal.layouts import ShiftedStore
@@ -75,37 +76,37 @@ class Keeper:
     runs: Any = field(default_factory=itertools.count)
     scratch: Path = field(default_factory=lambda: Path(tempfile.mkdtemp()))
     ledger_clock: Any = None
-    store_now_ms: Callable[[TableState], int | None] = no_store_clock
+    store_now_ms: Callable[[TableState], int | None] = lambda _state: None
 
     def run(self, name: str, *operations: Operation, days: float = 0, **request: Any) -> OperationOutcome:
         """Runs one operation."""
         outcomes = maintain(
             TableId.parse(name),
             Request(f"run-{next(self.runs)}", operations=operations, **request),
-            self.runtime(name, days),
+            self.context(name, days),
         )
         return outcomes[-1]
 
     def batch(self, name: str, operation: Operation, days: float = 0) -> Batch:
         """The one batch that is due."""
-        runtime = self.runtime(name, days)
-        seen = assess(TableId.parse(name), runtime, (operation,))
-        ((batch,),) = (plan.batches for plan in make_plans(seen, runtime))
+        context = self.context(name, days)
+        seen = assess(TableId.parse(name), context, (operation,))
+        ((batch,),) = (plan.batches for plan in make_plans(seen, context))
         return batch
 
     def state(self, name: str) -> TableState:
         return self.workshop.catalog.pin(TableId.parse(name))
 
-    def runtime(self, name: str, days: float) -> Runtime:
+    def context(self, name: str, days: float) -> Context:
         engine = Interposed(self.workshop.engine, self.before_commit, self.after_commit)
         newest = max(s.timestamp_ms for s in self.state(name).snapshots)
         clock = SetClock(newest + int(days * DAY_MS))
-        return Runtime(
+        return context_with(
             catalogs={TableId.parse(name).catalog: self.workshop.catalog},
-            ledger=AtClock(self.ledger, self.ledger_clock or clock),  # type: ignore[arg-type]
+            ledger=AtClock(self.ledger, self.ledger_clock or clock),
             clock=clock,
             policy_for=lambda _table, _properties: self.policy,
-            engine=LazyEngine(lambda: engine),  # type: ignore[arg-type, return-value]
+            engine=lambda: engine,
             orphan_files=lambda _table: self._orphan_pass(days),
             store_now_ms=self.store_now_ms,
         )

@@ -53,7 +53,7 @@ class Recorder:
             done = yield
         finally:
             sys.settrace(None)
-            threading.settrace(None)  # type: ignore[arg-type]
+            threading.settrace(None)
         if item.nodeid not in self._failed:
             lines = {file: sorted(numbers) for file, numbers in self._lines.items()}
             self._tests[item.nodeid] = {"seconds": round(time.process_time() - begin, 3), "lines": lines}

@@ -29,11 +29,11 @@ from iceberg_maint.core.policy.reading_engines import Reader
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import SqlLedger
-from iceberg_maint.loop.context import LazyEngine, Runtime, no_orphan_pass
 from iceberg_maint.loop.maintain import Observer, Request, maintain
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
+from iceberg_maint_tests.support.context import context_with, no_orphan_pass
 from iceberg_maint_tests.support.loop.world import AtClock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
@@ -169,15 +169,15 @@ class Maintainer:
         # Stock compaction is one of the writers here, and what is done beside it is to be seen.
         beside_others = replace(policy, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
         table = TableId.parse(twin.name)
-        runtime = Runtime(
+        context = context_with(
             {table.catalog: self.catalog},
             AtClock(self.ledger, self.clock),
             self.clock,
             lambda _table, _properties: beside_others,
-            LazyEngine(lambda: engine),
+            lambda: engine,
             self.orphan_files,
         )
-        return maintain(table, request, runtime, observer)
+        return maintain(table, request, context, observer)
 
     def heal(
         self,

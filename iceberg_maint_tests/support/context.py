@@ -1,0 +1,96 @@
+"""Contexts of tests: each part that a test does not give does nothing, or raises what says that it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from iceberg_maint.core.decisions.applicability import SPARK_4
+from iceberg_maint.loop.catalogs import Catalogs
+from iceberg_maint.loop.context import (
+    Context,
+    EngineAccess,
+    Observers,
+    OwnProcess,
+    Policies,
+    SparkAccess,
+    Storage,
+)
+from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY
+
+
+def no_spark(*_arguments: object) -> Any:
+    raise RuntimeError("this context has no Spark")
+
+
+def no_orphan_pass(_table: object) -> Any:
+    raise RuntimeError("this context has no orphan pass")
+
+
+def spark_access(**parts: Any) -> SparkAccess:
+    """The Spark of a context, with these parts."""
+    missing = dict.fromkeys(("session", "conf", "engine_of", "verifier"), no_spark)
+    return SparkAccess(**{**missing, "memory": None, **parts})
+
+
+def context_with(
+    catalogs: Mapping[str, Any],
+    ledger: Any,
+    clock: Any,
+    policy_for: Any,
+    engine: Any = no_spark,
+    orphan_files: Any = no_orphan_pass,
+    **parts: Any,
+) -> Context:
+    """A context of these parts; the further ones are those of `changed`. `engine` makes the engine."""
+    return changed(
+        Context(
+            Catalogs(catalogs, calls=lambda: 0),
+            ledger,
+            clock,
+            Policies(policy_for, None),
+            EngineAccess(engine, spark_access(), SPARK_4),
+            Storage(orphan_files, lambda _state: None),
+            Observers(NO_TELEMETRY, NO_AUDIT),
+            OwnProcess(str, lambda error: error, lambda: None, ()),
+        ),
+        **parts,
+    )
+
+
+_PLACES = {
+    "catalogs": "catalogs.adapters",
+    "catalog_calls": "catalogs.calls",
+    "policy_for": "policies.of_table",
+    "fleet_budget": "policies.fleet_budget",
+    "orphan_files": "storage.orphan_files",
+    "store_now_ms": "storage.now_ms",
+    "telemetry": "observers.telemetry",
+    "audit": "observers.audit",
+    "masked": "process.masked",
+    "redacted_error": "process.redacted_error",
+    "cpu_seconds": "process.cpu_seconds",
+    "scratch_folders": "process.scratch_folders",
+    "end_process": "process.end",
+}
+
+
+def changed(context: Context, **parts: Any) -> Context:
+    """The context with other parts, by the names of `_PLACES`, of its fields or of the fields of its engine."""
+    access = context.engine
+    engine = {
+        "make": parts.pop("engine", access),
+        "spark": parts.pop("spark", access.spark),
+        "row_types": parts.pop("row_types", access.row_types),
+        "measures": parts.pop("measures", access.measures),
+    }
+    if engine["make"] is not access or (access.spark, access.row_types, access.measures) != tuple(
+        engine[name] for name in ("spark", "row_types", "measures")
+    ):
+        context = replace(context, engine=EngineAccess(**engine))
+    for name, part in parts.items():
+        outer, _, inner = _PLACES.get(name, name).partition(".")
+        whole = replace(getattr(context, outer), **{inner: part}) if inner else part
+        context = replace(context, **{outer: whole})
+    return context
