@@ -54,7 +54,7 @@ SCHEDULING = (
         "Batches that run in other processes count with their bytes and no seconds, so that a budget of time starts any number at once",
         "A batch without an outcome counts with its predicted seconds",
         off(
-            "loop/stored_decisions.py",
+            "loop/fleet/spends.py",
             "replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
             "s for s in spends",
             "loop/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
