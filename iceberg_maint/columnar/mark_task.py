@@ -12,13 +12,15 @@ from iceberg_maint.core.model.codec import dumps, loads
 
 @dataclass(frozen=True, slots=True)
 class EqualityDelete:
-    """An equality delete file in Parquet. `field_ids` are those of its key columns."""
+    """An equality delete file in Parquet. `field_ids` are those of its key columns, `bounds` the lower and upper ones of
+    its metadata by field id, as hexadecimal text."""
 
     path: str
     size_bytes: int
     record_count: int
     data_sequence_number: int
     field_ids: tuple[int, ...]
+    bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,12 @@ class MarkTask:
 class MarkResult:
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
     that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
-    hold."""
+    hold, `wrong_bounds` which delete file has keys outside its bounds."""
 
     positions: Mapping[str, str] = field(default_factory=dict)
     unsupported: str = ""
     wrong_input: str = ""
+    wrong_bounds: str = ""
 
     def to_json(self) -> str:
         """The result as JSON."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,11 @@ from iceberg_maint.columnar.read.keys import KeySet, key_columns, key_schema
 from iceberg_maint.columnar.read.numbers import Numbers
 from iceberg_maint.columnar.read.positions import Positions
 from iceberg_maint.columnar.read.projection import file_columns
-from iceberg_maint.columnar.read.schema import Column, Struct, table_schema
+from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, table_schema
 from iceberg_maint.columnar.read.single_values import array_of
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError
+from iceberg_maint.core.model.columns import has_one_order, is_outside
 
 _WHOLE_BYTES = 128 * 1024
 """A file up to this size is read at once. Of a larger one, the footer and the key columns are read."""
@@ -35,7 +37,7 @@ def marks(task: MarkTask) -> MarkResult:
     """Returns the positions of the rows that the equality deletes of a task delete and no position delete does.
 
     Raises UnsupportedColumnError for keys that are not compared, WrongInputError if a file does not hold what the task
-    states.
+    states, WrongBoundsError for a delete file with keys outside its bounds.
     """
     finder = _Finder(task)
     by_keys: dict[tuple[int, ...], list[EqualityDelete]] = defaultdict(list)
@@ -55,6 +57,10 @@ def marks(task: MarkTask) -> MarkResult:
             if bitmap:
                 texts[file.path] = b64encode(bitmap.serialize()).decode()
     return MarkResult(texts)
+
+
+class WrongBoundsError(Exception):
+    """A delete file has keys outside the bounds of its metadata: readers that trust these do not apply it."""
 
 
 class _Finder:
@@ -137,7 +143,9 @@ class _Finder:
             column = next((c.path for c in table.columns if c.field_id in lacking), table.columns[0].path)
             reason = f"{delete.path} lacks its key column with field id {min(lacking)}"
             raise UnsupportedColumnError(column, reason)
-        return decoder.table_of(file, contents)[0]
+        rows = decoder.table_of(file, contents)[0]
+        _check_bounds(rows.columns, table.columns, delete)
+        return rows
 
     def _slices(
         self, decoder: Decoder, files: Sequence[InputFile]
@@ -179,6 +187,27 @@ def _equals(values: pa.ChunkedArray, column: Column, value: object) -> pa.Chunke
         wanted = wanted.storage
         values = pa.chunked_array([c.storage for c in values.chunks], wanted.type)
     return pc.fill_null(pc.equal(values, wanted[0]), fill_value=False)
+
+
+def _check_bounds(values: Sequence[Any], columns: Sequence[Column], delete: EqualityDelete) -> None:
+    for array, column in zip(values, columns, strict=True):
+        if isinstance(column.kind, Struct):
+            _check_bounds(pa.table({"": array}).flatten().columns, column.kind.columns, delete)
+        elif (
+            column.field_id in delete.bounds
+            and isinstance(column.kind, Primitive)
+            and has_one_order(kind := column.kind.name)
+        ):
+            ends = (v for v in pc.min_max(array).values() if v.is_valid)
+            if any(is_outside(kind, _bound(v), delete.bounds[column.field_id]) for v in ends):
+                raise WrongBoundsError(f"{delete.path} has keys outside its bounds of column {column.path}")
+
+
+def _bound(scalar: Any) -> int | bytes:
+    value = scalar.value if pa.types.is_temporal(scalar.type) else scalar.as_py()
+    if isinstance(value, Decimal):
+        return int(value.scaleb(scalar.type.scale))
+    return value.encode() if isinstance(value, str) else value
 
 
 def _ids(columns: Sequence[Column]) -> Iterator[int]:

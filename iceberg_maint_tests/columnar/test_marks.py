@@ -13,7 +13,7 @@ import pytest
 from pyroaring import BitMap64
 
 from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.marks import marks
+from iceberg_maint.columnar.marks import WrongBoundsError, marks
 from iceberg_maint.columnar.read.keys import key_schema
 from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.task import (
@@ -228,3 +228,19 @@ def test_key_that_no_struct_of_the_table_has_is_refused(number: int) -> None:
     table = table_schema(ALL_TYPES, lineage=False)
     with pytest.raises(UnsupportedColumnError, match=f"with field id {number}"):
         key_schema(table, [3, number])
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(3, 9), (-9, 1), (3, None), (None, 1)])
+def test_delete_file_with_keys_outside_its_bounds_is_named(
+    tmp_path: Path, lower: int | None, upper: int | None
+) -> None:
+    ends = tuple(None if v is None else v.to_bytes(8, "little", signed=True).hex() for v in (lower, upper))
+    delete = replace(delete_file(tmp_path, "d", PAIR, pairs(2), (1,), 5), bounds={1: ends})
+    with pytest.raises(WrongBoundsError, match=rf"^{delete.path} has keys outside its bounds of column k$"):
+        positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(2), 4)], [delete])
+
+
+def test_delete_file_with_keys_within_its_bounds_is_applied(tmp_path: Path) -> None:
+    ends = tuple(v.to_bytes(4, "little", signed=True).hex() for v in (-2, 2))
+    delete = replace(delete_file(tmp_path, "d", PAIR, pairs(-2, 2), (1,), 5), bounds={1: ends})
+    assert positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(2), 4)], [delete]) == {"a": [0]}

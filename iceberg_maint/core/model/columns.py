@@ -51,6 +51,9 @@ Bound = int | float | bytes
 Range = tuple[Bound, Bound]
 """Lower and upper bound of one column in one file, both included."""
 
+KeyBounds = Mapping[int, tuple[str | None, str | None]]
+"""Lower and upper bounds by field id, as hexadecimal text."""
+
 TRUNCATED_AT = 16
 """Characters or bytes of a bound that writers keep by default (Iceberg's
 `write.metadata.metrics.default`, `truncate(16)`)."""
@@ -81,6 +84,25 @@ def range_of(kind: str, lower: bytes | None, upper: bytes | None) -> Range | Non
     low, high = _bound(kind, lower), _bound(kind, upper)
     # The comparison is also false if a bound is NaN, which the spec forbids and older writers wrote.
     return (low, high) if low <= high else None  # type: ignore[operator]
+
+
+def is_outside(kind: str, value: Bound, bounds: tuple[str | None, str | None]) -> bool:
+    """Returns whether a value of a column of this type is outside its file's bounds, lower and upper as hexadecimal text. False for types whose bounds
+    readers compare in several ways, and for bounds from before the column became a timestamp."""
+    if not has_one_order(kind):
+        return False
+    low, high = (
+        None
+        if b is None or (kind.startswith("timestamp") and len(b) != 16)
+        else _bound(kind, bytes.fromhex(b))
+        for b in bounds
+    )
+    return (low is not None and value < low) or (high is not None and value > high)  # type: ignore[operator]
+
+
+def has_one_order(kind: str) -> bool:
+    """Returns whether all readers compare bounds of a column of this type in one way. UUIDs are signed numbers to Java."""
+    return kind in INTEGERS or kind in ("string", "binary") or kind.startswith(_BIG_ENDIAN)
 
 
 def _bound(kind: str, value: bytes) -> Bound:

@@ -16,6 +16,7 @@ from iceberg_maint.core.planning.spark_memory import memory_of
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
+from iceberg_maint.engines.spark.deletes.key_files import key_bounds
 from iceberg_maint.engines.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
@@ -140,12 +141,16 @@ def write_merge(
 
 def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy) -> DeleteWork:
     """Returns the work with the positions of its deleted rows, if Arrow can find them. Else the join finds them, within
-    the memory of the preflight. Raises RefusedError ICM-135 if Spark cannot read the table."""
+    the memory of the preflight. Raises RefusedError ICM-135 if Spark cannot read the table, ICM-119 for a delete file with
+    keys outside its bounds."""
     if work.preflight is None:
         return work
 
+    contents = map(json.loads, content_jsons(bridge, work.table.java, work.deletes.java))
+    bounds = {content["file-path"]: key_bounds(content) for content in contents}
+
     def find(work: DeleteWork) -> Positions:
-        return marked_positions(bridge, work.table, work.batch, work.planned, policy)
+        return marked_positions(bridge, work.table, work.batch, work.planned, bounds, policy)
 
     items = [(job_description(work.batch, "equality deletes"), work)]
     try:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from iceberg_maint.core.model.columns import is_orderable, range_of
+from iceberg_maint.core.model.columns import is_orderable, is_outside, range_of
 
 
 def i4(n: int) -> bytes:
@@ -65,3 +65,23 @@ def test_types_without_an_order() -> None:
     known = ("long", "decimal(9, 2)", "fixed[4]", "string", "time", "timestamp_ns")
     assert [k for k in known if not is_orderable(k)] == []
     assert not any(map(is_orderable, ("variant", "geometry(srid:1)", "unknown", "")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "bounds", "expected"),
+    [
+        ("int", -1, (b"\x00\x00\x00\x00", None), True),
+        ("long", 0, (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00"), False),
+        ("string", b"ab", (b"a", b"ac"), False),
+        ("string", b"\xc3\xa4", (None, b"z"), True),
+        ("decimal(9, 2)", 150, (b"\xff", b"\x00\x95"), True),
+        ("timestamptz", 86_400_000_000, (b"\x01\x00\x00\x00", b"\x01\x00\x00\x00"), False),
+        ("timestamptz", 8, (b"\x00" * 8, b"\x07" + b"\x00" * 7), True),
+        ("uuid", b"\xff" * 16, (b"\x00" * 16, b"\x00" * 16), False),
+    ],
+)
+def test_value_is_outside_bounds_that_all_readers_compare_alike(
+    kind: str, value: int | bytes, bounds: tuple[bytes | None, bytes | None], expected: bool
+) -> None:
+    lower, upper = (b if b is None else b.hex() for b in bounds)
+    assert is_outside(kind, value, (lower, upper)) is expected

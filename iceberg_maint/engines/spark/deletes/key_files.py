@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_maint.core.model.columns import KeyBounds
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import json_spec, texts_of
 from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
@@ -38,8 +39,8 @@ class DeleteFile:
     """An equality delete file.
 
     `scope` is None if the spec is unpartitioned: the deletes then apply in every partition. `without_null` are
-    the key columns that have no NULL according to the file's metrics. `as_data` is the content-file JSON of a
-    data file with the same rows.
+    the key columns that have no NULL according to the file's metrics, `bounds` those of `key_bounds`. `as_data` is the
+    content-file JSON of a data file with the same rows.
     """
 
     path: str
@@ -47,6 +48,7 @@ class DeleteFile:
     scope: str | None
     equality_ids: tuple[int, ...]
     without_null: frozenset[int]
+    bounds: KeyBounds
     as_data: str
 
 
@@ -192,6 +194,16 @@ def keys_without_null(content: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(i for i in content["equality-ids"] if nulls.get(i) == 0)
 
 
+def key_bounds(content: Mapping[str, Any]) -> KeyBounds:
+    """The bounds of the key columns of an equality delete file, given as its content-file JSON."""
+    none: Mapping[str, Any] = {"keys": (), "values": ()}
+    lower, upper = (
+        dict(zip(ends["keys"], ends["values"], strict=True))
+        for ends in (content.get(f"{name}-bounds", none) for name in ("lower", "upper"))
+    )
+    return {i: (lower.get(i), upper.get(i)) for i in content["equality-ids"] if i in lower or i in upper}
+
+
 def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | None) -> DeleteFile:
     fields = (
         "file-path",
@@ -213,5 +225,6 @@ def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | 
         scope=scope,
         equality_ids=tuple(sorted(content["equality-ids"])),
         without_null=keys_without_null(content),
+        bounds=key_bounds(content),
         as_data=json.dumps(as_data),
     )

@@ -16,9 +16,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.core.model.columns import has_one_order, is_outside
 from iceberg_maint.core.planning.batch_memory import Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.key_files import DataFile, DeleteFile, KeyFiles
@@ -26,7 +29,7 @@ from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan.scan import Table
-from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged
+from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged, wrong_bounds
 from iceberg_maint.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -103,6 +106,30 @@ class _Membership:
                 f"take on fewer than {_MOST_FILES} per batch (windows.max_files_per_batch).",
             )
         self.sets = _delete_sets(self.files.delete_files(deletes))
+
+    def check_bounds(self) -> None:
+        """Raises RefusedError ICM-119 for a delete file with keys outside its bounds."""
+        from pyspark.sql import functions as F
+
+        for delete_set in self.sets:
+            files = {f.path: f for f in delete_set.files}
+            keys = dict(zip(delete_set.equality_ids, self._keys(delete_set), strict=True))
+            types = {i: t for i in keys if has_one_order(t := self.table.types[i])}
+            if not types or not any(types.keys() & f.bounds.keys() for f in files.values()):
+                continue
+            ends = [
+                end(_comparable(keys[i])).alias(f"{end.__name__}{i}") for i in types for end in (F.min, F.max)
+            ]
+            with staged(self.bridge, self.table.java, self.files.delete_tasks(files.values())) as group_id:
+                frame = read_staged(self.bridge, self.table.java, self.table.name, group_id)
+                rows = frame.groupBy("_file").agg(*ends).collect()
+            for row, (i, kind) in product(rows, types.items()):
+                bounds = files[row["_file"]].bounds.get(i, (None, None))
+                values = (_bound(row[f"{end.__name__}{i}"]) for end in (F.min, F.max))
+                if any(v is not None and is_outside(kind, v, bounds) for v in values):
+                    column = ".".join(keys[i].path)
+                    problem = f"{row['_file']} has keys outside its bounds of column {column}"
+                    raise wrong_bounds(self.batch.table, problem)
 
     def places(self) -> DataFrame:
         """The places of all deleted rows, each once."""
@@ -236,6 +263,7 @@ def marked_numbers(
     """As `marked_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
     with ExitStack() as stack:
         membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
+        membership.check_bounds()
         yield membership.rows(), tuple(f.path for f in membership.data)
 
 
@@ -298,6 +326,28 @@ def _may_contain(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: i
     might_contain = jvm.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain
     parts = (F.lit(bytearray(stream.toByteArray())), F.xxhash64(*names))
     return Column(expressions.column(might_contain(*(expressions.expression(c._jc) for c in parts))))
+
+
+def _comparable(key: Key) -> Column:
+    """The value of a key as its bounds have it."""
+    from pyspark.sql import functions as F
+
+    match key.kind:
+        case "boolean":
+            return key.column().cast("int")
+        case "date":
+            return F.unix_date(key.column())
+        case "timestamp" | "timestamp_ntz":
+            return F.unix_micros(key.column().cast("timestamp"))
+        case "string":
+            return key.column().cast("binary")
+    return key.column()
+
+
+def _bound(value: Any) -> int | bytes | None:
+    if isinstance(value, Decimal):
+        return int(value.scaleb(-int(value.as_tuple().exponent)))
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _shuffles(plan: Any) -> Iterator[int]:

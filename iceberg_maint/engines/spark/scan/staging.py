@@ -191,6 +191,16 @@ def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, tasks: A
             )
 
 
+def wrong_bounds(table: str, problem: str) -> RefusedError:
+    """The refusal of equality deletes whose file has keys outside its bounds. `problem` names it. Iceberg's readers do not
+    apply the file where its bounds share no key with a data file, others do: the rows are neither deleted nor not."""
+    return RefusedError(
+        "ICM-119",
+        f"{table}: {problem}, so not every reader applies it",
+        "remove the file from the table, and have the engine that wrote it delete its rows again.",
+    )
+
+
 def planned_delete_files(
     bridge: Bridge,
     table: Any,

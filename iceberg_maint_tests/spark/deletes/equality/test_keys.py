@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.policy.data import Route
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
@@ -167,3 +167,35 @@ def test_position_deletes_and_equality_deletes_of_one_file_both_apply(way: Way) 
     )
     # No row is marked twice: five of the first file, the only one of the second.
     assert marks == 6 or way.route is Route.REWRITE
+
+
+@pytest.mark.parametrize("kind", ["string", "timestamp"])
+def test_delete_file_whose_bounds_do_not_cover_its_keys_is_refused_and_other_partitions_are_cleaned(
+    way: Way, kind: str
+) -> None:
+    twin = way.create(f"tag int, k {kind}, s string", partitioned_by="s")
+    java = twin.writers.bridge.jvm.java.time
+    low, middle, high = {
+        "string": ("a", "m", "z"),
+        "timestamp": [java.OffsetDateTime.parse(f"2024-02-0{n}T00:00:00Z") for n in (1, 5, 9)],
+    }[kind]
+    for s in "ab":
+        twin.append({"k": low, "s": s}, {"k": middle, "s": s})
+    twin.delete({"k": low}, partition=("a",))
+    table = twin.table
+    delete = twin.writers.equality_deletes(table, [{"k": low}], partition=("b",))
+    elsewhere = twin.writers.equality_deletes(table, [{"k": high}], partition=("b",))
+    metrics = twin.writers.iceberg.Metrics(
+        1, None, delete.valueCounts(), delete.nullValueCounts(), None,
+        elsewhere.lowerBounds(), elsewhere.upperBounds(),
+    )  # fmt: skip
+    copied = twin.writers.iceberg.FileMetadata.deleteFileBuilder(table.spec()).copy(delete)
+    copied = copied.ofEqualityDeletes(twin.writers.bridge.ints([2]))
+    twin.writers.add_deletes(table, copied.withMetrics(metrics).build())
+    assert twin.tags() == [2, 3, 4]
+    outcomes = [o for _ in range(2) for o in way.maintainer.maintain(twin, way.policy)]
+    refused = {b.message for o in outcomes for b in o.batches if b.outcome not in SUCCESSFUL}
+    assert {m.split()[0] for m in refused} == {"ICM-119"}
+    assert all(str(delete.location()) in m and "column k" in m for m in refused)
+    assert twin.tags() == [2, 3, 4]
+    assert set(twin.live_equality_deletes()) == {str(delete.location())}
