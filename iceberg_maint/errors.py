@@ -6,6 +6,7 @@ The codes are a public contract (`docs/reference/errors.md`). `CODES` is the clo
 from __future__ import annotations
 
 import errno
+import logging
 import re
 
 CODES: dict[str, str] = {
@@ -98,6 +99,25 @@ _FIXES: dict[int | None, str] = {
 """What to do about a home that cannot be written for its file system or the machine, by error number."""
 _DOUBLED_STOP = re.compile(r"(?<=[^\s./'\"`])\.(\.|\.{3})(?= |$)")
 """A full stop after a value that ends with one, or with three. Dots of paths, in quotes and `...` alone are none."""
+
+
+def printable(text: str) -> str:
+    """Returns the text with escapes in place of characters that steer a terminal or change the text direction."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+class _PrintableRecord(logging.LogRecord):
+    def getMessage(self) -> str:  # noqa: N802 - overrides the name of the library
+        message = super().getMessage()
+        return printable(message) if self.name.startswith(("iceberg_maint", "dagster")) else message
+
+
+def log_printable_messages() -> None:
+    """Lets this process log messages of this program and of Dagster's runs as text: names of tables are part of them."""
+    logging.setLogRecordFactory(_PrintableRecord)
+
 
 EXIT_DONE = 0
 EXIT_FAILED = 1

@@ -14,7 +14,7 @@ import click
 
 from iceberg_maint import __version__
 from iceberg_maint.cli.context import Session, session_of, shared_options
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import IcebergMaintError, log_printable_messages
 
 # Command → (module, description), in the order of use.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -136,4 +136,5 @@ class _WithoutPandas(MetaPathFinder):
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the program."""
     sys.meta_path.insert(0, _WithoutPandas())
+    log_printable_messages()
     iceberg_maint.main(args=None if arguments is None else list(arguments), prog_name="iceberg-maint")

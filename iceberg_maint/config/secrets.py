@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
@@ -43,11 +45,13 @@ _SECRET_WORDS = r"secret|passw(?:or)?d|\bpwd\b|token|credential|(?:access|accoun
 _SECRET_KEY = re.compile(_SECRET_WORDS, re.IGNORECASE)
 _STEMS = ("secret", "passw", "pwd", "token", "credential", "access", "account", "authorization")
 """Each secret word contains one of them."""
-# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them.
+# `key=value`, `"key": "value"` and HTTP's `Authorization: Bearer value`, as messages contain them: also within JSON of a
+# message, where quotes have backslashes, and cut off before the closing quote.
 _KEYED = re.compile(
     rf"(?P<key>[\w.-]*(?:{_SECRET_WORDS})[\w.-]*)"
-    r"(?P<between>[\"']\s*[=:]\s*|\s*=\s*|(?<=authorization):\s*(?:bearer\s+|basic\s+)?)"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;&\"'(){}\[\]]+)",
+    r"(?P<between>\\*[\"']\s*[=:]\s*|\s*=\s*|(?<=authorization):\s*(?:bearer\s+|basic\s+)?)"
+    r"(?P<value>(?P<quote>[\"'])(?:[^\\]|\\[\s\S])*?(?P=quote)|(?P<escaped>\\+[\"'])[\s\S]*?(?<!\\)(?P=escaped)"
+    r"|\\*[\"'][\s\S]*|[^\s,;&\"'(){}\[\]]+)",
     re.IGNORECASE,
 )
 # Settings about a secret that are not secrets themselves.
@@ -153,7 +157,8 @@ def secret_parts(value: str, path: str) -> set[str]:
 def redact(text: str, secrets: Collection[str]) -> str:
     """Returns `text` with every secret replaced by `***`: the known secrets, passwords inside addresses,
     and the value of every key that names a secret."""
-    for secret in sorted(secrets, key=lambda s: (-len(s), s)):
+    forms = {form for secret in secrets for form in _forms(secret)}
+    for secret in sorted(forms, key=lambda s: (-len(s), s)):
         if len(secret) >= 4:
             text = text.replace(secret, MASK)
         else:
@@ -162,6 +167,14 @@ def redact(text: str, secrets: Collection[str]) -> str:
         text = re.sub(r"(://[^\s:/@]*):[^\s/@]+@", rf"\1:{MASK}@", text)
     # A name that holds no secret word is no match. To look for the words alone is quick.
     return _KEYED.sub(_masked_value, text) if _has_secret_word(text) else text
+
+
+@cache
+def _forms(secret: str) -> frozenset[str]:
+    """The secret as it is, in JSON, in JSON within JSON, and as Python writes it."""
+    plain = {secret, repr(secret)[1:-1], ascii(secret)[1:-1]}
+    once = plain | {json.dumps(secret, ensure_ascii=a)[1:-1] for a in (True, False)}
+    return frozenset(once | {json.dumps(s, ensure_ascii=a)[1:-1] for s in once for a in (True, False)})
 
 
 def _has_secret_word(text: str) -> bool:
@@ -190,10 +203,11 @@ def redact_error(error: Exception, secrets: Collection[str]) -> Exception:
 
 def _masked_value(match: re.Match[str]) -> str:
     value = match["value"]
-    bare = value.strip("\"'")
+    bare = value.strip("\\\"'")
     if _ABOUT_SECRET.search(match["key"]) or _NO_SECRET_VALUE.fullmatch(bare):
         return match[0]
-    return f"{match['key']}{match['between']}{value.replace(bare, MASK)}"
+    quote_mark = match["quote"] or match["escaped"] or ""
+    return f"{match['key']}{match['between']}{quote_mark}{MASK}{quote_mark}"
 
 
 def _password_of(text: str) -> str | None:

@@ -39,6 +39,7 @@ from iceberg_maint.defs.runs.upkeep import (
     build_old_runs_sensor,
 )
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import log_printable_messages
 from iceberg_maint.integrations.alerts.alert_cycle import PassReport
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import end_process
@@ -79,6 +80,7 @@ def build_definitions(
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
     """
+    log_printable_messages()
     # Dagster warns that partitioned checks are a preview and that sensors in user code are beta. Both are
     # used on purpose. A thousand tables would log two thousand warnings at every start.
     with warnings.catch_warnings():

@@ -261,7 +261,7 @@ def _lock(conn: Connection, keys: tuple[str, ...] | list[str]) -> None:
     if conn.dialect.name != "postgresql":
         return
     for key in sorted(set(keys)):
-        hashed = hashlib.sha256(f"iceberg_maint {key}".encode()).digest()[:8]
+        hashed = hashlib.sha256(f"iceberg_maint {key}".encode("utf-8", "surrogatepass")).digest()[:8]
         number = int.from_bytes(hashed, "big", signed=True)
         conn.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
 

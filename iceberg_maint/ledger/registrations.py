@@ -100,7 +100,7 @@ def _claim(body: str) -> Claim:
 
 def _key(table: TableId) -> str:
     # A name has no limit of length, a key has.
-    return blake2b(str(table).encode(), digest_size=16).hexdigest()
+    return blake2b(str(table).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 _NO_BOOT = ""

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
+    Dialect,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     select,
 )
@@ -28,6 +30,32 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 metadata = MetaData()
+
+_ESCAPED = "\ufdd0"
+"""Begins a text that is stored by its escapes. No text has it: it is not a character."""
+
+
+class FreeText(TypeDecorator[str]):
+    """A text from outside, exactly. PostgreSQL stores no NUL, and no database half of a surrogate pair, which a catalog's
+    JSON and arguments of a command may have."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's
+        """Escapes a text that a database does not take."""
+        if value is None or (value.isascii() and "\0" not in value):
+            return value
+        if "\0" in value or _ESCAPED in value or any("\ud800" <= c <= "\udfff" for c in value):
+            return _ESCAPED + value.encode("unicode_escape").decode()
+        return value
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's
+        """Reads what `process_bind_param` made."""
+        if value is None or not value.startswith(_ESCAPED):
+            return value
+        return value[1:].encode().decode("unicode_escape")
+
 
 # SQLite auto-increments only a column with the type name INTEGER.
 _COUNTER = BigInteger().with_variant(Integer, "sqlite")
@@ -69,8 +97,8 @@ lease = Table(
     "icm_lease",
     metadata,
     Column("table_uuid", String(64), primary_key=True),
-    Column("table_name", Text, nullable=False),
-    Column("owner", Text),
+    Column("table_name", FreeText, nullable=False),
+    Column("owner", FreeText),
     Column("fence", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
 )
@@ -88,7 +116,7 @@ batch = Table(
     Column("status", String(16), nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("body", Text, nullable=False),
-    Column("why", Text, nullable=False),
+    Column("why", FreeText, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Index("icm_batch_open", "table_uuid", "operation", "status", "ordinal"),
 )
@@ -130,7 +158,7 @@ attempt_try = Table(
     Column("attempt_id", String(64), ForeignKey(intent.c.attempt_id), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
     Column("base_snapshot_id", BigInteger, nullable=False),
-    Column("metadata_location", Text, nullable=False),
+    Column("metadata_location", FreeText, nullable=False),
     Column("recorded_ms", BigInteger, nullable=False),
 )
 
@@ -177,17 +205,17 @@ partition_history = Table(
     Column("environment_failures", Integer, nullable=False),
     Column("not_before_ms", BigInteger),
     Column("quarantined", Boolean, nullable=False),
-    Column("reason", Text, nullable=False),
+    Column("reason", FreeText, nullable=False),
 )
 
 # `table_uuid` identifies the table after a rename. It is null for the fleet and for unknown names.
 pause = Table(
     "icm_pause",
     metadata,
-    Column("table_name", Text, primary_key=True),
+    Column("table_name", FreeText, primary_key=True),
     Column("table_uuid", String(64)),
-    Column("note", Text, nullable=False),
-    Column("paused_by", Text, nullable=False),
+    Column("note", FreeText, nullable=False),
+    Column("paused_by", FreeText, nullable=False),
     Column("paused_ms", BigInteger, nullable=False),
 )
 
@@ -196,9 +224,9 @@ health = Table(
     "icm_health",
     metadata,
     Column("table_uuid", String(64), primary_key=True),
-    Column("table_name", Text, nullable=False),
+    Column("table_name", FreeText, nullable=False),
     Column("sequence_number", BigInteger, nullable=False),
-    Column("pointer", Text, nullable=False),
+    Column("pointer", FreeText, nullable=False),
     Column("observed_ms", BigInteger, nullable=False),
     Column("form", String(16), nullable=False),
     Column("head", Text, nullable=False),
@@ -246,7 +274,7 @@ record = Table(
     Column("ordinal", _COUNTER, primary_key=True),
     Column("record_id", String(64), nullable=False, unique=True),
     Column("table_uuid", String(64), nullable=False),
-    Column("table_name", Text, nullable=False),
+    Column("table_name", FreeText, nullable=False),
     Column("run_id", Text().with_variant(Text(collation="C"), "postgresql"), nullable=False),
     Column("body", Text, nullable=False),
     Column("appended_ms", BigInteger, nullable=False),
@@ -317,8 +345,8 @@ claim = Table(
     metadata,
     Column("table_key", String(64), primary_key=True),
     Column("catalog", Text, nullable=False),
-    Column("table_name", Text, nullable=False),
-    Column("pointer", Text, nullable=False),
+    Column("table_name", FreeText, nullable=False),
+    Column("pointer", FreeText, nullable=False),
     Column("form", String(16), nullable=False),
     Column("body", Text, nullable=False),
     Column("current_ms", BigInteger, nullable=False),

@@ -29,7 +29,8 @@ _PAUSES = (
     select(pause)
     .where(
         or_(
-            pause.c.table_name.in_((bindparam("table"), FLEET)), pause.c.table_uuid == bindparam("table_uuid")
+            pause.c.table_name.in_((bindparam("table", type_=pause.c.table_name.type), FLEET)),
+            pause.c.table_uuid == bindparam("table_uuid"),
         )
     )
     .order_by(pause.c.paused_ms.desc())

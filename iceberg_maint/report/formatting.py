@@ -13,6 +13,7 @@ from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import policy_keys
+from iceberg_maint.errors import printable
 from iceberg_maint.ports.engine import WorkProgress
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
@@ -109,13 +110,7 @@ def escape_control_chars(text: str, *, styled: bool = False) -> str:
     Names of tables and texts of other engines may contain them. `styled` keeps colours.
     """
     pieces = _STYLE.split(text) if styled else [text]
-    return "".join(piece if n % 2 else _escaped(piece) for n, piece in enumerate(pieces))
-
-
-def _escaped(text: str) -> str:
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(piece if n % 2 else printable(piece) for n, piece in enumerate(pieces))
 
 
 def failures_in_a_row(history: PartitionHistory) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import traceback
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -63,6 +66,15 @@ def test_secret_is_masked_wherever_it_stands() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "written",
+    [json.dumps, partial(json.dumps, ensure_ascii=False), lambda s: json.dumps(json.dumps(s)), repr, ascii],
+)
+def test_secret_is_masked_as_json_and_python_write_it(written: Callable[[str], str]) -> None:
+    secret = "a\"b\\c\nd'\u00e9/"
+    assert set(redact(written(secret), {secret})) <= set("*\"\\'")
+
+
 def test_password_of_an_address_is_masked_also_as_its_owner_writes_it() -> None:
     secrets = secret_parts("postgresql://u:p%40ss%2Fw@h/d", "ledger")
     assert redact("p@ss/w, p%40ss%2Fw and p%2540ss%252Fw", secrets) == "***, *** and ***"
@@ -100,6 +112,9 @@ def test_password_in_an_unknown_address_is_masked_too() -> None:
         ("credential=pw", "credential=***"),
         ("account_key=pw", "account_key=***"),
         ("client.secret=pw", "client.secret=***"),
+        (r'{"password": "a\"bc\\"}', '{"password": "***"}'),
+        (r'{"m": "{\"password\": \"a\\\"b c\"}", "x": "y"}', r'{"m": "{\"password\": \"***\"}", "x": "y"}'),
+        ('failed: {"password": "a bc', 'failed: {"password": ***'),
         # The long s counts as an s, and the sign of kelvin as a k.
         ("pa\u017fsword=pw", "pa\u017fsword=***"),
         ("to\u212aen=pw", "to\u212aen=***"),

@@ -12,14 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.conditions import maintenance_condition
 from iceberg_maint.defs.automation.maintenance_sensor import in_shard, parse_shard
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
 from iceberg_maint.defs.reload import load_table_list, read_table_list, write_table_list
 from iceberg_maint.defs.translator import IcebergTranslator, slug
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.errors import ConfigurationError, IcebergMaintError
+from iceberg_maint.report.formatting import escape_control_chars
 from iceberg_maint_tests.defs.conftest import World, key
+from iceberg_maint_tests.security.hostile import HOSTILE
 
 pytestmark = pytest.mark.slow
 
@@ -332,3 +335,30 @@ def test_backfill_of_a_range_is_one_run(world: World) -> None:
 def test_wrong_shard_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="ICM-100"):
         parse_shard(text)
+
+
+def test_names_and_errors_with_marks_of_a_terminal_are_text_in_logs_and_events(
+    world: World, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = f"lake.demo.{HOSTILE}"
+    world.catalog.create(f"demo.{HOSTILE}").add("d1", 8)
+
+    def fail(_batch: Batch) -> None:
+        raise IcebergMaintError("ICM-101", f"no column {HOSTILE}", "")
+
+    world.observe()
+    world.engine.before_write = fail
+    world.maintain(name, key("d1"))
+    world.catalog.unreadable.add(name)
+    world.observe(changed_only=False)
+    entries = [e for run in world.instance.get_runs() for e in world.instance.all_logs(run.run_id)]
+    texts = [e.user_message for e in entries]
+    assert any(escape_control_chars(HOSTILE) in text for text in texts)
+    texts += [
+        text
+        for check in (*PARTITION_CHECKS, *TABLE_CHECKS, *HOUSEKEEPING_CHECKS)
+        for e in world.evaluations(check).values()
+        if (text := e.description)
+    ]
+    texts.append(capfd.readouterr().err)
+    assert [t for t in texts if not t.replace("\n", "").isprintable()] == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+HOSTILE = "'$(id)``<b>&lt;|*x*_y_[a](b)\"--;\x1b[2J\x9b1m\u202e\\z"
+"""Marks of shells, HTML, Markdown, SQL, terminals and of the text direction, without a space or a dot."""
 PAYLOADS = (
     "'; DROP TABLE db.sick; --",
     '"; DROP TABLE db.sick; --',

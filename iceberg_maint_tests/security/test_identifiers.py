@@ -26,12 +26,9 @@ from iceberg_maint.report.formatting import escape_control_chars
 from iceberg_maint.report.page import markdown_code, markdown_text
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.report.test_table_card import view
-from iceberg_maint_tests.security.hostile import PAYLOADS, names, partitions
+from iceberg_maint_tests.security.hostile import HOSTILE, PAYLOADS, names, partitions
 
 pytestmark = pytest.mark.seconds
-
-HOSTILE = "'$(id)``<b>&lt;|*x*_y_[a](b)\"--;\x1b[2J\x9b1m\u202e\\z"
-"""Marks of shells, HTML, Markdown, SQL, terminals and of the text direction, without a space or a dot."""
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -13,8 +14,9 @@ import yaml
 from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
 from iceberg_maint.integrations.telemetry.dashboards import DASHBOARDS, RULES, dashboard, files, rules
 from iceberg_maint.integrations.telemetry.monitors import monitor_files
-from iceberg_maint.integrations.telemetry.series import Kind
+from iceberg_maint.integrations.telemetry.series import Kind, label_value
 from iceberg_maint_tests.conftest import PROJECT
+from iceberg_maint_tests.security.hostile import PAYLOADS
 
 FOLDER = PROJECT / "deploy" / "observability"
 RULES_TEST = PROJECT / "iceberg_maint_tests" / "telemetry" / "rules_test.yaml"
@@ -83,3 +85,14 @@ def test_alerts_that_the_rules_test_expects_have_the_texts_of_the_rules() -> Non
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_rules_fire_and_end_as_promtool_evaluates_them() -> None:
     subprocess.run(["promtool", "test", "rules", RULES_TEST], check=True)
+
+
+@pytest.mark.parametrize("text", PAYLOADS)
+def test_command_of_a_rule_has_the_table_as_one_argument(text: str) -> None:
+    name = label_value(text)
+    (group,) = yaml.safe_load(rules())["groups"]
+    for rule in group["rules"]:
+        command = re.sub(r"\{\{ \$labels\.\w+ \}\}", lambda _: name, rule["annotations"]["action"])
+        arguments = [a for a in shlex.split(command) if name in a]
+        assert "'" in command or not arguments
+        assert set(arguments) <= {f"{name}.{name}.{name}", f"{name}.{name}.{name},"}

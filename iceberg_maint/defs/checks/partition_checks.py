@@ -19,6 +19,7 @@ from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARANTINE_CHECK, TABLE_CHECKS
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import printable
 
 DESCRIPTIONS = {
     Check.SMALL_FILES.value: "There are too few small files to gain from a rewrite.",
@@ -251,7 +252,7 @@ def _evaluation(
         partition=partition,
         passed=not own_findings,
         severity=dg.AssetCheckSeverity.ERROR if severe or not own_findings else dg.AssetCheckSeverity.WARN,
-        description="; ".join(sentences) if sentences else DESCRIPTIONS[name],
+        description=printable("; ".join(sentences)) if sentences else DESCRIPTIONS[name],
         metadata=metadata,
         target_materialization_data=target,
     )

@@ -16,6 +16,7 @@ from iceberg_maint.defs.checks.partition_checks import DESCRIPTIONS, finding_sen
 from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, NO_PROGRESS_CHECK, QUARANTINE_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.formatting import counted, shortened, size
@@ -70,7 +71,7 @@ def housekeeping_evaluations(
             check_name=name,
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
-            description=description,
+            description=printable(description),
             metadata=housekeeping_check_metadata(assessment, decision, last_pass, last_expiry),
         )
 
@@ -175,6 +176,6 @@ def _table_evaluation(
         check_name=name,
         passed=not problems,
         severity=severity,
-        description=why if problems else DESCRIPTIONS[name],
+        description=printable(why) if problems else DESCRIPTIONS[name],
         metadata={"problems": dg.MetadataValue.int(len(problems))},
     )

@@ -69,7 +69,7 @@ from iceberg_maint.defs.runs.examined import (
 )
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.errors import IcebergMaintError, UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError, printable
 from iceberg_maint.loop.assess import Assessment, assess, make_plans, report_observed
 from iceberg_maint.loop.context import Context
 from iceberg_maint.report.formatting import ESTIMATE_RECORDS, counted
@@ -277,7 +277,7 @@ class Observation:
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(assessment.state.table),
-                description=f"{title}: held by {held_by}" if held_by else title,
+                description=printable(f"{title}: held by {held_by}") if held_by else title,
                 metadata=card
                 | table_metadata(
                     data.measured, data.policy, data.history, data.decision, cursors, held_by, advice

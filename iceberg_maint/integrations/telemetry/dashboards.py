@@ -148,6 +148,8 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
 
 _BY_TABLE = "sum by (catalog, namespace, table)"
 _NAMED = "{{ $labels.catalog }}.{{ $labels.namespace }}.{{ $labels.table }}"
+_ARGUMENT = f"'{_NAMED}'"
+"""The table as an argument of a shell. No value of a label has a quote (`series.label_value`)."""
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -244,7 +246,7 @@ def rules() -> str:
             f"        labels: {{severity: {rule.severity}}}",
             "        annotations:",
             f"          summary: {json.dumps(rule.summary)}",
-            f"          action: {json.dumps(rule.action.replace('TABLE', _NAMED))}",
+            f"          action: {json.dumps(rule.action.replace('TABLE', _ARGUMENT))}",
         ]
     return "\n".join(lines) + "\n"
 
