@@ -57,8 +57,6 @@ CODES: dict[str, str] = {
     "ICM-154": "the catalog signs requests to the store and gives no credentials (remote signing)",
     "ICM-155": "a table names a location outside the approved locations of its catalog",
     "ICM-156": "a table name with an empty part or a dot within a part",
-    "ICM-157": "the audit table has other columns than the audit log",
-    "ICM-158": "the audit table cannot be used",
     "ICM-160": "the catalog refuses the credentials",
     "ICM-161": "the catalog does not serve requests now",
     "ICM-162": "a table that is maintained under another name",

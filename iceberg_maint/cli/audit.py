@@ -1,4 +1,4 @@
-"""The commands `audit verify` and `audit publish`: check the audit log, and copy it to its Iceberg table."""
+"""The command `audit verify`: checks the audit log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from iceberg_maint.cli.context import Session, command, group
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.record import Record, without_values
-from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError, IcebergMaintError
+from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
 from iceberg_maint.integrations.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
 from iceberg_maint.integrations.audit.log import AuditLog, record_of
 
@@ -109,55 +109,6 @@ def verify(session: Session, name: str | None) -> int:
 
     session.emit({"tables": shown}, draw)
     return EXIT_FAILED if any(s["faults"] for s in shown) else EXIT_DONE
-
-
-@audit.command("publish", short_help="Copy the audit log to its Iceberg table.")
-@command
-def publish(session: Session) -> int:
-    """Append the entries that the audit table lacks, each once, and create the table if it does not exist.
-
-    Dagster does the same by audit.table_schedule.
-    """
-    from iceberg_maint.integrations.audit.publish import publish_audit_log
-    from iceberg_maint.report.formatting import counted
-    from iceberg_maint.wiring.adapters import audit_log, audit_table, audited_tables
-
-    config, context = session.config(), session.context()
-    table = audit_table(config)
-    name = config.audit.table if config.audit else None
-    if table is None or name is None:
-        raise ConfigurationError(
-            "ICM-100",
-            "the configuration has no audit.table.",
-            "set audit.table to a name such as lake.ops.maintenance_audit.",
-        )
-    log = audit_log(config, context.ledger)
-    published = publish_audit_log(context, log, lambda: audited_tables(config), table, name)
-    for chain, why in sorted(published.damaged.items()):
-        error = IcebergMaintError(
-            "ICM-143",
-            f"{chain}: {why}.",
-            "run iceberg-maint audit verify, and find out who can write to audit.location.",
-        )
-        session.say(str(error))
-
-    def draw(console: Any) -> None:
-        entries, appends = (
-            counted(published.entries, "entry", "entries"),
-            counted(published.appends, "append"),
-        )
-        console.print(f"{name}: {entries} published by {appends}")
-
-    session.emit(
-        {
-            "table": str(name),
-            "entries": published.entries,
-            "appends": published.appends,
-            "damaged": dict(sorted(published.damaged.items())),
-        },
-        draw,
-    )
-    return EXIT_FAILED if published.damaged else EXIT_DONE
 
 
 def ledger_faults(verdict: Verdict, records: list[Record]) -> tuple[tuple[Fault, ...], list[str]]:

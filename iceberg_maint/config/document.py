@@ -106,8 +106,6 @@ class AuditSection(_Section):
     properties: dict[str, Reference] = Field(default_factory=dict)
     required: bool = False
     keep_days: int | None = _ruled(None, _AT_LEAST_ONE)
-    table: str | None = None
-    table_schedule: str = "17 * * * *"
 
 
 class ReportSection(_Section):

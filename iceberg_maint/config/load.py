@@ -200,7 +200,7 @@ def _resolved(
     ledger = f"sqlite:///{home / 'ledger.db'}" if document.ledger is None else document.ledger
     conf = {k: resolver.text(v, f"spark.conf.{k}") for k, v in document.spark.conf.items()}
     check_spark_conf(conf, resolver.secrets)
-    audit = None if document.audit is None else audit_config(document.audit, resolver, catalogs)
+    audit = None if document.audit is None else audit_config(document.audit, resolver)
     alerts = None if document.alerts is None else alerts_config(document.alerts, resolver)
     telemetry = None if document.telemetry is None else telemetry_config(document.telemetry, resolver)
     return Config(

@@ -20,12 +20,8 @@ from iceberg_maint.defs.automation.maintenance_sensor import build_automation_se
 from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
 from iceberg_maint.defs.automation.tick_observation import LOOK_SECONDS, TickObservation
 from iceberg_maint.defs.integrations import (
-    AUDIT_JOB,
-    AuditPublishing,
     FleetReporting,
     build_alerts_sensor,
-    build_audit_job,
-    build_audit_schedule,
     build_fleet_asset,
     build_fleet_schedule,
 )
@@ -62,7 +58,6 @@ def build_definitions(
     configuration: ConfigurationFile | None = None,
     alert_pass: Callable[[], PassReport] | None = None,
     reporting: FleetReporting | None = None,
-    publishing: AuditPublishing | None = None,
     run: dg.DagsterRun | None = None,
     keep_days: int | None = None,
 ) -> dg.Definitions:
@@ -72,8 +67,7 @@ def build_definitions(
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
     (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
     `configuration` is the file that `context` was built from. `alert_pass` sends the alerts; None: no receiver.
-    `reporting` makes the report on the fleet; None: there is no asset of it. `publishing` copies the audit log to
-    its table; None: there is no job of it.
+    `reporting` makes the report on the fleet; None: there is no asset of it.
     `run` is the run that this process executes: the definitions are then those of its assets, and no sensor. Old runs of
     Dagster are deleted after `keep_days`; None keeps all.
 
@@ -97,7 +91,6 @@ def build_definitions(
             configuration,
             alert_pass,
             reporting if shard[0] == 0 else None,  # one location of the fleet reports
-            publishing if shard[0] == 0 else None,
             run,
             keep_days,
             automation=automation,
@@ -115,7 +108,6 @@ def _build(
     configuration: ConfigurationFile | None,
     alert_pass: Callable[[], PassReport] | None,
     reporting: FleetReporting | None,
-    publishing: AuditPublishing | None,
     run: dg.DagsterRun | None,
     keep_days: int | None,
     *,
@@ -133,12 +125,11 @@ def _build(
     }
     named, left_out = _named(shard_tables, translator)
     report = [build_fleet_asset(reporting, translator)] if reporting else []
-    publications = [build_audit_job(publishing, executor)] if publishing else []
     selected = _selected(named, run, translator)
     if selected is not None:
         job = build_observe_job(named, context, translator, executor)
         assets = [*report, *(asset for table in selected for asset in _assets(table, context, translator))]
-        jobs = [job, *publications]
+        jobs = [job]
         return dg.Definitions(assets=assets, jobs=jobs, resources=resources, executor=executor)
     assets = []
     for table in named:
@@ -172,7 +163,7 @@ def _build(
     old_runs = OldRuns(keep_days, context.clock, context.ledger.now_ms) if keep_days is not None else None
     return dg.Definitions(
         assets=[*assets, *report],
-        jobs=[job, *publications],
+        jobs=[job],
         sensors=[
             changes,
             build_lost_runs_sensor(context.ledger, sensor_status),
@@ -184,7 +175,6 @@ def _build(
         schedules=[
             build_observe_schedule(job, asset_tables, observe_cron, schedule_status),
             *(build_fleet_schedule(reporting, asset, schedule_status) for asset in report if reporting),
-            *(build_audit_schedule(publishing, p, schedule_status) for p in publications if publishing),
         ],
         resources=resources,
         executor=executor,
@@ -201,7 +191,7 @@ def _selected(
         key: t for t in tables for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
     }
     report = translator.get_fleet_key()
-    keys = executed_keys(run, (OBSERVE_JOB, AUDIT_JOB), lambda key: key == report or key in by_key)
+    keys = executed_keys(run, (OBSERVE_JOB,), lambda key: key == report or key in by_key)
     return None if keys is None else sorted({by_key[key] for key in keys - {report}})
 
 

@@ -18,17 +18,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from iceberg_maint.config import CONFIG_VARIABLE, Config, load_config
+from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.defs.automation.maintenance_sensor import SHARD_VARIABLE, parse_shard
 from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.dagster_internals import executed_run
-from iceberg_maint.defs.integrations import AuditPublishing, FleetReporting
+from iceberg_maint.defs.integrations import FleetReporting
 from iceberg_maint.defs.reload import ConfigurationFile, keeping_all, load_table_list
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
-from iceberg_maint.integrations.audit.publish import publish_audit_log
 from iceberg_maint.integrations.reports import write_fleet_report
-from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring import adapters
 
 URL_VARIABLE = "ICEBERG_MAINT_DAGSTER_URL"
@@ -68,7 +66,6 @@ def definitions_from(
         configuration=configuration,
         alert_pass=partial(run_alert_pass, context, receivers) if receivers else None,
         reporting=FleetReporting(partial(write_fleet_report, context, config.report), config.report.schedule),
-        publishing=_publishing(config, context),
         run=executed_run(),
         keep_days=config.dagster_keep_days,
     )
@@ -78,18 +75,6 @@ def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] | Non
     """As `definitions_from`, for a process that keeps them until it ends: their objects are never looked at for garbage."""
     with keeping_all():
         return definitions_from(environ, shard=shard)
-
-
-def _publishing(config: Config, context: Context) -> AuditPublishing | None:
-    """What publishes the audit log; None without an audit table."""
-    name = config.audit.table if config.audit else None
-    table = adapters.audit_table(config) if config.audit else None
-    if config.audit is None or table is None or name is None:
-        return None
-    log, chains = adapters.audit_log(config, context.ledger), partial(adapters.audited_tables, config)
-    return AuditPublishing(
-        partial(publish_audit_log, context, log, chains, table, name), config.audit.table_schedule
-    )
 
 
 def __getattr__(name: str) -> dg.Definitions:

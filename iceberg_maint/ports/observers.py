@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,54 +54,6 @@ class Audit(Protocol):
     def prune(self, table: str, table_uuid: str) -> None:
         """Removes the oldest entries of the table by the configured retention. The caller has checked that the clocks
         agree. Does not raise: a failure is logged, and the next run tries again."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ChainEnd:
-    """The last entry of a chain that the audit table has."""
-
-    sequence: int
-    hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """One entry of the audit log as a row of the audit table. `chain` is the name of the folder of its table. `body`
-    is JSON. The other fields are those of the entry, and of its body where it has them."""
-
-    chain: str
-    sequence: int
-    kind: str
-    subject: str
-    at_ms: int
-    table_name: str | None
-    run_id: str | None
-    operation: str | None
-    outcome: str | None
-    reason: str | None
-    snapshot_before: int | None
-    snapshot_after: int | None
-    entry_hash: str
-    previous_hash: str
-    body: str
-
-
-class AuditTable(Protocol):
-    """The Iceberg table that has a copy of the audit log."""
-
-    def open(self) -> str:
-        """Creates the table if it does not exist. Returns its UUID. Raises RefusedError ICM-157 if a table of this
-        name has other columns."""
-        ...
-
-    def ends(self) -> Mapping[str, ChainEnd]:
-        """Returns the last entry of each chain that the table has."""
-        ...
-
-    def append(self, rows: Sequence[AuditRow]) -> None:
-        """Appends the rows by one commit. Raises IcebergMaintError ICM-158 if the commit fails or its result is
-        unknown."""
         ...
 
 

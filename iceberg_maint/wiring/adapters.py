@@ -42,7 +42,7 @@ from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY, AuditTable, Telemetry
+from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY, Telemetry
 from iceberg_maint.ports.storage import Store
 
 if TYPE_CHECKING:
@@ -248,16 +248,6 @@ def audited_tables(config: Config) -> list[str]:
     return (
         local_folders(Path(path)) if path is not None else store_folders(_audit_store(audit), audit.location)
     )
-
-
-def audit_table(config: Config) -> AuditTable | None:
-    """The Iceberg table that has a copy of the audit log; None if none is configured. Opens nothing."""
-    from iceberg_maint.integrations.audit.publish import IcebergAuditTable
-
-    name = _audit_config(config).table
-    if name is None:
-        return None
-    return IcebergAuditTable(name, config.catalogs[name.catalog].pyiceberg_properties())
 
 
 def _audit_config(config: Config) -> AuditConfig:

@@ -8,7 +8,6 @@ import pytest
 
 from iceberg_maint.config import load_config
 from iceberg_maint.config.sections import AuditConfig
-from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError
 
 BASE = "catalogs: {lake: {type: jdbc, uri: 'sqlite:////c.db', warehouse: 'file:///w/h'}}\n"
@@ -22,24 +21,18 @@ def audit(tmp_path: Path, text: str) -> AuditConfig:
     return loaded
 
 
-def test_audit_keeps_everything_and_has_no_table_by_default(tmp_path: Path) -> None:
-    loaded = audit(tmp_path, "required: true")
-    assert (loaded.keep_days, loaded.table, loaded.table_schedule) == (None, None, "17 * * * *")
+def test_audit_keeps_everything_by_default(tmp_path: Path) -> None:
+    assert audit(tmp_path, "required: true").keep_days is None
 
 
-def test_audit_table_and_days_are_read(tmp_path: Path) -> None:
-    loaded = audit(tmp_path, "keep_days: 400, table: lake.ops.maintenance_audit")
-    assert (loaded.keep_days, loaded.table) == (400, TableId("lake", ("ops",), "maintenance_audit"))
+def test_audit_days_are_read(tmp_path: Path) -> None:
+    assert audit(tmp_path, "keep_days: 400").keep_days == 400
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("keep_days: 0", r"audit\.keep_days is 0\. It must be at least 1"),
-        ("table: ops.audit", r"audit\.table is 'ops\.audit'\. It must be catalog\.namespace\.table"),
-        ("table: other.ops.audit", r"with a catalog of this configuration: lake"),
-        ("table: lake..audit", r"audit\.table is 'lake\.\.audit'"),
-        ("table_schedule: hourly", r"audit\.table_schedule is 'hourly'\. It must be a cron expression"),
     ],
 )
 def test_audit_setting_that_is_none_is_an_error_with_its_fix(tmp_path: Path, text: str, message: str) -> None:

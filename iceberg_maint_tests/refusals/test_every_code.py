@@ -73,8 +73,6 @@ MADE_REAL = {
     "ICM-154": "catalog/test_remote_signing.py::test_table_without_credentials_is_refused_before_a_file_is_read",
     "ICM-155": "security/test_approved_locations.py::test_store_reaches_nothing_outside",
     "ICM-156": "catalog/test_adapter.py::test_name_that_may_mean_another_table_is_refused",
-    "ICM-157": "audit/test_publish.py::test_table_with_other_columns_is_refused",
-    "ICM-158": "audit/test_publish.py::test_catalog_that_cannot_be_used_is_named",
     "ICM-160": "catalog/test_rest_client.py::test_wrong_secret_is_refused_without_being_shown",
     "ICM-161": "catalog/test_rest_client.py::test_catalog_that_serves_nothing_is_refused_with_its_code",
     "ICM-162": "loop/test_other_name.py::test_second_name_of_a_maintained_table_is_refused",

@@ -7,7 +7,7 @@ is in the log once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.codec import from_data, to_data
@@ -230,19 +230,6 @@ class AuditLog:
             if len(page) < limit or (tail.record_ids and common >= len(tail.record_ids)):
                 return _newer(records, tail)
             limit *= 4
-
-    def entries_after(self, table_uuid: str, sequence: int) -> Iterator[Entry]:
-        """Reads the entries with a higher number, in order. Raises ValueError for the first one that was changed."""
-        folder = self._folder_of(table_uuid)
-        for name in folder.names():
-            if int(name.partition(".")[0]) > sequence:
-                try:
-                    entry = parse(folder.read(name))
-                except ValueError as why:
-                    raise ValueError(f"the entry {name} was changed: {why}") from why
-                if entry_file_name(entry.sequence) != name:
-                    raise ValueError(f"the entry {name} has the content of {entry_file_name(entry.sequence)}")
-                yield entry
 
     def read(self, table_uuid: str) -> Verdict:
         """Reads and checks the whole log of a table."""

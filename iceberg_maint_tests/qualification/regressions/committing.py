@@ -534,17 +534,4 @@ COMMITTING = (
             "spark/jvm/test_bridge.py::test_callback_server_closes_while_another_client_connects",
         ),
     ),
-    Regression(
-        "audit-row-twice",
-        "PyIceberg 0.12 (`commit_transaction`)",
-        "A publication of the audit log is paused until its lease has expired, and another one copies the same entries. "
-        "PyIceberg applies the append of the first one again on that commit, and each row is there twice",
-        "The append is a commit on the snapshot whose rows were read, and PyIceberg does not try it again",
-        off(
-            "integrations/audit/publish.py",
-            '            table.metadata.properties["commit.retry.num-retries"] = "0"\n',
-            "",
-            "audit/test_publish.py::test_append_on_the_commit_of_another_process_is_refused_and_no_double",
-        ),
-    ),
 )
