@@ -126,12 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for place, item in zip(module, ordered, strict=True):
             items[place] = item
     if hasattr(config, "workerinput"):
-        items.sort(key=_place)
-
-
-def _place(item: pytest.Item) -> int:
-    spark, slow = (bool(item.get_closest_marker(mark)) for mark in ("spark", "slow"))
-    return order_of(item.nodeid, spark=spark, slow=slow)
+        items.sort(key=order_of)
 
 
 @pytest.hookimpl(optionalhook=True)

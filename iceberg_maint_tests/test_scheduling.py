@@ -1,4 +1,4 @@
-"""The lists of `support/scheduling.py` name modules and folders that exist."""
+"""Marks decide which tests workers run together and first, and which variants `make test` runs."""
 
 from __future__ import annotations
 
@@ -10,71 +10,59 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint_tests.support.scheduling import (
-    LONG,
-    SPLIT,
-    TOGETHER,
-    order_of,
-    scope_of,
-)
-from iceberg_maint_tests.support.variants import DRAWN, Variants
+from iceberg_maint_tests.support.scheduling import order_of, scope_of
+from iceberg_maint_tests.support.variants import Variants
 
 pytestmark = pytest.mark.seconds
 
 PROJECT = Path(__file__).resolve().parent.parent
 
 
-def test_scheduling_every_path_exists() -> None:
-    assert [path for path in (*sum(TOGETHER, ()), *SPLIT, *LONG) if not (PROJECT / path).exists()] == []
+DAEMONS = "iceberg_maint_tests/defs/test_daemon.py"
 
 
-def test_scheduling_modules_of_a_group_are_one_scope() -> None:
-    scopes = [{scope_of(f"{module}::test") for module in group} for group in TOGETHER]
-    assert [len(s) for s in scopes] == [1, 1]
-    assert len(set.union(*scopes)) == len(TOGETHER)
+def test_modules_of_a_group_are_one_scope_and_tests_of_a_split_module_one_each(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"test_{name}.py").write_text('pytestmark = [pytest.mark.together("daemons")]\n')
+    (tmp_path / "test_c.py").write_text("pytestmark = pytest.mark.split\n")
+    (tmp_path / "test_d.py").write_text("")
+    scopes = [scope_of(f"test_{name}.py::test_{n}", tmp_path) for name in "abcd" for n in (1, 2)]
+    assert scopes == ["daemons"] * 4 + ["test_c.py::test_1", "test_c.py::test_2", "test_d.py", "test_d.py"]
 
 
-def test_scheduling_long_modules_come_first_and_short_ones_last() -> None:
-    of_programs = [order_of(f"{group[-1]}::test", spark=True, slow=False) for group in TOGETHER]
-    of_long = order_of(f"{LONG[-1]}::test", spark=True, slow=False)
-    of_spark = order_of("iceberg_maint_tests/spark/test_engine.py::test", spark=True, slow=False)
-    of_sweep = order_of(
-        "iceberg_maint_tests/qualification/simulation/test_lives.py::test", spark=False, slow=True
-    )
-    of_unit = order_of("iceberg_maint_tests/core/commits/test_gate.py::test", spark=False, slow=False)
-
-    assert of_programs == [0, 1]
-    assert 1 < of_long < of_spark < of_sweep < of_unit
+def test_group_of_the_daemon_is_read_from_its_module() -> None:
+    assert scope_of(f"{DAEMONS}::test", PROJECT) == "daemons"
 
 
-def test_variants_every_entry_names_tests_that_exist() -> None:
-    places = {entry: entry.partition("::") for entry in DRAWN}
-    assert [
-        entry
-        for entry, (path, _, name) in places.items()
-        if not (PROJECT / path).exists() or (name and f"def {name}" not in (PROJECT / path).read_text())
-    ] == []
+class _Item:
+    """A test by its name and marks."""
 
-
-class _Variant:
-    def __init__(self, nodeid: str) -> None:
-        self.nodeid = nodeid
-        self.markers: list[str] = []
+    def __init__(self, name: str, *marks: pytest.MarkDecorator) -> None:
+        self.name, self.nodeid = name, f"test_x.py::{name}"
+        self.marks = {m.name: m for m in marks}
 
     def add_marker(self, marker: pytest.MarkDecorator) -> None:
-        self.markers.append(marker.name)
+        self.marks[marker.name] = marker
+
+    def get_closest_marker(self, name: str) -> pytest.MarkDecorator | None:
+        return self.marks.get(name)
+
+
+def test_long_modules_come_first_and_short_ones_last() -> None:
+    mark = pytest.mark
+    marks = [(), (mark.slow,), (mark.spark, mark.slow), (mark.long(70), mark.spark), (mark.long(300),)]
+    orders = [order_of(_Item("test", *of)) for of in marks]  # type: ignore[arg-type]
+    assert orders == sorted(orders, reverse=True)
+    assert len(set(orders)) == len(orders)
 
 
 def test_variants_of_a_test_beyond_its_number_are_marked() -> None:
-    drawn = "iceberg_maint_tests/spark/test_verify.py::test_verify"
-    others = "iceberg_maint_tests/core/commits/test_gate.py::test_gate"
-    items = [_Variant(f"{test}[{version}]") for test in (drawn, others) for version in (1, 2, 3)]
+    drawn = [_Item(f"test_verify[{version}]", pytest.mark.drawn(1)) for version in (1, 2, 3)]
+    others = [_Item(f"test_gate[{version}]") for version in (1, 2, 3)]
 
-    Variants().pytest_collection_modifyitems(items)  # type: ignore[arg-type]
+    Variants().pytest_collection_modifyitems([*drawn, *others])  # type: ignore[list-item]
 
-    marked = [i.nodeid for i in items if i.markers == ["variant"]]
-    assert DRAWN["iceberg_maint_tests/spark/test_verify.py"] == 1
-    assert [m.partition("[")[0] for m in marked] == [drawn, drawn]
+    assert [sum("variant" in item.marks for item in of) for of in (drawn, others)] == [2, 0]
 
 
 CONFTEST = """

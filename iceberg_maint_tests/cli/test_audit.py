@@ -172,6 +172,7 @@ class DyingFolder(LocalFolder):
             raise Death
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("entries_before", [1, 2, 3, 4])
 def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(

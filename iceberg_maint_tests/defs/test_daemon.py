@@ -50,6 +50,8 @@ pytestmark = [
     pytest.mark.in_order,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:Using variable_values:DeprecationWarning"),  # dagster's client of gql
+    pytest.mark.together("daemons"),
+    pytest.mark.long(300),
 ]
 
 DAYS = ("d1", "d2", "d3")

@@ -14,7 +14,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.demo.store import ORPHANS
 from iceberg_maint.demo.tables import SMALL
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.together("programs"), pytest.mark.long(280)]
 
 
 RELEASED = 27

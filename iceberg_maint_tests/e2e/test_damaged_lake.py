@@ -15,7 +15,13 @@ import pytest
 
 from iceberg_maint_tests.support.e2e.damaged_lake import DAMAGES, SOUND, kind_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.together("programs"),
+    pytest.mark.long(280),
+]
 
 UNREADABLE = ("manifest", "list", "metadata")
 """Kinds of files without which a table cannot be read. Without the others work fails; only `verify` reads `output`."""

@@ -30,7 +30,14 @@ from iceberg_maint_tests.support.e2e.lake import (
     rows_by_duckdb,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.together("programs"),
+    pytest.mark.long(280),
+    pytest.mark.drawn(1),
+]
 
 POINTS = ("after_swap", "files_written")
 FILES_PER_PARTITION = 6

@@ -24,7 +24,7 @@ from iceberg_maint_tests.support.loop.housekeeping import (
 )
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(20)]
 
 HARMLESS = {
     "clock_mark",

@@ -14,7 +14,7 @@ from iceberg_maint.core.outcomes.outcome import Rejection
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.loop.world import POLICY, Killed, Process, World
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(8)]
 
 PATIENT = replace(POLICY, retry=replace(POLICY.retry, quarantine_after=1000, quarantine_after_crashes=1000))
 

@@ -13,7 +13,7 @@ from iceberg_maint_tests.support.removal.killed_pass import HALF, POINTS, run
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import OPERATION, Passes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(3)]
 
 ALL = ORPHANS + 1
 AFTER_HOLD_MS = 4 * DAY_MS

@@ -21,7 +21,7 @@ from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, Lake, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import DAILY, Passes
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(2)]
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 POLICY = Policy(remove_orphan_files=DAILY, expire_snapshots=ExpireSnapshotsPolicy(enabled=False))

@@ -34,7 +34,14 @@ from iceberg_maint_tests.security.canaries import (
 )
 from iceberg_maint_tests.support.servers.postgres import free_port
 
-pytestmark = [pytest.mark.seconds, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.seconds,
+    pytest.mark.spark,
+    pytest.mark.postgres,
+    pytest.mark.timeout(600),
+    pytest.mark.together("daemons"),
+    pytest.mark.long(300),
+]
 
 TABLE = "lake.db.events"
 RESOURCES_AND_RUNS = """

@@ -21,7 +21,7 @@ from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(4)]
 TYPES = (
     "time",
     "timestamp_ns",

@@ -16,7 +16,7 @@ from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 CLEAN = Operation.REMOVE_ORPHAN_FILES
 
 

@@ -34,7 +34,7 @@ from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import keys, other_engine, rows_of
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
 REWRITE, CONVERT = Operation.REWRITE_DATA_FILES, Operation.CONVERT_EQUALITY_DELETES
 MERGE = Operation.REWRITE_POSITION_DELETE_FILES

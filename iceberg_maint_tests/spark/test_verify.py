@@ -21,7 +21,7 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.maintained_tables import Lake, commit_dropping
 from iceberg_maint_tests.support.spark.writers import Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 A, B, C, D = ({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}, {"id": 4, "v": "d"})
 

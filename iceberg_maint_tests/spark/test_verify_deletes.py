@@ -21,7 +21,7 @@ from iceberg_maint_tests.support.spark.versions import IS_SPARK_3
 from iceberg_maint_tests.support.spark.workshop import Workshop
 from iceberg_maint_tests.support.spark.writers import Row
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 A, B, C, D = ({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}, {"id": 4, "v": "d"})
 

@@ -1,57 +1,42 @@
-"""Which tests several workers run together, and which first."""
+"""Which tests several workers run together, and which first: by the marks `together`, `split` and `long`."""
 
 from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-DAEMONS = ("iceberg_maint_tests/defs/test_daemon.py", "iceberg_maint_tests/security/test_canaries.py")
-PROGRAMS = (
-    "iceberg_maint_tests/qualification/daemon_kills/test_lost_run.py",
-    "iceberg_maint_tests/cli/test_archive_classes.py",
-    "iceberg_maint_tests/demo/test_demo.py",
-    "iceberg_maint_tests/e2e/test_damaged_lake.py",
-    "iceberg_maint_tests/e2e/test_resume.py",
-)
-TOGETHER = (DAEMONS, PROGRAMS)
-"""Modules whose tests start programs with a JVM of their own, and wait for them. Each group is one scope: one program
-at a time, so that it has the time and the memory it needs."""
 
-SPLIT = ("iceberg_maint_tests/qualification/program/test_program.py",)
-"""Modules whose tests share nothing and are each as long as a module."""
+@cache
+def scope_of_module(path: Path) -> str | None:
+    """The group of a module that is marked `together`, the empty text for one that is marked `split`, else None.
 
-LONG = (
-    DAEMONS[0],
-    PROGRAMS[0],
-    *SPLIT,
-    "iceberg_maint_tests/spark/deletes/equality/test_evolution.py",
-    "iceberg_maint_tests/spark/deletes/test_convert.py",
-    "iceberg_maint_tests/spark/deletes/test_anti_join.py",
-    "iceberg_maint_tests/spark/scan/test_positions.py",
-    "iceberg_maint_tests/demo/race/test_race.py",
-)
-"""Modules of more than a minute, longest first."""
+    The process that hands out the tests knows them by name only, and reads the source for the marks.
+    """
+    text = path.read_text("utf-8") if path.exists() else ""
+    if group := re.search(r"""pytest\.mark\.together\("(\w+)"\)""", text):
+        return group[1]
+    return "" if "pytest.mark.split" in text else None
 
 
-def scope_of(nodeid: str) -> str:
+def scope_of(nodeid: str, root: Path) -> str:
     """What goes to one worker as a whole."""
     module = nodeid.partition("::")[0]
-    return nodeid if module in SPLIT else _first_of_group(module)
+    group = scope_of_module(root / module)
+    return module if group is None else group or nodeid
 
 
-def _first_of_group(module: str) -> str:
-    return next((group[0] for group in TOGETHER if module in group), module)
-
-
-def order_of(nodeid: str, *, spark: bool, slow: bool) -> int:
-    """Place of the test's scope: the long modules, then modules that need Spark, then modules of long sweeps, then the
-    others, so that the last scopes to be handed out are short."""
-    module = _first_of_group(nodeid.partition("::")[0])
-    if module in LONG:
-        return LONG.index(module)
-    return len(LONG) + (0 if spark else 1 if slow else 2)
+def order_of(item: pytest.Item) -> int:
+    """Place of the test's scope: the long modules by their seconds, then modules that need Spark, then modules of long sweeps,
+    then the others, so that the last scopes to be handed out are short."""
+    if long := item.get_closest_marker("long"):
+        return -int(long.args[0])
+    return 0 if item.get_closest_marker("spark") else 1 if item.get_closest_marker("slow") else 2
 
 
 class Scheduling(LoadScopeScheduling):
@@ -60,9 +45,10 @@ class Scheduling(LoadScopeScheduling):
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False
+        self.root = config.rootpath
 
     def _split_scope(self, nodeid: str) -> str:
-        return scope_of(nodeid)
+        return scope_of(nodeid, self.root)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Gives the rest of a lost worker's tests to others. The test that ended the worker is not run again."""

@@ -18,7 +18,7 @@ from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.wiring.adapters import build, spark_engine
 from iceberg_maint_tests.support.context import changed, spark_access
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long(140)]
 
 LOADED = HOT_KEYS + 4
 CONFIG = """\

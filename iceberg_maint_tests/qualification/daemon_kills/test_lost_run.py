@@ -14,7 +14,13 @@ from iceberg_maint_tests.qualification.daemon_kills.moments import Moment, since
 
 NAME = "db.a"
 
-pytestmark = [pytest.mark.seconds, pytest.mark.spark, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.seconds,
+    pytest.mark.spark,
+    pytest.mark.timeout(420),
+    pytest.mark.together("programs"),
+    pytest.mark.long(280),
+]
 
 
 def test_run_killed_with_its_code_server_and_daemon_is_failed_and_its_table_healed(tmp_path: Path) -> None:

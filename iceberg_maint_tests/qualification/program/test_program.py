@@ -12,7 +12,7 @@ from iceberg_maint_tests.qualification.program.maintainer import Keeper
 from iceberg_maint_tests.qualification.program.program import run_programs
 from iceberg_maint_tests.qualification.program.random_runs import RECORD, Lives, tally
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.split, pytest.mark.long(260)]
 
 ASKED = os.environ.get("ICEBERG_MAINT_TEST_STEPS")
 STEPS = int(ASKED or "40")

@@ -15,7 +15,7 @@ from iceberg_maint_tests.qualification.simulation.sim_table import SimTable
 from iceberg_maint_tests.qualification.simulation.tables import WORK
 from iceberg_maint_tests.qualification.simulation.world import NAMES, World, calm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(8)]
 
 TABLE = NAMES[0]
 LIES = tuple(a for a in Answer if a is not Answer.OK)

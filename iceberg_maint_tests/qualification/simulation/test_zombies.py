@@ -9,7 +9,7 @@ from iceberg_maint_tests.qualification.simulation.faults import At
 from iceberg_maint_tests.qualification.simulation.life import Life
 from iceberg_maint_tests.qualification.simulation.world import NAMES, World, calm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(6)]
 
 TABLE = NAMES[0]
 STEPS = (

@@ -21,7 +21,7 @@ from iceberg_maint.engines.spark.jvm.bridge import one_line
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 REWRITE, REGROUP = Operation.REWRITE_DATA_FILES, Operation.REWRITE_MANIFESTS
 EXPIRE = Operation.EXPIRE_SNAPSHOTS
 IGNORE = replace(KEEP_ONE, write_audit_publish=WriteAuditPublishPolicy(PublishMode.IGNORE))

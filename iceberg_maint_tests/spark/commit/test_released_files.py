@@ -19,7 +19,7 @@ from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 EXPIRE, CLEAN = Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES
 
 

@@ -25,7 +25,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint_tests.support.spark.rewrites import READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Writers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 A, B, C, D = ({"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 3, "v": "c"}, {"id": 4, "v": "d"})
 _names = itertools.count()

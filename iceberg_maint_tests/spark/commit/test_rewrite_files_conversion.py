@@ -19,7 +19,7 @@ from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.rewrites import Output, Rewrite, prepare, prepare_conversion
 from iceberg_maint_tests.support.spark.writers import Writers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 A, B, C, D = ({"id": n, "v": "abcd"[n - 1]} for n in (1, 2, 3, 4))
 _names = itertools.count()

@@ -69,6 +69,7 @@ def scattered(workshop: Workshop, version: int, **properties: str) -> tuple[str,
     return name, table
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_regrouping_keeps_every_live_entry(keeper: Keeper, workshop: Workshop, version: int) -> None:
     name, _ = scattered(workshop, version)
@@ -108,6 +109,7 @@ def test_regrouping_makes_runs_of_partitions(keeper: Keeper, workshop: Workshop)
     table.refresh()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Workshop, version: int) -> None:
     name, table = scattered(workshop, version, write__delete__mode="merge-on-read")
@@ -204,6 +206,7 @@ def refused(
     return result.message
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -34,7 +34,7 @@ from iceberg_maint_tests.support.spark.equality_deletes import (
 )
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long(180), pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
 BROADCAST = Preflight(0, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
 SHUFFLED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0)

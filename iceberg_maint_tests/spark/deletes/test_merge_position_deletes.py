@@ -40,7 +40,7 @@ from iceberg_maint_tests.support.spark.position_deletes import (
 )
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from iceberg_maint.core.policy.data import OutputSpec
 from iceberg_maint_tests.support.spark.unhealthy_tables import evolved_table, rewrite, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from iceberg_maint_tests.support.spark.task_faults import miswriting
 from iceberg_maint_tests.support.spark.unhealthy_tables import evolved_table, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 COLUMNAR = replace(
     FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=RewriteStrategy.COLUMNAR)

@@ -25,7 +25,7 @@ from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.spark.rewrite.test_columnar_metrics import COUNTS, as_json, by_field, java_metrics
 from iceberg_maint_tests.support.columnar.tables import EPOCH, field, schema_of, task_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(3)]
 
 SEEDS = range(60)
 MODES = ["truncate(16)", "truncate(1)", "truncate(5)", "full", "counts", "none"]

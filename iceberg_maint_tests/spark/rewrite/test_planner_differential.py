@@ -36,7 +36,7 @@ from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, Windo
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.writers import Writers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 
 TARGET = 1000
 BY = {

@@ -29,7 +29,7 @@ from iceberg_maint.loop.read_table import with_order
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 ROWS, DRIFTED = 4000, 10
 WHOLE = LayoutPolicy(overlap_depth_warn=1.0)

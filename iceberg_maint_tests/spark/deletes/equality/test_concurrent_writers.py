@@ -10,7 +10,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 def sick(way: Way) -> Twin:

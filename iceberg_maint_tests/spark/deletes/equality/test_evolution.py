@@ -11,7 +11,7 @@ from iceberg_maint_tests.spark.deletes.equality.conftest import Way, name_of
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete, Twin
 from iceberg_maint_tests.support.spark.versions import not_on_spark_3
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long(200), pytest.mark.drawn(1)]
 
 
 def test_renamed_key_columns_stay_the_same_columns(way: Way) -> None:

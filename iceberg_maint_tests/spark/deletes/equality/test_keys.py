@@ -12,7 +12,7 @@ from iceberg_maint.core.policy.data import Route
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 def test_composite_keys_delete_only_where_all_columns_are_equal(way: Way) -> None:

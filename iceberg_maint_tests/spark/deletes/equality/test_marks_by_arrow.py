@@ -14,7 +14,7 @@ from iceberg_maint_tests.support.columnar.damage import with_another_value
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 def joined(way: Way, twin: Twin) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer
 from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 def test_twin_after_every_kind_of_commit_reads_as_its_model(maintainer: Maintainer, version: int) -> None:

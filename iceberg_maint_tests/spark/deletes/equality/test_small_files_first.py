@@ -15,7 +15,7 @@ from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 from iceberg_maint_tests.support.spark.equality.maintainer import Maintainer, policy_of
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 CONVERT, REWRITE = DATA_OPERATIONS[:2]
 HEALTHY_ROWS = 4_000

@@ -12,7 +12,7 @@ from iceberg_maint.engines.spark.verify import SparkVerifier
 from iceberg_maint_tests.spark.deletes.equality.conftest import Way
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 LOW = "00000000-0000-0000-0000-000000000001"
 HIGH = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
