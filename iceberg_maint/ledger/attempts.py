@@ -19,8 +19,8 @@ from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import batch_of_text
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger import batches, table_history
-from iceberg_maint.ledger.batches import OutOfOrderError
+from iceberg_maint.ledger import batches, histories
+from iceberg_maint.ledger.batches import Batches, OutOfOrderError
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, attempt_try, batch, db_now_ms, intent, outcome
 from iceberg_maint.ports.engine import WrittenFile
@@ -79,225 +79,6 @@ _LAST_STATUS = (
     .limit(1)
 )
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
-
-
-def start(
-    conn: Connection,
-    lease: Lease,
-    batch_id: str,
-    run_id: str,
-    write_ahead: Mapping[PartitionKey, PartitionHistory],
-) -> Attempt:
-    """Writes STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
-    second attempt under one fence unless the first is known to have failed."""
-    require(conn, lease)
-    row = batches.load(conn, lease, batch_id)
-    if row.status != BatchStatus.PLANNED:
-        raise OutOfOrderError(f"batch {batch_id} is {row.status}, not PLANNED")
-    earlier = _load(conn, _OF_FENCE, batch_id=batch_id, fence=lease.fence)
-    if any(a.status == BatchStatus.UNKNOWN for a in earlier):
-        raise OutOfOrderError(f"batch {batch_id} may have been committed under fence {lease.fence}")
-    attempt_id = uuid.uuid4().hex
-    partitions = batch_of_text(row.body).partitions
-    started = Attempt(
-        attempt_id=attempt_id,
-        batch_id=batch_id,
-        table_uuid=row.table_uuid,
-        operation=Operation(row.operation),
-        run_id=run_id,
-        fence=lease.fence,
-        token=f"{attempt_id}-{secrets.token_hex(8)}",
-        partitions=partitions,
-        status=AttemptStep.STARTED,
-    )
-    conn.execute(
-        _INSERT,
-        {
-            "attempt_id": attempt_id,
-            "batch_id": batch_id,
-            "table_uuid": row.table_uuid,
-            "operation": row.operation,
-            "run_id": run_id,
-            "fence": lease.fence,
-            "token": started.token,
-            "partitions": dumps(partitions),
-        },
-    )
-    batches.claim(conn, batch_id, run_id)
-    table_history.write(conn, row.table_uuid, row.operation, write_ahead)
-    return started
-
-
-def record_intent(
-    conn: Connection, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
-) -> None:
-    """Writes INTENT, once, after STARTED."""
-    started = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.STARTED)
-    conn.execute(
-        _INSERT_INTENT,
-        {
-            "attempt_id": attempt_id,
-            "files": dumps(files),
-            "proof": dumps(proof),
-            "batch_digest": digest(batches.load(conn, lease, started.batch_id).body),
-        },
-    )
-
-
-def record_try(
-    conn: Connection, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
-) -> None:
-    """Writes ATTEMPT, one row per compare-and-swap, after INTENT."""
-    tries = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.INTENT, AttemptStep.ATTEMPT).tries
-    conn.execute(
-        _INSERT_TRY,
-        {
-            "attempt_id": attempt_id,
-            "position": len(tries),
-            "base_snapshot_id": base_snapshot_id,
-            "metadata_location": metadata_location,
-        },
-    )
-
-
-def finish(
-    conn: Connection,
-    lease: Lease,
-    attempt_id: str,
-    status: BatchStatus,
-    reported: BatchOutcome,
-    changed: Mapping[PartitionKey, PartitionHistory],
-) -> None:
-    """Writes OUTCOME, once; then back-off, the batch's status and, if DONE, the CURSOR.
-
-    DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan pass
-    is excepted: it commits nothing. PLANNED returns the batch and does not count against the hour.
-    """
-    current = _attempt_under_lease(conn, lease, attempt_id, *AttemptStep)
-    if reported.batch_id != current.batch_id:
-        raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
-    if status is BatchStatus.STARTED:
-        raise OutOfOrderError("an attempt cannot end STARTED")
-    commits = status is BatchStatus.UNKNOWN or current.operation != Operation.REMOVE_ORPHAN_FILES
-    if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and commits and not current.tries:
-        raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was attempted")
-    handed_back = status is BatchStatus.PLANNED
-    _append(
-        conn,
-        current,
-        # The attempt ended without a commit, but its batch is still wanted.
-        BatchStatus.FAILED if handed_back else status,
-        dumps(reported),
-        settled=False,
-        partitions=() if handed_back else reported.partitions,
-        input_bytes=0 if handed_back else reported.input_bytes,
-    )
-    table_history.write(conn, current.table_uuid, current.operation, changed)
-    row = batches.load(conn, lease, current.batch_id)
-    if row.status != BatchStatus.STARTED:
-        return  # An earlier attempt has been settled as the commit of the batch.
-    batches.set_status(conn, current.batch_id, status, reported.message)
-    if status is BatchStatus.DONE:
-        batches.advance(conn, lease, row, reported.snapshot_after)
-
-
-def settle(
-    conn: Connection, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
-) -> None:
-    """Settles an attempt that did not report. A commit makes its open batch DONE, or FAILED if the commit
-    removed something of others. Otherwise the batch gets `status`, unless a later attempt decides it. An
-    ended batch stays unchanged, and a repeated UNKNOWN adds no second row."""
-    require(conn, lease)
-    settled = _attempt_by_id(conn, lease, attempt_id)
-    if settled.status not in (*AttemptStep, BatchStatus.UNKNOWN):
-        raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
-    committed = settlement.status is CommitStatus.COMMITTED
-    done = committed and not settlement.lost
-    if status not in _SETTLED[settlement.status] or done is not (status is BatchStatus.DONE):
-        raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
-    # A commit in the table without an ATTEMPT belongs to a ledger restored from a backup.
-    if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
-        raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
-    row = batches.load(conn, lease, settled.batch_id)
-    body = dumps(settlement)
-    if body != _last_body(conn, attempt_id):
-        # Work reported as UNKNOWN was already counted.
-        counts = committed and settled.status != BatchStatus.UNKNOWN
-        _append(
-            conn,
-            settled,
-            _ended(settlement),
-            body,
-            settled=True,
-            partitions=settled.partitions if counts else (),
-            input_bytes=batch_of_text(row.body).input_bytes if counts else 0,
-        )
-    if row.status not in batches.OPEN:
-        return
-    if committed:
-        batches.set_status(conn, settled.batch_id, status, settlement.why)
-        if done:
-            batches.advance(conn, lease, row, settlement.snapshot_id)
-    elif not _has_later_attempt(conn, settled):
-        batches.set_status(conn, settled.batch_id, status, settlement.why)
-
-
-def open_attempts(conn: Connection, table_uuid: str) -> tuple[Attempt, ...]:
-    """Returns attempts without an outcome, and UNKNOWN ones; oldest first."""
-    return tuple(_attempt(conn, row) for row in conn.execute(_OPEN, {"table_uuid": table_uuid}).all())
-
-
-def attempts_at(conn: Connection, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
-    """Returns every attempt at a batch, oldest first."""
-    return _load(conn, _OF_BATCH, table_uuid=table_uuid, batch_id=batch_id)
-
-
-def uncommitted_output(conn: Connection, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
-    """Returns the newest attempt at a batch that has an INTENT. Returns None if its files were refused,
-    it is known to have committed, it began too long ago by the database's clock, or its files are of a
-    batch with other contents."""
-    require(conn, lease)
-    row = conn.execute(_NEWEST_FILES, {"table_uuid": lease.table_uuid, "batch_id": batch_id}).first()
-    if row is None:
-        return None
-    # An attempt that reused the files has its own INTENT, which does not make the files younger.
-    began_ms = conn.scalar(
-        select(func.min(attempt.c.started_ms))
-        .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
-        .where(
-            attempt.c.table_uuid == lease.table_uuid,
-            attempt.c.batch_id == batch_id,
-            intent.c.files == row.files,
-        )
-    )
-    if row.now_ms - began_ms > within_seconds * 1000:
-        return None
-    if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
-        return None
-    end = conn.execute(
-        select(outcome.c.settled, outcome.c.status, outcome.c.body)
-        .where(outcome.c.attempt_id == row.attempt_id)
-        .order_by(outcome.c.ordinal.desc())
-        .limit(1)
-    ).first()
-    if end is None or end.status not in (BatchStatus.FAILED, BatchStatus.UNKNOWN):
-        return None
-    if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:
-        return None
-    return _attempt_by_id(conn, lease, row.attempt_id)
-
-
-def snapshot_before_files(conn: Connection, of: Attempt) -> int | None:
-    """Returns the pinned snapshot of the attempt's batch. None if the batch is not known to have had the same
-    contents when the files were written: planned again, it is pinned at a snapshot that may have them."""
-    row = conn.execute(
-        select(intent.c.batch_digest, batch.c.body)
-        .join(batch, batch.c.batch_id == of.batch_id)
-        .where(intent.c.attempt_id == of.attempt_id)
-    ).first()
-    if row is None or row.batch_digest != digest(row.body):
-        return None
-    return batch_of_text(row.body).snapshot_id
 
 
 def _attempt_under_lease(
@@ -399,3 +180,228 @@ def _has_later_attempt(conn: Connection, current: Attempt) -> bool:
         attempt.c.batch_id == current.batch_id, attempt.c.ordinal > ordinal
     )
     return bool(conn.scalar(later_attempts))
+
+
+class SqlWork(Batches):
+    """Plans, batches, attempts and intents; see `ports.ledger.Work`."""
+
+    def start_attempt(
+        self,
+        lease: Lease,
+        batch_id: str,
+        run_id: str,
+        write_ahead: Mapping[PartitionKey, PartitionHistory],
+    ) -> Attempt:
+        """Writes STARTED, the claim and the write-ahead back-off. Refuses a batch that is not PLANNED, and a
+        second attempt under one fence unless the first is known to have failed."""
+        with self._write(lease.table_uuid) as conn:
+            require(conn, lease)
+            row = batches.load(conn, lease, batch_id)
+            if row.status != BatchStatus.PLANNED:
+                raise OutOfOrderError(f"batch {batch_id} is {row.status}, not PLANNED")
+            earlier = _load(conn, _OF_FENCE, batch_id=batch_id, fence=lease.fence)
+            if any(a.status == BatchStatus.UNKNOWN for a in earlier):
+                raise OutOfOrderError(f"batch {batch_id} may have been committed under fence {lease.fence}")
+            attempt_id = uuid.uuid4().hex
+            partitions = batch_of_text(row.body).partitions
+            started = Attempt(
+                attempt_id=attempt_id,
+                batch_id=batch_id,
+                table_uuid=row.table_uuid,
+                operation=Operation(row.operation),
+                run_id=run_id,
+                fence=lease.fence,
+                token=f"{attempt_id}-{secrets.token_hex(8)}",
+                partitions=partitions,
+                status=AttemptStep.STARTED,
+            )
+            conn.execute(
+                _INSERT,
+                {
+                    "attempt_id": attempt_id,
+                    "batch_id": batch_id,
+                    "table_uuid": row.table_uuid,
+                    "operation": row.operation,
+                    "run_id": run_id,
+                    "fence": lease.fence,
+                    "token": started.token,
+                    "partitions": dumps(partitions),
+                },
+            )
+            batches.claim(conn, batch_id, run_id)
+            histories.write(conn, row.table_uuid, row.operation, write_ahead)
+            return started
+
+    def record_intent(
+        self, lease: Lease, attempt_id: str, files: tuple[WrittenFile, ...], proof: Proof
+    ) -> None:
+        """Writes INTENT, once, after STARTED."""
+        with self._write(lease.table_uuid) as conn:
+            started = _attempt_under_lease(conn, lease, attempt_id, AttemptStep.STARTED)
+            conn.execute(
+                _INSERT_INTENT,
+                {
+                    "attempt_id": attempt_id,
+                    "files": dumps(files),
+                    "proof": dumps(proof),
+                    "batch_digest": digest(batches.load(conn, lease, started.batch_id).body),
+                },
+            )
+
+    def record_try(
+        self, lease: Lease, attempt_id: str, base_snapshot_id: int, metadata_location: str
+    ) -> None:
+        """Writes ATTEMPT, one row per compare-and-swap, after INTENT."""
+        with self._write(lease.table_uuid) as conn:
+            tries = _attempt_under_lease(
+                conn, lease, attempt_id, AttemptStep.INTENT, AttemptStep.ATTEMPT
+            ).tries
+            conn.execute(
+                _INSERT_TRY,
+                {
+                    "attempt_id": attempt_id,
+                    "position": len(tries),
+                    "base_snapshot_id": base_snapshot_id,
+                    "metadata_location": metadata_location,
+                },
+            )
+
+    def finish_attempt(
+        self,
+        lease: Lease,
+        attempt_id: str,
+        status: BatchStatus,
+        reported: BatchOutcome,
+        changed: Mapping[PartitionKey, PartitionHistory],
+    ) -> None:
+        """Writes OUTCOME, once; then back-off, the batch's status and, if DONE, the CURSOR.
+
+        DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan pass
+        is excepted: it commits nothing. PLANNED returns the batch and does not count against the hour.
+        """
+        with self._write(lease.table_uuid) as conn:
+            current = _attempt_under_lease(conn, lease, attempt_id, *AttemptStep)
+            if reported.batch_id != current.batch_id:
+                raise OutOfOrderError(f"attempt {attempt_id} is of another batch than {reported.batch_id}")
+            if status is BatchStatus.STARTED:
+                raise OutOfOrderError("an attempt cannot end STARTED")
+            commits = status is BatchStatus.UNKNOWN or current.operation != Operation.REMOVE_ORPHAN_FILES
+            if status in (BatchStatus.DONE, BatchStatus.UNKNOWN) and commits and not current.tries:
+                raise OutOfOrderError(f"attempt {attempt_id} cannot be {status}: no commit was attempted")
+            handed_back = status is BatchStatus.PLANNED
+            _append(
+                conn,
+                current,
+                # The attempt ended without a commit, but its batch is still wanted.
+                BatchStatus.FAILED if handed_back else status,
+                dumps(reported),
+                settled=False,
+                partitions=() if handed_back else reported.partitions,
+                input_bytes=0 if handed_back else reported.input_bytes,
+            )
+            histories.write(conn, current.table_uuid, current.operation, changed)
+            row = batches.load(conn, lease, current.batch_id)
+            if row.status != BatchStatus.STARTED:
+                return  # An earlier attempt has been settled as the commit of the batch.
+            batches.set_status(conn, current.batch_id, status, reported.message)
+            if status is BatchStatus.DONE:
+                batches.advance(conn, lease, row, reported.snapshot_after)
+
+    def settle_attempt(
+        self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
+    ) -> None:
+        """Settles an attempt that did not report. A commit makes its open batch DONE, or FAILED if the commit
+        removed something of others. Otherwise the batch gets `status`, unless a later attempt decides it. An
+        ended batch stays unchanged, and a repeated UNKNOWN adds no second row."""
+        with self._write(lease.table_uuid) as conn:
+            require(conn, lease)
+            settled = _attempt_by_id(conn, lease, attempt_id)
+            if settled.status not in (*AttemptStep, BatchStatus.UNKNOWN):
+                raise OutOfOrderError(f"attempt {attempt_id} has ended {settled.status}")
+            committed = settlement.status is CommitStatus.COMMITTED
+            done = committed and not settlement.lost
+            if status not in _SETTLED[settlement.status] or done is not (status is BatchStatus.DONE):
+                raise OutOfOrderError(f"a batch whose commit is {settlement.status} cannot be {status}")
+            # A commit in the table without an ATTEMPT belongs to a ledger restored from a backup.
+            if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
+                raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
+            row = batches.load(conn, lease, settled.batch_id)
+            body = dumps(settlement)
+            if body != _last_body(conn, attempt_id):
+                # Work reported as UNKNOWN was already counted.
+                counts = committed and settled.status != BatchStatus.UNKNOWN
+                _append(
+                    conn,
+                    settled,
+                    _ended(settlement),
+                    body,
+                    settled=True,
+                    partitions=settled.partitions if counts else (),
+                    input_bytes=batch_of_text(row.body).input_bytes if counts else 0,
+                )
+            if row.status not in batches.OPEN:
+                return
+            if committed:
+                batches.set_status(conn, settled.batch_id, status, settlement.why)
+                if done:
+                    batches.advance(conn, lease, row, settlement.snapshot_id)
+            elif not _has_later_attempt(conn, settled):
+                batches.set_status(conn, settled.batch_id, status, settlement.why)
+
+    def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
+        """Returns attempts without an outcome, and UNKNOWN ones; oldest first."""
+        with self._read() as conn:
+            return tuple(_attempt(conn, row) for row in conn.execute(_OPEN, {"table_uuid": table_uuid}).all())
+
+    def attempts_at(self, table_uuid: str, batch_id: str) -> tuple[Attempt, ...]:
+        """Returns every attempt at a batch, oldest first."""
+        with self._read() as conn:
+            return _load(conn, _OF_BATCH, table_uuid=table_uuid, batch_id=batch_id)
+
+    def uncommitted_output(self, lease: Lease, batch_id: str, within_seconds: int) -> Attempt | None:
+        """Returns the newest attempt at a batch that has an INTENT. Returns None if its files were refused,
+        it is known to have committed, it began too long ago by the database's clock, or its files are of a
+        batch with other contents."""
+        with self._read() as conn:
+            require(conn, lease)
+            row = conn.execute(_NEWEST_FILES, {"table_uuid": lease.table_uuid, "batch_id": batch_id}).first()
+            if row is None:
+                return None
+            # An attempt that reused the files has its own INTENT, which does not make the files younger.
+            began_ms = conn.scalar(
+                select(func.min(attempt.c.started_ms))
+                .join(intent, intent.c.attempt_id == attempt.c.attempt_id)
+                .where(
+                    attempt.c.table_uuid == lease.table_uuid,
+                    attempt.c.batch_id == batch_id,
+                    intent.c.files == row.files,
+                )
+            )
+            if row.now_ms - began_ms > within_seconds * 1000:
+                return None
+            if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
+                return None
+            end = conn.execute(
+                select(outcome.c.settled, outcome.c.status, outcome.c.body)
+                .where(outcome.c.attempt_id == row.attempt_id)
+                .order_by(outcome.c.ordinal.desc())
+                .limit(1)
+            ).first()
+            if end is None or end.status not in (BatchStatus.FAILED, BatchStatus.UNKNOWN):
+                return None
+            if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:
+                return None
+            return _attempt_by_id(conn, lease, row.attempt_id)
+
+    def snapshot_before_files(self, of: Attempt) -> int | None:
+        """Returns the pinned snapshot of the attempt's batch. None if the batch is not known to have had the same
+        contents when the files were written: planned again, it is pinned at a snapshot that may have them."""
+        with self._read() as conn:
+            row = conn.execute(
+                select(intent.c.batch_digest, batch.c.body)
+                .join(batch, batch.c.batch_id == of.batch_id)
+                .where(intent.c.attempt_id == of.attempt_id)
+            ).first()
+            if row is None or row.batch_digest != digest(row.body):
+                return None
+            return batch_of_text(row.body).snapshot_id

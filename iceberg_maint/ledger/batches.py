@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, u
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.planning.plan import Plan, batch_of_text, batch_text
+from iceberg_maint.ledger.database import Part
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import attempt, batch, cursor, db_now_ms
 from iceberg_maint.ports.stored import BatchStatus, Cursor, Lease, StoredBatch
@@ -56,58 +57,6 @@ _FIRST_CURSOR = insert(cursor).values(advanced_ms=db_now_ms())
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
-def save(conn: Connection, lease: Lease, plan: Plan, run_id: str) -> None:
-    """Stores the plan's batches after the stored ones. A batch that is open or DONE does not change. A batch
-    that ended without a commit is opened again, if it is planned again at the same snapshot with the same
-    inputs."""
-    require(conn, lease)
-    if plan.table_uuid != lease.table_uuid:
-        raise OutOfOrderError(f"plan {plan.plan_id} is of another table than the lease")
-    if not plan.batches:
-        return
-    start = conn.scalar(_LAST_ORDINAL, {"table_uuid": plan.table_uuid}) or 0
-    new, again = [], []
-    for ordinal, planned in enumerate(plan.batches, start + 1):
-        status = conn.scalar(_STATUS, {"batch_id": planned.batch_id})
-        values = {"plan_id": plan.plan_id, "run_id": run_id, "ordinal": ordinal, "body": batch_text(planned)}
-        if status is None:
-            which = {"batch_id": planned.batch_id, "table_uuid": plan.table_uuid}
-            new.append({**which, "operation": planned.operation, **values})
-        elif status in _REOPENED:
-            again.append({"changed_id": planned.batch_id, "status": BatchStatus.PLANNED, "why": "", **values})
-    if new:
-        conn.execute(_INSERT, new)
-    for values in again:
-        conn.execute(_UPDATE, values)
-
-
-def open_batches(conn: Connection, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
-    """Returns the PLANNED, STARTED and UNKNOWN batches in plan order."""
-    rows = conn.execute(_OPEN_BATCHES, {"table_uuid": table_uuid, "operation": operation})
-    return tuple(map(_stored, rows))
-
-
-def open_operations(conn: Connection, table_uuid: str) -> frozenset[Operation]:
-    """Returns the operations that have such batches."""
-    return frozenset(map(Operation, conn.scalars(_OPEN_OPERATIONS, {"table_uuid": table_uuid})))
-
-
-def get(conn: Connection, batch_id: str) -> StoredBatch:
-    """Returns a stored batch, whatever its status."""
-    return _stored(conn.execute(select(batch).where(batch.c.batch_id == batch_id)).one())
-
-
-def close(conn: Connection, lease: Lease, batch_id: str, why: str) -> None:
-    """Marks the batch as SUPERSEDED. Refuses a batch that has ended, or whose attempt was never settled."""
-    require(conn, lease)
-    row = load(conn, lease, batch_id)
-    if row.status == BatchStatus.SUPERSEDED:
-        return
-    if row.status not in (BatchStatus.PLANNED, BatchStatus.UNKNOWN):
-        raise OutOfOrderError(f"batch {batch_id} is {row.status} and cannot be superseded")
-    set_status(conn, batch_id, BatchStatus.SUPERSEDED, why)
-
-
 def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
     """Returns the batch's row. Raises OutOfOrderError if the leased table has no such batch."""
     row = conn.execute(_OF_TABLE, {"batch_id": batch_id, "table_uuid": lease.table_uuid}).first()
@@ -133,17 +82,6 @@ def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | No
     if conn.execute(_ADVANCE, {**which, **values}).rowcount == 0:
         of_table = {"table_uuid": row.table_uuid, "operation": row.operation}
         conn.execute(_FIRST_CURSOR, {**of_table, **values})
-
-
-def cursors(conn: Connection, table_uuid: str) -> Mapping[str, Cursor]:
-    """Returns the cursors of the table by operation, in order of their names."""
-    rows = conn.execute(
-        select(cursor, batch.c.plan_id)
-        .outerjoin(batch, batch.c.batch_id == cursor.c.batch_id)
-        .where(cursor.c.table_uuid == table_uuid)
-        .order_by(cursor.c.operation)
-    ).all()
-    return {row.operation: _cursor(conn, row) for row in rows}
 
 
 def _cursor(conn: Connection, row: Row[Any]) -> Cursor:
@@ -173,3 +111,77 @@ def _stored(row: Row[Any]) -> StoredBatch:
     return StoredBatch(
         batch_of_text(row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts
     )
+
+
+class Batches(Part):
+    """Plans and their batches: a part of `SqlWork`."""
+
+    def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
+        """Stores the plan's batches after the stored ones. A batch that is open or DONE does not change. A batch
+        that ended without a commit is opened again, if it is planned again at the same snapshot with the same
+        inputs."""
+        with self._write(lease.table_uuid) as conn:
+            require(conn, lease)
+            if plan.table_uuid != lease.table_uuid:
+                raise OutOfOrderError(f"plan {plan.plan_id} is of another table than the lease")
+            if not plan.batches:
+                return
+            start = conn.scalar(_LAST_ORDINAL, {"table_uuid": plan.table_uuid}) or 0
+            new, again = [], []
+            for ordinal, planned in enumerate(plan.batches, start + 1):
+                status = conn.scalar(_STATUS, {"batch_id": planned.batch_id})
+                values = {
+                    "plan_id": plan.plan_id,
+                    "run_id": run_id,
+                    "ordinal": ordinal,
+                    "body": batch_text(planned),
+                }
+                if status is None:
+                    which = {"batch_id": planned.batch_id, "table_uuid": plan.table_uuid}
+                    new.append({**which, "operation": planned.operation, **values})
+                elif status in _REOPENED:
+                    again.append(
+                        {"changed_id": planned.batch_id, "status": BatchStatus.PLANNED, "why": "", **values}
+                    )
+            if new:
+                conn.execute(_INSERT, new)
+            for values in again:
+                conn.execute(_UPDATE, values)
+
+    def open_batches(self, table_uuid: str, operation: str) -> tuple[StoredBatch, ...]:
+        """Returns the PLANNED, STARTED and UNKNOWN batches in plan order."""
+        with self._read() as conn:
+            rows = conn.execute(_OPEN_BATCHES, {"table_uuid": table_uuid, "operation": operation})
+            return tuple(map(_stored, rows))
+
+    def open_operations(self, table_uuid: str) -> frozenset[Operation]:
+        """Returns the operations that have such batches."""
+        with self._read() as conn:
+            return frozenset(map(Operation, conn.scalars(_OPEN_OPERATIONS, {"table_uuid": table_uuid})))
+
+    def batch(self, batch_id: str) -> StoredBatch:
+        """Returns a stored batch, whatever its status."""
+        with self._read() as conn:
+            return _stored(conn.execute(select(batch).where(batch.c.batch_id == batch_id)).one())
+
+    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+        """Marks the batch as SUPERSEDED. Refuses a batch that has ended, or whose attempt was never settled."""
+        with self._write(lease.table_uuid) as conn:
+            require(conn, lease)
+            row = load(conn, lease, batch_id)
+            if row.status == BatchStatus.SUPERSEDED:
+                return
+            if row.status not in (BatchStatus.PLANNED, BatchStatus.UNKNOWN):
+                raise OutOfOrderError(f"batch {batch_id} is {row.status} and cannot be superseded")
+            set_status(conn, batch_id, BatchStatus.SUPERSEDED, why)
+
+    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
+        """Returns the cursors of the table by operation, in order of their names."""
+        with self._read() as conn:
+            rows = conn.execute(
+                select(cursor, batch.c.plan_id)
+                .outerjoin(batch, batch.c.batch_id == cursor.c.batch_id)
+                .where(cursor.c.table_uuid == table_uuid)
+                .order_by(cursor.c.operation)
+            ).all()
+            return {row.operation: _cursor(conn, row) for row in rows}

@@ -223,6 +223,14 @@ class Database:
         return f"the ledger at {self._url.render_as_string(hide_password=True)}"
 
 
+class Part:
+    """A part of the ledger. Each method of it is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._read, self._write = database.read, database.write
+
+
 def _reading(engine: Engine) -> Engine:
     """Returns an engine for transactions that read, on the same connections."""
     if engine.dialect.name == "sqlite":

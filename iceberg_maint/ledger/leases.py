@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    String,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
-from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS
+from iceberg_maint.core.removal.clock_skew import MAX_SKEW_MS, ClockMark
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.schema import db_now_ms, lease, run
+from iceberg_maint.ledger import schema
+from iceberg_maint.ledger.database import Part
+from iceberg_maint.ledger.schema import clock, db_now_ms, lease, partition_history, run, statement_now_ms
 from iceberg_maint.ports.stored import Lease
 
 _LONGEST_MS = 5 * 60 * 1000
@@ -49,50 +63,9 @@ _OWNER = select(lease.c.owner, lease.c.expires_ms).where(
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
-def acquire(
-    conn: Connection, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
-) -> Lease | None:
-    """Returns a lease with the next fence, or None while another owner's lease has not expired.
-
-    A lease that a wrong clock has dated is cut to one length from now. An owner that lives extends it within that
-    time, so no second owner works beside it.
-    """
-    row = conn.execute(_OF_TABLE, {"table_uuid": table_uuid}).first()
-    if row is not None and row.live and row.owner != owner:
-        if not row.in_force:
-            conn.execute(_TAKE, {"of_table": table_uuid, "ttl_ms": ttl_seconds * 1000})
-        return None
-    fence = max(row.fence if row is not None else 0, min_fence) + 1
-    values: dict[str, Any] = {
-        "table_name": table,
-        "owner": owner,
-        "fence": fence,
-        "ttl_ms": ttl_seconds * 1000,
-    }
-    if row is None:
-        conn.execute(_FIRST, {"table_uuid": table_uuid, **values})
-    else:
-        conn.execute(_TAKE, {"of_table": table_uuid, **values})
-    if row is None or row.owner in (None, owner):
-        return Lease(table_uuid, table, owner, fence, ttl_seconds)
-    return Lease(table_uuid, table, owner, fence, ttl_seconds, row.owner, row.expires_ms - ttl_seconds * 1000)
-
-
-def extend(conn: Connection, lease_to_extend: Lease) -> bool:
-    """Extends the lease by its ttl. Returns False if it has expired or another owner has it."""
-    ttl = {"ttl_ms": lease_to_extend.ttl_seconds * 1000}
-    changed = conn.execute(_EXTEND, {**_held(lease_to_extend), **ttl})
-    return changed.rowcount == 1
-
-
 def holds(conn: Connection, lease_to_check: Lease) -> bool:
     """Returns whether owner and fence are the current ones and the lease has not expired."""
     return conn.execute(_HOLDS, _held(lease_to_check)).first() is not None
-
-
-def release(conn: Connection, lease_to_release: Lease) -> None:
-    """Frees the table if the lease is still ours. The table keeps the lease's fence as its last one."""
-    conn.execute(_RELEASE, _held(lease_to_release))
 
 
 def require(conn: Connection, required: Lease) -> None:
@@ -110,19 +83,6 @@ def require(conn: Connection, required: Lease) -> None:
     raise FenceLostError(f"the {mine} is over: {owner} holds fence {row.fence}.")
 
 
-def adopt(conn: Connection, table_uuid: str, table: str) -> None:
-    """Stores that the table with this UUID had this name last. Its fence stays."""
-    renamed = conn.execute(update(lease).where(lease.c.table_uuid == table_uuid).values(table_name=table))
-    if not renamed.rowcount:
-        free = {"table_uuid": table_uuid, "table_name": table, "fence": 0, "expires_ms": 0}
-        conn.execute(insert(lease).values(**free))
-
-
-def last_name(conn: Connection, table_uuid: str) -> str | None:
-    """Returns the name under which the table was last leased, also after the lease has ended."""
-    return conn.scalar(_LAST_NAME, {"table_uuid": table_uuid})
-
-
 def owner_of(conn: Connection, table_uuid: str) -> tuple[str, int] | None:
     """Returns the owner of the table's lease in force, and when it expires."""
     row = conn.execute(_OWNER, {"table_uuid": table_uuid}).first()
@@ -138,20 +98,142 @@ _FORGOTTEN_AFTER_MS = 7 * 24 * 3600 * 1000
 Dagster instance no longer exists."""
 
 
-def record_heartbeat(conn: Connection, run_id: str) -> None:
-    """Records a heartbeat of the run."""
-    conn.execute(
-        delete(run).where((run.c.run_id == run_id) | (run.c.beat_ms < db_now_ms() - _FORGOTTEN_AFTER_MS))
-    )
-    conn.execute(insert(run).values(run_id=run_id, beat_ms=db_now_ms()))
+_NO_BOOT = ""
+_KEPT_MS = 90 * 24 * 3600 * 1000
+"""How long readings of ended boots are kept."""
+_NEWEST = select(func.max(clock.c.newest_ms))
+_BOOTED = select(clock.c.booted_ms).where(clock.c.boot == bindparam("boot", type_=String))
+_EVENTS = (
+    *(schema.attempt.c.started_ms, schema.intent.c.recorded_ms, schema.attempt_try.c.recorded_ms),
+    *(schema.outcome.c.recorded_ms, schema.batch.c.updated_ms, schema.cursor.c.advanced_ms),
+    *(schema.record.c.appended_ms, schema.health.c.observed_ms, schema.partition_missing.c.since_ms),
+    *(schema.pause.c.paused_ms, schema.reader.c.seen_ms, schema.run.c.beat_ms, schema.claim.c.current_ms),
+)
+_READINGS = select(_NEWEST.scalar_subquery(), _BOOTED.scalar_subquery())
 
 
-def end_run(conn: Connection, run_id: str) -> None:
-    """Deletes the heartbeat of an ended run."""
-    conn.execute(delete(run).where(run.c.run_id == run_id))
+class SqlLeases(Part):
+    """Leases, heartbeats of runs, and readings of clocks; see `ports.ledger.Leases`."""
 
+    def acquire(
+        self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
+    ) -> Lease | None:
+        """Returns a lease with the next fence, or None while another owner's lease has not expired.
 
-def heartbeats(conn: Connection) -> dict[str, int]:
-    """Returns the time of the last heartbeat of each run that has not ended, ms since epoch by the
-    database's clock."""
-    return {r.run_id: r.beat_ms for r in conn.execute(select(run))}
+        A lease that a wrong clock has dated is cut to one length from now. An owner that lives extends it within that
+        time, so no second owner works beside it.
+        """
+        with self._write(table_uuid) as conn:
+            row = conn.execute(_OF_TABLE, {"table_uuid": table_uuid}).first()
+            if row is not None and row.live and row.owner != owner:
+                if not row.in_force:
+                    conn.execute(_TAKE, {"of_table": table_uuid, "ttl_ms": ttl_seconds * 1000})
+                return None
+            fence = max(row.fence if row is not None else 0, min_fence) + 1
+            values: dict[str, Any] = {
+                "table_name": table,
+                "owner": owner,
+                "fence": fence,
+                "ttl_ms": ttl_seconds * 1000,
+            }
+            if row is None:
+                conn.execute(_FIRST, {"table_uuid": table_uuid, **values})
+            else:
+                conn.execute(_TAKE, {"of_table": table_uuid, **values})
+            if row is None or row.owner in (None, owner):
+                return Lease(table_uuid, table, owner, fence, ttl_seconds)
+            return Lease(
+                table_uuid, table, owner, fence, ttl_seconds, row.owner, row.expires_ms - ttl_seconds * 1000
+            )
+
+    def owner(self, table_uuid: str) -> tuple[str, int] | None:
+        """Returns the owner of the table's lease in force, and when it expires."""
+        with self._read() as conn:
+            return owner_of(conn, table_uuid)
+
+    def heartbeat(self, lease: Lease) -> bool:
+        """Extends the lease by its ttl. Returns False if it has expired or another owner has it."""
+        with self._write(lease.table_uuid) as conn:
+            ttl = {"ttl_ms": lease.ttl_seconds * 1000}
+            changed = conn.execute(_EXTEND, {**_held(lease), **ttl})
+            return changed.rowcount == 1
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether owner and fence are the current ones and the lease has not expired."""
+        with self._read() as conn:
+            return holds(conn, lease)
+
+    def release(self, lease: Lease) -> None:
+        """Frees the table if the lease is still ours. The table keeps the lease's fence as its last one."""
+        with self._write(lease.table_uuid) as conn:
+            conn.execute(_RELEASE, _held(lease))
+
+    def last_leased_name(self, table_uuid: str) -> str | None:
+        """Returns the name under which the table was last leased, also after the lease has ended."""
+        with self._read() as conn:
+            return conn.scalar(_LAST_NAME, {"table_uuid": table_uuid})
+
+    def adopt_table(self, table_uuid: str, table: str) -> None:
+        """Stores that the table with this UUID had this name last. Its fence stays."""
+        with self._write(table_uuid) as conn:
+            renamed = conn.execute(
+                update(lease).where(lease.c.table_uuid == table_uuid).values(table_name=table)
+            )
+            if not renamed.rowcount:
+                free = {"table_uuid": table_uuid, "table_name": table, "fence": 0, "expires_ms": 0}
+                conn.execute(insert(lease).values(**free))
+
+    def record_run_heartbeat(self, run_id: str) -> None:
+        """Records a heartbeat of the run."""
+        with self._write(run_id) as conn:
+            conn.execute(
+                delete(run).where(
+                    (run.c.run_id == run_id) | (run.c.beat_ms < db_now_ms() - _FORGOTTEN_AFTER_MS)
+                )
+            )
+            conn.execute(insert(run).values(run_id=run_id, beat_ms=db_now_ms()))
+
+    def end_run(self, run_id: str) -> None:
+        """Deletes the heartbeat of an ended run."""
+        with self._write(run_id) as conn:
+            conn.execute(delete(run).where(run.c.run_id == run_id))
+
+    def run_heartbeats(self) -> dict[str, int]:
+        """Returns the time of the last heartbeat of each run that has not ended, ms since epoch by the
+        database's clock."""
+        with self._read() as conn:
+            return {r.run_id: r.beat_ms for r in conn.execute(select(run))}
+
+    def clock_mark(self, boot: str | None) -> ClockMark:
+        """Returns the mark of all machines, and of this boot of this machine."""
+        with self._read() as conn:
+            newest_ms, booted_ms = conn.execute(_READINGS, {"boot": boot}).one()
+            return ClockMark(newest_ms or 0, booted_ms)
+
+    def keep_clock_mark(self, boot: str | None, booted_ms: int | None, newest_ms: int) -> None:
+        """Stores a reading. A newer stored reading stays."""
+        with self._write(f"clock {boot}") as conn:
+            name = boot or _NO_BOOT
+            stored = conn.execute(select(clock.c.newest_ms).where(clock.c.boot == name)).first()
+            if stored is None:
+                conn.execute(insert(clock).values(boot=name, booted_ms=booted_ms, newest_ms=newest_ms))
+                # A machine that keeps only its boot has stored no reading, and has no other row.
+                ended = clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)
+                conn.execute(delete(clock).where(ended))
+                return
+            newest_ms = max(newest_ms, stored.newest_ms)
+            conn.execute(
+                update(clock).where(clock.c.boot == name).values(booted_ms=booted_ms, newest_ms=newest_ms)
+            )
+
+    def accept_clock(self) -> None:
+        """Deletes all readings, after an operator has confirmed the clocks. Ends back-offs and waits, because the wrong
+        clock may have dated them. What has happened in the future by its date happened by now."""
+        with self._write("clock") as conn:
+            conn.execute(delete(clock))
+            conn.execute(delete(schema.fleet_wait))
+            conn.execute(update(partition_history).values(not_before_ms=None))
+            for at in _EVENTS:
+                conn.execute(
+                    update(at.table).where(at > statement_now_ms()).values({at.name: statement_now_ms()})
+                )

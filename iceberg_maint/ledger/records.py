@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     Connection,
     Row,
     bindparam,
     case,
-    delete,
     func,
     insert,
     or_,
@@ -27,9 +25,10 @@ from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, Outcom
 from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, without_values
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import batch_of_text
-from iceberg_maint.ledger import dropped
+from iceberg_maint.ledger import pruning
 from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.ledger.leases import require
+from iceberg_maint.ledger.outcomes import Outcomes
 from iceberg_maint.ledger.schema import (
     attempt,
     attempt_try,
@@ -43,7 +42,7 @@ from iceberg_maint.ledger.schema import (
 )
 from iceberg_maint.ledger.table_health import GOVERNED
 from iceberg_maint.ports.engine import WrittenFile
-from iceberg_maint.ports.stored import BatchStatus, Lease
+from iceberg_maint.ports.stored import BatchStatus, DroppedTable, Lease
 
 _SINCE = func.coalesce(func.max(recorded.c.through), 0)
 _IS_NEWS = recorded.c.through.is_(None) | (outcome.c.status != BatchStatus.UNKNOWN)
@@ -127,29 +126,11 @@ def _contains_row(ends: set[OutcomeStatus], row: Row[*tuple[Any, ...]]) -> bool:
             return handed_back or bool(ends & _NOT_DONE)
 
 
-def unrecorded(conn: Connection, lease: Lease) -> tuple[RunTrace, ...]:
-    """Returns the runs before the lease's own whose ended attempts at the table are in no record, oldest
-    first. An earlier holder of the lease no longer works on the table.
-
-    A commit that is still UNKNOWN adds nothing to a run that is already recorded.
-    """
-    require(conn, lease)
-    which = {"table_uuid": lease.table_uuid, "owner": lease.owner, "fence": lease.fence}
-    runs = conn.execute(_EARLIER_RUNS, which).all()
-    traces = (_trace(conn, lease.table_uuid, run) for run in runs)
-    return tuple(_with_heartbeat(t, lease) if t.run_id == lease.crashed_owner else t for t in traces)
-
-
 def _with_heartbeat(run: RunTrace, lease: Lease) -> RunTrace:
     """The run with its last heartbeat as the last sign of it."""
     *earlier, last = run.attempts
     ended_ms = max(last.ended_ms, lease.crashed_beat_ms)
     return replace(run, attempts=(*earlier, replace(last, ended_ms=ended_ms)))
-
-
-def has_unrecorded(conn: Connection, table_uuid: str) -> bool:
-    """Returns whether any run ended attempts at the table that are in no record."""
-    return conn.execute(_ANY_RUN, {"table_uuid": table_uuid}).first() is not None
 
 
 def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> RunTrace:
@@ -221,93 +202,11 @@ def _is_adopted(conn: Connection, row: Row[*tuple[Any, ...]]) -> bool:
     return conn.execute(same.limit(1)).first() is not None
 
 
-_DAY_MS = 86_400_000
 _LAST_CHARACTER = "\U0010ffff"
-_ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
 _STORED = select(record.c.body).where(record.c.record_id == bindparam("record_id"))
 _INSERT = insert(record).values(appended_ms=db_now_ms())
-_NOW = select(db_now_ms())
 
-_uuid: BindParameter[str] = bindparam("of_table")
-_before: BindParameter[int] = bindparam("before_ms")
-_settled = select(outcome.c.attempt_id).where(
-    outcome.c.table_uuid == _uuid, outcome.c.status != BatchStatus.UNKNOWN
-)
-_completed = (
-    select(func.max(outcome.c.ordinal))
-    .where(outcome.c.table_uuid == _uuid, outcome.c.status == BatchStatus.DONE)
-    .group_by(outcome.c.operation)
-)
-_last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(_completed))
-_kept_batches = select(attempt.c.batch_id).where(
-    attempt.c.table_uuid == _uuid,
-    or_(attempt.c.attempt_id.not_in(_settled), attempt.c.attempt_id.in_(_last_done)),
-)
-_OLD_BATCHES = select(batch.c.batch_id).where(
-    batch.c.table_uuid == _uuid,
-    batch.c.status.in_(_ENDED),
-    batch.c.updated_ms < _before,
-    batch.c.batch_id.not_in(_kept_batches),
-)
-_same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
-_remaining = select(attempt.c.attempt_id).where(_same_run, attempt.c.operation == recorded.c.operation)
-_LAST = select(func.max(record.c.ordinal)).where(record.c.table_uuid == _uuid)
-_DELETE_RECORDS = delete(record).where(
-    record.c.table_uuid == _uuid, record.c.ordinal < bindparam("last"), record.c.appended_ms < _before
-)
-_DELETE_RECORDED = delete(recorded).where(recorded.c.table_uuid == _uuid, ~_remaining.exists())
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
-
-
-def append(conn: Connection, new: Record) -> None:
-    """Appends a record. The same record again changes nothing; a different record with its id is refused."""
-    body = dumps(new)
-    stored = conn.scalar(_STORED, {"record_id": new.record_id})
-    if stored is not None:
-        if stored != body:
-            raise OutOfOrderError(f"record {new.record_id} already exists with other contents")
-        return
-    conn.execute(
-        _INSERT,
-        {
-            "record_id": new.record_id,
-            "table_uuid": new.table_uuid,
-            "table_name": new.table,
-            "body": body,
-            "run_id": new.run_id,
-        },
-    )
-    mark(conn, new)
-
-
-def newest(conn: Connection, table: str | None, limit: int) -> tuple[Record, ...]:
-    """Returns the newest records, newest first. For a table's name, records under its earlier names are
-    included if its UUID is known."""
-    query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
-    if table is not None:
-        query = query.where(_of_table(table))
-    return _shown(conn, [loads(Record, body) for body in conn.scalars(query)])
-
-
-def of_run(conn: Connection, run_id: str) -> tuple[Record, ...]:
-    """Returns the records of the runs whose id begins with this text, oldest first."""
-    after = run_id + _LAST_CHARACTER
-    query = select(record.c.body).where(record.c.run_id >= run_id, record.c.run_id < after)
-    return _shown(conn, [loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal))])
-
-
-def last_proved(conn: Connection, table: str) -> Record | None:
-    """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
-    query = select(record.c.body).where(
-        _of_table(table), record.c.body.contains('"proof":{', autoescape=True)
-    )
-    for body in conn.scalars(query.order_by(record.c.ordinal.desc())):
-        found = loads(Record, body)
-        if found.operation in DATA_OPERATIONS and any(
-            b.snapshot_after is not None and b.proof is not None for b in found.outcome.batches
-        ):
-            return _shown(conn, [found])[0]
-    return None
 
 
 def _shown(conn: Connection, found: Sequence[Record]) -> tuple[Record, ...]:
@@ -325,22 +224,91 @@ def _of_table(table: str) -> ColumnElement[bool]:
     return or_(record.c.table_name == table, record.c.table_uuid == same)
 
 
-def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
-    """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, batches with their
-    attempts, and the back-off of partitions that have been missing for so long. Returns the number of deleted rows. Open
-    work, UNKNOWN attempts, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
-    of_table: dict[str, str | int] = {"of_table": table_uuid}
-    before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
-    old_of_table = {**of_table, "before_ms": before_ms}
-    old_batches = list(conn.scalars(_OLD_BATCHES, old_of_table))
-    deleted = 0
-    for batch_id in old_batches:
-        attempts = select(attempt.c.attempt_id).where(attempt.c.batch_id == batch_id)
-        for rows in (outcome, attempt_try, intent):
-            deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
-        deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
-        deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
-    last = conn.scalar(_LAST, of_table) or 0
-    deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
-    deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
-    return deleted + dropped.prune_partitions(conn, table_uuid, before_ms)
+class SqlRecords(Outcomes):
+    """Outcomes of batches and records of runs; see `ports.ledger.Records`."""
+
+    def append(self, new: Record) -> None:
+        """Appends a record. The same record again changes nothing; a different record with its id is refused."""
+        with self._write(new.record_id) as conn:
+            body = dumps(new)
+            stored = conn.scalar(_STORED, {"record_id": new.record_id})
+            if stored is not None:
+                if stored != body:
+                    raise OutOfOrderError(f"record {new.record_id} already exists with other contents")
+                return
+            conn.execute(
+                _INSERT,
+                {
+                    "record_id": new.record_id,
+                    "table_uuid": new.table_uuid,
+                    "table_name": new.table,
+                    "body": body,
+                    "run_id": new.run_id,
+                },
+            )
+            mark(conn, new)
+
+    def newest(self, table: str | None, limit: int) -> tuple[Record, ...]:
+        """Returns the newest records, newest first. For a table's name, records under its earlier names are
+        included if its UUID is known."""
+        with self._read() as conn:
+            query = select(record.c.body).order_by(record.c.ordinal.desc()).limit(limit)
+            if table is not None:
+                query = query.where(_of_table(table))
+            return _shown(conn, [loads(Record, body) for body in conn.scalars(query)])
+
+    def of_run(self, run_id: str) -> tuple[Record, ...]:
+        """Returns the records of the runs whose id begins with this text, oldest first."""
+        with self._read() as conn:
+            after = run_id + _LAST_CHARACTER
+            query = select(record.c.body).where(record.c.run_id >= run_id, record.c.run_id < after)
+            return _shown(
+                conn, [loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal))]
+            )
+
+    def last_proved(self, table: str) -> Record | None:
+        """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
+        with self._read() as conn:
+            query = select(record.c.body).where(
+                _of_table(table), record.c.body.contains('"proof":{', autoescape=True)
+            )
+            for body in conn.scalars(query.order_by(record.c.ordinal.desc())):
+                found = loads(Record, body)
+                if found.operation in DATA_OPERATIONS and any(
+                    b.snapshot_after is not None and b.proof is not None for b in found.outcome.batches
+                ):
+                    return _shown(conn, [found])[0]
+            return None
+
+    def has_unrecorded_runs(self, table_uuid: str) -> bool:
+        """Returns whether any run ended attempts at the table that are in no record."""
+        with self._read() as conn:
+            return conn.execute(_ANY_RUN, {"table_uuid": table_uuid}).first() is not None
+
+    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
+        """Returns the runs before the lease's own whose ended attempts at the table are in no record, oldest
+        first. An earlier holder of the lease no longer works on the table.
+
+        A commit that is still UNKNOWN adds nothing to a run that is already recorded.
+        """
+        with self._read() as conn:
+            require(conn, lease)
+            which = {"table_uuid": lease.table_uuid, "owner": lease.owner, "fence": lease.fence}
+            runs = conn.execute(_EARLIER_RUNS, which).all()
+            traces = (_trace(conn, lease.table_uuid, run) for run in runs)
+            return tuple(_with_heartbeat(t, lease) if t.run_id == lease.crashed_owner else t for t in traces)
+
+    def prune(self, table_uuid: str, keep_days: int) -> int:
+        """Deletes old work of a table; see `pruning.prune`."""
+        with self._write(table_uuid) as conn:
+            return pruning.prune(conn, table_uuid, keep_days)
+
+    def dropped_tables(self) -> tuple[DroppedTable, ...]:
+        """Returns the tables that have work and no health, and that no owner has leased."""
+        with self._read() as conn:
+            return pruning.dropped_tables(conn)
+
+    def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
+        """Deletes a dropped table; see `pruning.delete_dropped_tables`."""
+        with self._write(table_uuid) as conn:
+            return pruning.delete_dropped_tables(conn, table_uuid, keep_days)

@@ -10,14 +10,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.health.changes import WriterChange
+from iceberg_maint.core.health.changes import HealthDay, WriterChange
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish
-from iceberg_maint.ledger import health_days, table_history
-from iceberg_maint.ledger.database import among, chunks, in_chunks
+from iceberg_maint.ledger import health_days, histories
+from iceberg_maint.ledger.database import Database, among, chunks, in_chunks
 from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
+from iceberg_maint.ledger.histories import Histories
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
 from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
@@ -55,7 +56,7 @@ GOVERNED = "governed"
 """The form of the mark of a table with read restrictions."""
 
 
-def put(conn: Connection, measured: Measured) -> bool:
+def _put(conn: Connection, measured: Measured) -> bool:
     """Stores the health of the table with this UUID; returns False if a newer one is stored.
 
     Another table that had the name no longer has it, so its health is deleted.
@@ -64,7 +65,7 @@ def put(conn: Connection, measured: Measured) -> bool:
     same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
     stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
     if stored is not None and _basis(stored.head) == "":
-        table_history.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
+        histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and stored.sequence_number > measured.sequence_number:
         return False
     for other in conn.scalars(select(health.c.table_uuid).where(same_name)).all():
@@ -85,7 +86,7 @@ def put(conn: Connection, measured: Measured) -> bool:
     return True
 
 
-def distrust(conn: Connection, table_uuid: str) -> None:
+def _distrust(conn: Connection, table_uuid: str) -> None:
     """Keeps the stored health of the table, but not as that of an unchanged table: its basis becomes empty."""
     own = (health.c.table_uuid == table_uuid) & (health.c.form == _FORM)
     head = conn.scalar(select(health.c.head).where(own))
@@ -97,7 +98,7 @@ def _basis(head: str) -> str:
     return str(json.loads(head).get("basis", "")) if head else ""
 
 
-def is_stored(conn: Connection, measured: Measured) -> bool:
+def _is_stored(conn: Connection, measured: Measured) -> bool:
     """Whether the same health was stored a moment ago, so that storing it again would change nothing but the time.
 
     A table with partitions that are missing counts each observation, so its health is always stored again.
@@ -114,15 +115,6 @@ def is_stored(conn: Connection, measured: Measured) -> bool:
         and 0 <= row["age_ms"] < _SAME_OBSERVATION_MS
         and all(row[name] == value for name, value in _facts(measured).items())
     )
-
-
-def get_all(
-    conn: Connection, tables: Iterable[TableId], unpacked: UnpackedPartitions
-) -> dict[TableId, Measured]:
-    """Returns the stored health of those of the tables that have one. `unpacked` keeps their partitions."""
-    query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
-    rows = in_chunks(conn, query, map(str, tables))
-    return {measured.table: measured for measured in (_measured(row, unpacked) for row in rows)}
 
 
 def partition_keys(conn: Connection, table_uuid: str) -> frozenset[PartitionKey] | None:
@@ -182,121 +174,10 @@ def _measured(row: Row[*tuple[Any, ...]], unpacked: UnpackedPartitions) -> Measu
     )
 
 
-def measurements(conn: Connection, tables: Iterable[TableId]) -> tuple[StoredMeasurement, ...]:
-    """Returns what the stored health of these tables was measured from, without its numbers."""
-    query = select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.head)
-    by_name = {str(t): t for t in tables}
-    found = []
-    for row in in_chunks(conn, query.where(health.c.form == _FORM, among(health.c.table_name)), by_name):
-        head = json.loads(row.head)
-        found.append(
-            StoredMeasurement(
-                by_name[row.table_name],
-                row.table_uuid,
-                row.pointer,
-                head["basis"],
-                head["maintenance_properties"],
-            )
-        )
-    return tuple(found)
-
-
-def confirm(conn: Connection, pointers: Mapping[str, str]) -> None:
-    """Counts one more observation of the tables with these UUIDs whose stored health still has this pointer."""
-    now_ms = conn.scalar(select(db_now_ms())) or 0
-    query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
-    uuids = [
-        row.table_uuid
-        for row in in_chunks(conn, query.where(among(health.c.table_uuid)), pointers)
-        if row.pointer == pointers[row.table_uuid] and row.observed_ms < now_ms
-    ]
-    for chunk in chunks(uuids):
-        conn.execute(update(health).where(health.c.table_uuid.in_(chunk)).values(observed_ms=now_ms))
-        # As in `_count_missing`: health without partitions is no evidence that partitions are gone. Its table
-        # counts nothing.
-        conn.execute(
-            update(partition_missing)
-            .where(partition_missing.c.table_uuid.in_(set(chunk) - _empty(conn, chunk)))
-            .values(misses=partition_missing.c.misses + 1)
-        )
-
-
 def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
     nothing = pack({})
     query = select(health.c.table_uuid).where(health.c.table_uuid.in_(uuids), health.c.partitions == nothing)
     return set(conn.scalars(query))
-
-
-def known(conn: Connection) -> tuple[KnownTable, ...]:
-    """Returns the tables with stored health, by name. A stored name with an empty part names no table: it is omitted."""
-    rows = conn.execute(
-        select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
-        .where(health.c.form == _FORM)
-        .order_by(health.c.table_name)
-    )
-    tables = (
-        KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms)
-        for r in rows
-        if all(r.table_name.split("."))
-    )
-    return tuple(sorted(tables, key=lambda k: k.table))
-
-
-def outdated(conn: Connection) -> tuple[str, ...]:
-    """Returns the names of the tables whose health another version of the program stored in a format of its own."""
-    return tuple(sorted(conn.scalars(select(health.c.table_name).where(health.c.form != _FORM))))
-
-
-def forget(conn: Connection, table: TableId) -> None:
-    """Deletes the stored health of the table with this name."""
-    uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
-    if uuid is not None:
-        _drop(conn, uuid)
-
-
-def mark_governed(conn: Connection, table: TableId) -> None:
-    """Replaces the stored health of a table with read restrictions by a mark without values. Partition keys are
-    values of rows, and metrics count rows that this program may not see."""
-    name = str(table)
-    row = conn.execute(select(health.c.table_uuid, health.c.form).where(health.c.table_name == name)).first()
-    if row is not None and row.form == GOVERNED:
-        return
-    if row is not None:
-        _drop(conn, row.table_uuid)
-    conn.execute(
-        insert(health).values(
-            table_uuid=digest(name) if row is None else row.table_uuid,
-            table_name=name,
-            sequence_number=-1,
-            pointer="",
-            observed_ms=db_now_ms(),
-            form=GOVERNED,
-            head="",
-            partitions=pack({}),
-        )
-    )
-
-
-def missing(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
-    """Returns the partition keys that earlier health of the table had and the stored health lacks."""
-    uuid = select(health.c.table_uuid).where(health.c.table_name == str(table)).scalar_subquery()
-    rows = select(partition_missing.c.partition).where(partition_missing.c.table_uuid == uuid)
-    return tuple(sorted(map(PartitionKey, conn.scalars(rows))))
-
-
-def retired(conn: Connection, table: TableId) -> tuple[PartitionKey, ...]:
-    """Returns the partition keys that were missing in two observations in a row; none while a run has the
-    table's lease."""
-    uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
-    if uuid is None or owner_of(conn, uuid) is not None:
-        return ()
-    keys = conn.scalars(
-        select(partition_missing.c.partition).where(
-            partition_missing.c.table_uuid == uuid,
-            partition_missing.c.misses >= RETIRED_AFTER_MISSES,
-        )
-    )
-    return tuple(sorted(map(PartitionKey, keys)))
 
 
 def _count_missing(
@@ -323,3 +204,161 @@ def _drop(conn: Connection, uuid: str) -> None:
     health_days.drop_days(conn, uuid)
     conn.execute(delete(partition_missing).where(partition_missing.c.table_uuid == uuid))
     conn.execute(delete(health).where(health.c.table_uuid == uuid))
+
+
+class SqlHealth(Histories):
+    """Measurements, health and histories of tables; see `ports.ledger.HealthStore`."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._last = ("", "")
+        self._unpacked = UnpackedPartitions()
+
+    def put(self, measured: Measured) -> bool:
+        """Stores health unless the stored health is newer. Returns whether it stored it."""
+        key = (measured.table_uuid, measured.metadata_location)
+        if key == self._last:
+            with self._read() as conn:
+                if _is_stored(conn, measured):
+                    return True
+        with self._write(measured.table_uuid, str(measured.table)) as conn:
+            is_newest = _put(conn, measured)
+        self._last = key
+        return is_newest
+
+    def put_unreadable(self, table_uuid: str, reading: PartitionHistory) -> None:
+        """Stores how the table's metadata failed to be read."""
+        with self._write(table_uuid) as conn:
+            histories.write(conn, table_uuid, READING, {WHOLE_TABLE: reading})
+            _distrust(conn, table_uuid)
+
+    def get(self, table: TableId) -> Measured | None:
+        """Returns the stored health of the table with this name."""
+        return self.get_all((table,)).get(table)
+
+    def get_all(self, tables: Iterable[TableId]) -> dict[TableId, Measured]:
+        """Returns the stored health of those of the tables that have one."""
+        with self._read() as conn:
+            query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
+            rows = in_chunks(conn, query, map(str, tables))
+            return {measured.table: measured for measured in (_measured(row, self._unpacked) for row in rows)}
+
+    def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
+        """Returns the stored days of these tables, by day."""
+        with self._read() as conn:
+            return health_days.read_days(conn, table_uuids)
+
+    def measurements(self, tables: Iterable[TableId]) -> tuple[StoredMeasurement, ...]:
+        """Returns what the stored health of these tables was measured from, without its numbers."""
+        with self._read() as conn:
+            query = select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.head)
+            by_name = {str(t): t for t in tables}
+            found = []
+            for row in in_chunks(
+                conn, query.where(health.c.form == _FORM, among(health.c.table_name)), by_name
+            ):
+                head = json.loads(row.head)
+                found.append(
+                    StoredMeasurement(
+                        by_name[row.table_name],
+                        row.table_uuid,
+                        row.pointer,
+                        head["basis"],
+                        head["maintenance_properties"],
+                    )
+                )
+            return tuple(found)
+
+    def confirm(self, pointers: Mapping[str, str]) -> None:
+        """Counts one more observation of the tables with these UUIDs whose stored health still has this pointer."""
+        with self._write(*sorted(pointers)) as conn:
+            now_ms = conn.scalar(select(db_now_ms())) or 0
+            query = select(health.c.table_uuid, health.c.pointer, health.c.observed_ms)
+            uuids = [
+                row.table_uuid
+                for row in in_chunks(conn, query.where(among(health.c.table_uuid)), pointers)
+                if row.pointer == pointers[row.table_uuid] and row.observed_ms < now_ms
+            ]
+            for chunk in chunks(uuids):
+                conn.execute(update(health).where(health.c.table_uuid.in_(chunk)).values(observed_ms=now_ms))
+                # As in `_count_missing`: health without partitions is no evidence that partitions are gone. Its table
+                # counts nothing.
+                conn.execute(
+                    update(partition_missing)
+                    .where(partition_missing.c.table_uuid.in_(set(chunk) - _empty(conn, chunk)))
+                    .values(misses=partition_missing.c.misses + 1)
+                )
+
+    def known_tables(self) -> tuple[KnownTable, ...]:
+        """Returns the tables with stored health, by name. A stored name with an empty part names no table: it is omitted."""
+        with self._read() as conn:
+            rows = conn.execute(
+                select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
+                .where(health.c.form == _FORM)
+                .order_by(health.c.table_name)
+            )
+            tables = (
+                KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms)
+                for r in rows
+                if all(r.table_name.split("."))
+            )
+            return tuple(sorted(tables, key=lambda k: k.table))
+
+    def outdated_tables(self) -> tuple[str, ...]:
+        """Returns the names of the tables whose health another version of the program stored in a format of its own."""
+        with self._read() as conn:
+            return tuple(sorted(conn.scalars(select(health.c.table_name).where(health.c.form != _FORM))))
+
+    def forget_table(self, table: TableId) -> None:
+        """Deletes the stored health of the table with this name."""
+        with self._write(str(table)) as conn:
+            uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
+            if uuid is not None:
+                _drop(conn, uuid)
+
+    def mark_governed(self, table: TableId) -> None:
+        """Replaces the stored health of a table with read restrictions by a mark without values. Partition keys are
+        values of rows, and metrics count rows that this program may not see."""
+        with self._write(str(table)) as conn:
+            name = str(table)
+            row = conn.execute(
+                select(health.c.table_uuid, health.c.form).where(health.c.table_name == name)
+            ).first()
+            if row is not None and row.form == GOVERNED:
+                return
+            if row is not None:
+                _drop(conn, row.table_uuid)
+            conn.execute(
+                insert(health).values(
+                    table_uuid=digest(name) if row is None else row.table_uuid,
+                    table_name=name,
+                    sequence_number=-1,
+                    pointer="",
+                    observed_ms=db_now_ms(),
+                    form=GOVERNED,
+                    head="",
+                    partitions=pack({}),
+                )
+            )
+
+    def missing_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
+        """Returns the partition keys that earlier health of the table had and the stored health lacks."""
+        with self._read() as conn:
+            uuid = select(health.c.table_uuid).where(health.c.table_name == str(table)).scalar_subquery()
+            rows = select(partition_missing.c.partition).where(partition_missing.c.table_uuid == uuid)
+            return tuple(sorted(map(PartitionKey, conn.scalars(rows))))
+
+    def retired_partitions(self, table: TableId) -> tuple[PartitionKey, ...]:
+        """Returns the partition keys that were missing in two observations in a row; none while a run has the
+        table's lease."""
+        with self._read() as conn:
+            uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
+            if uuid is None or owner_of(conn, uuid) is not None:
+                return ()
+            keys = conn.scalars(
+                select(partition_missing.c.partition).where(
+                    partition_missing.c.table_uuid == uuid,
+                    partition_missing.c.misses >= RETIRED_AFTER_MISSES,
+                )
+            )
+            return tuple(sorted(map(PartitionKey, keys)))

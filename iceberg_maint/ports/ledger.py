@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from iceberg_maint.core.alerts import Incident
@@ -35,21 +36,52 @@ from iceberg_maint.ports.stored import (
 )
 
 
-class Ledger(Protocol):
-    """Leases, batches, attempts, back-off, health and records.
+class Leases(Protocol):
+    """Leases of tables, heartbeats of runs, and readings of clocks."""
 
-    Every write that takes a lease happens only while its owner and fence are current. Otherwise it raises
-    FenceLostError.
-    """
-
-    def now_ms(self) -> int:
-        """Returns the time of the database's clock."""
+    def acquire(
+        self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
+    ) -> Lease | None:
+        """Returns a lease with fence max(ledger's, min_fence) + 1. None while the lease of another owner
+        has not expired by the database's clock.
+        """
         ...
 
-    # clocks
-    def installation(self) -> str:
-        """Returns the id of this ledger, which identifies the installation in snapshot summaries. It never
-        changes."""
+    def owner(self, table_uuid: str) -> tuple[str, int] | None:
+        """Returns the owner of the table's unexpired lease, and when it expires by the database's clock."""
+        ...
+
+    def heartbeat(self, lease: Lease) -> bool:
+        """Extends the lease by its time to live. Returns False if the lease has another owner or fence now."""
+        ...
+
+    def holds(self, lease: Lease) -> bool:
+        """Whether the lease still has this owner and fence and has not expired."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Ends the lease if it still has this owner and fence."""
+        ...
+
+    def last_leased_name(self, table_uuid: str) -> str | None:
+        """Returns the name under which the table was last leased; None if it never was."""
+        ...
+
+    def adopt_table(self, table_uuid: str, table: str) -> None:
+        """Stores a person's word that the table with this UUID had this name last, and was dropped."""
+        ...
+
+    def record_run_heartbeat(self, run_id: str) -> None:
+        """Records a heartbeat of the run's process, by the database's clock."""
+        ...
+
+    def end_run(self, run_id: str) -> None:
+        """Ends the heartbeats of the run."""
+        ...
+
+    def run_heartbeats(self) -> Mapping[str, int]:
+        """Returns the time of the last heartbeat of each run that has not ended, in ms by the database's
+        clock."""
         ...
 
     def clock_mark(self, boot: str | None) -> ClockMark:
@@ -66,54 +98,10 @@ class Ledger(Protocol):
         this when the clocks are right again."""
         ...
 
-    # leases
-    def acquire_lease(
-        self, table_uuid: str, table: str, owner: str, ttl_seconds: int, min_fence: int
-    ) -> Lease | None:
-        """Returns a lease with fence max(ledger's, min_fence) + 1. None while the lease of another owner
-        has not expired by the database's clock.
-        """
-        ...
 
-    def lease_owner(self, table_uuid: str) -> tuple[str, int] | None:
-        """Returns the owner of the table's unexpired lease, and when it expires by the database's clock."""
-        ...
+class Work(Protocol):
+    """Plans, batches, attempts and intents."""
 
-    def heartbeat(self, lease: Lease) -> bool:
-        """Extends the lease by its time to live. Returns False if the lease has another owner or fence now."""
-        ...
-
-    def holds(self, lease: Lease) -> bool:
-        """Whether the lease still has this owner and fence and has not expired."""
-        ...
-
-    def last_leased_name(self, table_uuid: str) -> str | None:
-        """Returns the name under which the table was last leased; None if it never was."""
-        ...
-
-    def adopt_table(self, table_uuid: str, table: str) -> None:
-        """Stores a person's word that the table with this UUID had this name last, and was dropped."""
-        ...
-
-    def release_lease(self, lease: Lease) -> None:
-        """Ends the lease if it still has this owner and fence."""
-        ...
-
-    # Dagster runs
-    def record_run_heartbeat(self, run_id: str) -> None:
-        """Records a heartbeat of the run's process, by the database's clock."""
-        ...
-
-    def end_run(self, run_id: str) -> None:
-        """Ends the heartbeats of the run."""
-        ...
-
-    def run_heartbeats(self) -> Mapping[str, int]:
-        """Returns the time of the last heartbeat of each run that has not ended, in ms by the database's
-        clock."""
-        ...
-
-    # batches and attempts
     def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
         """Persists the plan's batches as PLANNED. An open or DONE batch with the same id stays unchanged. A
         FAILED or SUPERSEDED one becomes PLANNED again.
@@ -128,13 +116,16 @@ class Ledger(Protocol):
         """Returns the operations that have open batches."""
         ...
 
-    def batch_of(self, attempt: Attempt) -> StoredBatch:
-        """Returns the batch of the attempt, in its current status."""
+    def batch(self, batch_id: str) -> StoredBatch:
+        """Returns a stored batch, whatever its status."""
         ...
 
-    def snapshot_before_files(self, attempt: Attempt) -> int | None:
-        """Returns a snapshot that is older than every file of the attempt: the pinned one of its batch. None
-        if the batch has other contents now than when the files were written."""
+    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+        """Makes the batch SUPERSEDED: it is not executed, and a newer plan covers its partitions."""
+        ...
+
+    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
+        """Returns the cursor of each operation with a DONE batch on the table, by operation."""
         ...
 
     def start_attempt(
@@ -171,6 +162,12 @@ class Ledger(Protocol):
         transaction."""
         ...
 
+    def settle_attempt(
+        self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
+    ) -> None:
+        """Records the settlement of an attempt that reported no outcome, and the status of its batch."""
+        ...
+
     def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
         """Returns the attempts without an outcome and the UNKNOWN ones, oldest first."""
         ...
@@ -188,36 +185,48 @@ class Ledger(Protocol):
         """
         ...
 
-    def settle_attempt(
-        self, lease: Lease, attempt_id: str, settlement: Settlement, status: BatchStatus
-    ) -> None:
-        """Records the settlement of an attempt that reported no outcome, and the status of its batch."""
+    def snapshot_before_files(self, attempt: Attempt) -> int | None:
+        """Returns a snapshot that is older than every file of the attempt: the pinned one of its batch. None
+        if the batch has other contents now than when the files were written."""
         ...
 
-    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
-        """Makes the batch SUPERSEDED: it is not executed, and a newer plan covers its partitions."""
+
+class Records(Protocol):
+    """Outcomes of batches, records of runs, and how far these are recorded."""
+
+    def append(self, record: Record) -> None:
+        """Appends to the audit trail."""
         ...
 
-    def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
-        """Returns the cursor of each operation with a DONE batch on the table, by operation."""
+    def newest(self, table: str | None, limit: int) -> tuple[Record, ...]:
+        """Returns records, newest first."""
         ...
 
-    # histories for decisions
-    def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
-        """Returns back-off, quarantine, pause, use in this hour, unknown commits and the owner of a lease."""
+    def of_run(self, run_id: str) -> tuple[Record, ...]:
+        """Returns the records of the runs whose id begins with this text, oldest first."""
         ...
 
-    def histories(
-        self, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
-    ) -> Mapping[tuple[str, Operation], TableHistory]:
-        """Returns what `history` returns for each of the operations and tables, by UUID and operation.
-        `tables` maps UUIDs to names. The number of statements does not grow with every table."""
+    def last_proved(self, table: str) -> Record | None:
+        """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
         ...
 
-    def set_partition_history(
-        self, table_uuid: str, operation: str, histories: Mapping[PartitionKey, PartitionHistory]
-    ) -> None:
-        """Replaces back-off and quarantine of these partitions. `operation` may be `VERIFYING`."""
+    def has_unrecorded_runs(self, table_uuid: str) -> bool:
+        """Whether a run has ended attempts at the table that no record has. The run may still be running."""
+        ...
+
+    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
+        """Returns earlier runs on the leased table with ended attempts that no record has: the run died, or
+        the attempts were settled after it. `core.outcomes.unrecorded_runs.record_of` makes the records."""
+        ...
+
+    def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
+        """Returns the report of the last attempt at the operation that reported an outcome."""
+        ...
+
+    def last_outcomes(
+        self, table_uuids: Collection[str], operation: Operation, each: int
+    ) -> Mapping[str, tuple[BatchOutcome, ...]]:
+        """Returns the last reported outcomes of an operation by table, at most `each` of a table, newest first."""
         ...
 
     def memory_uses(self, table_uuid: str, limit: int = 20) -> tuple[MemoryUse, ...]:
@@ -232,24 +241,13 @@ class Ledger(Protocol):
         first."""
         ...
 
-    def last_report(self, table_uuid: str, operation: Operation) -> Report | None:
-        """Returns the report of the last attempt at the operation that reported an outcome."""
+    def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
+        """Returns the newest rewrites of data files of all tables in the last days that landed, oldest first."""
         ...
 
-    def last_outcomes(
-        self, table_uuids: Collection[str], operation: Operation, each: int
-    ) -> Mapping[str, tuple[BatchOutcome, ...]]:
-        """Returns the last reported outcomes of an operation by table, at most `each` of a table, newest first."""
-        ...
-
-    # the budget of the fleet
     def fleet_spends(self, period_seconds: int) -> tuple[Spend, ...]:
         """Returns what each batch on data spent that ended in the period, and the bytes of each that began in it and
         has no outcome."""
-        ...
-
-    def fleet_rewrites(self, limit: int) -> tuple[CommitTrial, ...]:
-        """Returns the newest rewrites of data files of all tables in the last days that landed, oldest first."""
         ...
 
     def past_work(
@@ -258,75 +256,26 @@ class Ledger(Protocol):
         """Returns the batches on data of the last days that reported an outcome, by table, at most the newest `each`."""
         ...
 
-    def fleet_waits(self) -> dict[WorkKey, FleetWait]:
-        """Returns every partition that waits for the budget of the fleet."""
+    def prune(self, table_uuid: str, keep_days: int) -> int:
+        """Deletes records and ended work of a table that are older than `keep_days`, and the back-off of partitions that
+        have been missing for so long. The newest record, open work, other back-off and fences stay. Returns the number of
+        deleted rows."""
         ...
 
-    def fleet_passed_ms(self) -> int | None:
-        """Returns when `replace_fleet_waits` was called last, by the database's clock. None after
-        `delete_fleet_waits`."""
+    def dropped_tables(self) -> tuple[DroppedTable, ...]:
+        """Returns the tables that have work and no health, and that no owner has leased."""
         ...
 
-    def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait]) -> None:
-        """Stores these waits in place of all stored ones."""
+    def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
+        """Deletes everything but the fence of a dropped table whose last work ended more than `keep_days` ago, unless an
+        attempt is open. Returns the number of deleted rows."""
         ...
 
-    def delete_fleet_waits(self) -> None:
-        """Deletes all waits for the budget of the fleet."""
-        ...
 
-    # alerts
-    def incidents(self) -> tuple[Incident, ...]:
-        """Returns the open incidents, and those whose end a receiver has not taken yet."""
-        ...
+class HealthStore(Protocol):
+    """Measurements and health of tables, and the histories that decisions need."""
 
-    def replace_incidents(self, lease: Lease, incidents: Sequence[Incident]) -> None:
-        """Stores these incidents in place of all stored ones."""
-        ...
-
-    # readers
-    def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
-        """Returns the registered readers of the table's changes, by name."""
-        ...
-
-    def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
-        """Registers a reader or stores its position, with the time of the database's clock."""
-        ...
-
-    def remove_reader(self, table_uuid: str, name: str) -> bool:
-        """Deletes a reader. Returns whether it existed."""
-        ...
-
-    # claims
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
-        """Returns the last claims of the catalog's tables. Claims that another version stored are omitted."""
-        ...
-
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
-    ) -> None:
-        """Stores claims in place of earlier ones, and deletes those of dropped tables."""
-        ...
-
-    def pause(self, table: str, note: str, by: str = "") -> None:
-        """Pauses a table. With table `*` it pauses all tables. `by` names the operator."""
-        ...
-
-    def pauses(self) -> tuple[StoredPause, ...]:
-        """Returns the pauses in force: the fleet's first, then by name."""
-        ...
-
-    def resume(self, table: str, table_uuid: str | None = None) -> None:
-        """Ends a pause. A table that was renamed after the pause, and not measured since, is found by
-        `table_uuid`."""
-        ...
-
-    def pause_note(self, table_uuid: str, table: str) -> str | None:
-        """Returns the note of the pause of the table or of the fleet. None without a pause."""
-        ...
-
-    # health and records
-    def put_health(self, measured: Measured) -> bool:
+    def put(self, measured: Measured) -> bool:
         """Stores health unless the stored health has a newer sequence number. Returns whether it stored it."""
         ...
 
@@ -335,12 +284,17 @@ class Ledger(Protocol):
         next stored health ends both."""
         ...
 
-    def health(self, table: TableId) -> Measured | None:
+    def get(self, table: TableId) -> Measured | None:
         """Returns the last stored health of the table with this name."""
         ...
 
-    def healths(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
+    def get_all(self, tables: Collection[TableId]) -> Mapping[TableId, Measured]:
         """Returns the last stored health of those of the tables that have one."""
+        ...
+
+    def confirm(self, pointers: Mapping[str, str]) -> None:
+        """Counts one more observation of each table, by UUID, whose stored health has this pointer: the table has
+        not changed since."""
         ...
 
     def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
@@ -350,11 +304,6 @@ class Ledger(Protocol):
 
     def measurements(self, tables: Collection[TableId]) -> tuple[StoredMeasurement, ...]:
         """Returns what the stored health of these tables was measured from. It does not read the numbers."""
-        ...
-
-    def confirm_health(self, pointers: Mapping[str, str]) -> None:
-        """Counts one more observation of each table, by UUID, whose stored health has this pointer: the table has
-        not changed since."""
         ...
 
     def known_tables(self) -> tuple[KnownTable, ...]:
@@ -382,42 +331,109 @@ class Ledger(Protocol):
         """Returns the partition keys that the last two or more successful observations lack."""
         ...
 
-    def append_record(self, record: Record) -> None:
-        """Appends to the audit trail."""
+    def history(self, table_uuid: str, table: str, operation: Operation) -> TableHistory:
+        """Returns back-off, quarantine, pause, use in this hour, unknown commits and the owner of a lease."""
         ...
 
-    def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
-        """Returns records, newest first."""
+    def histories(
+        self, tables: Mapping[str, str], operations: Sequence[Operation] = DATA_OPERATIONS
+    ) -> Mapping[tuple[str, Operation], TableHistory]:
+        """Returns what `history` returns for each of the operations and tables, by UUID and operation.
+        `tables` maps UUIDs to names. The number of statements does not grow with every table."""
         ...
 
-    def records_of_run(self, run_id: str) -> tuple[Record, ...]:
-        """Returns the records of the runs whose id begins with this text, oldest first."""
+    def set_partition_history(
+        self, table_uuid: str, operation: str, histories: Mapping[PartitionKey, PartitionHistory]
+    ) -> None:
+        """Replaces back-off and quarantine of these partitions. `operation` may be `VERIFYING`."""
         ...
 
-    def last_proved(self, table: str) -> Record | None:
-        """Returns the newest record of the table that has a committed batch with a proof of rows or positions."""
+
+class Registry(Protocol):
+    """Pauses, incidents, readers, locations, and waits for the budget of the fleet."""
+
+    def now_ms(self) -> int:
+        """Returns the time of the database's clock."""
         ...
 
-    def has_unrecorded_runs(self, table_uuid: str) -> bool:
-        """Whether a run has ended attempts at the table that no record has. The run may still be running."""
+    def installation(self) -> str:
+        """Returns the id of this ledger, which identifies the installation in snapshot summaries. It never
+        changes."""
         ...
 
-    def unrecorded_runs(self, lease: Lease) -> tuple[RunTrace, ...]:
-        """Returns earlier runs on the leased table with ended attempts that no record has: the run died, or
-        the attempts were settled after it. `core.outcomes.unrecorded_runs.record_of` makes the records."""
+    def pause(self, table: str, note: str, by: str = "") -> None:
+        """Pauses a table. With table `*` it pauses all tables. `by` names the operator."""
         ...
 
-    def prune(self, table_uuid: str, keep_days: int) -> int:
-        """Deletes records and ended work of a table that are older than `keep_days`, and the back-off of partitions that
-        have been missing for so long. The newest record, open work, other back-off and fences stay. Returns the number of
-        deleted rows."""
+    def pauses(self) -> tuple[StoredPause, ...]:
+        """Returns the pauses in force: the fleet's first, then by name."""
         ...
 
-    def dropped_tables(self) -> tuple[DroppedTable, ...]:
-        """Returns the tables that have work and no health, and that no owner has leased."""
+    def resume(self, table: str, table_uuid: str | None = None) -> None:
+        """Ends a pause. A table that was renamed after the pause, and not measured since, is found by
+        `table_uuid`."""
         ...
 
-    def prune_dropped(self, table_uuid: str, keep_days: int) -> int:
-        """Deletes everything but the fence of a dropped table whose last work ended more than `keep_days` ago, unless an
-        attempt is open. Returns the number of deleted rows."""
+    def pause_note(self, table_uuid: str, table: str) -> str | None:
+        """Returns the note of the pause of the table or of the fleet. None without a pause."""
         ...
+
+    def incidents(self) -> tuple[Incident, ...]:
+        """Returns the open incidents, and those whose end a receiver has not taken yet."""
+        ...
+
+    def replace_incidents(self, lease: Lease, incidents: Sequence[Incident]) -> None:
+        """Stores these incidents in place of all stored ones."""
+        ...
+
+    def readers(self, table_uuid: str) -> tuple[RegisteredReader, ...]:
+        """Returns the registered readers of the table's changes, by name."""
+        ...
+
+    def put_reader(self, table_uuid: str, name: str, snapshot_id: int) -> None:
+        """Registers a reader or stores its position, with the time of the database's clock."""
+        ...
+
+    def remove_reader(self, table_uuid: str, name: str) -> bool:
+        """Deletes a reader. Returns whether it existed."""
+        ...
+
+    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+        """Returns the last claims of the catalog's tables. Claims that another version stored are omitted."""
+        ...
+
+    def put_claims(
+        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    ) -> None:
+        """Stores claims in place of earlier ones, and deletes those of dropped tables."""
+        ...
+
+    def fleet_waits(self) -> dict[WorkKey, FleetWait]:
+        """Returns every partition that waits for the budget of the fleet."""
+        ...
+
+    def fleet_passed_ms(self) -> int | None:
+        """Returns when `replace_fleet_waits` was called last, by the database's clock. None after
+        `replace_fleet_waits(None)`."""
+        ...
+
+    def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait] | None) -> None:
+        """Stores these waits in place of all stored ones, with the time of the pass. None deletes the time, too: there is
+        no budget."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The parts of the ledger.
+
+    Every write that takes a lease happens only while its owner and fence are current. Otherwise it raises
+    FenceLostError. `close` closes the connections; the next call opens new ones.
+    """
+
+    leases: Leases
+    work: Work
+    records: Records
+    health: HealthStore
+    registry: Registry
+    close: Callable[[], None]

@@ -1,14 +1,22 @@
-"""Prunes what the ledger has of partitions and tables that are gone."""
+"""Deletes what the ledger no longer needs: old work, and what it has of partitions and tables that are gone."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, or_, select
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+)
 
 from iceberg_maint.core.planning.plan import batch_of_text
-from iceberg_maint.ledger import table_health
+from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.ledger.batches import OPEN
 from iceberg_maint.ledger.database import chunks
 from iceberg_maint.ledger.leases import in_force
@@ -52,10 +60,62 @@ _has_ended = (
 )
 _OPEN_BATCHES = select(batch.c.body).where(batch.c.table_uuid == _uuid, batch.c.status.in_(OPEN))
 _OPEN_ATTEMPTS = select(attempt.c.partitions).where(attempt.c.table_uuid == _uuid, ~_has_ended)
+_DAY_MS = 86_400_000
+_ENDED = (BatchStatus.DONE, BatchStatus.FAILED, BatchStatus.SUPERSEDED)
+_NOW = select(db_now_ms())
+_before: BindParameter[int] = bindparam("before_ms")
+_settled = select(outcome.c.attempt_id).where(
+    outcome.c.table_uuid == _uuid, outcome.c.status != BatchStatus.UNKNOWN
+)
+_completed = (
+    select(func.max(outcome.c.ordinal))
+    .where(outcome.c.table_uuid == _uuid, outcome.c.status == BatchStatus.DONE)
+    .group_by(outcome.c.operation)
+)
+_last_done = select(outcome.c.attempt_id).where(outcome.c.ordinal.in_(_completed))
+_kept_batches = select(attempt.c.batch_id).where(
+    attempt.c.table_uuid == _uuid,
+    or_(attempt.c.attempt_id.not_in(_settled), attempt.c.attempt_id.in_(_last_done)),
+)
+_OLD_BATCHES = select(batch.c.batch_id).where(
+    batch.c.table_uuid == _uuid,
+    batch.c.status.in_(_ENDED),
+    batch.c.updated_ms < _before,
+    batch.c.batch_id.not_in(_kept_batches),
+)
+_same_run = (attempt.c.table_uuid == recorded.c.table_uuid) & (attempt.c.run_id == recorded.c.run_id)
+_remaining = select(attempt.c.attempt_id).where(_same_run, attempt.c.operation == recorded.c.operation)
+_LAST_RECORD = select(func.max(record.c.ordinal)).where(record.c.table_uuid == _uuid)
+_DELETE_RECORDS = delete(record).where(
+    record.c.table_uuid == _uuid, record.c.ordinal < bindparam("last"), record.c.appended_ms < _before
+)
+_DELETE_RECORDED = delete(recorded).where(recorded.c.table_uuid == _uuid, ~_remaining.exists())
 """Statements of every run, built once: to build one costs more than SQLite needs to run it."""
 
 
-def prune_partitions(conn: Connection, table_uuid: str, before_ms: int) -> int:
+def prune(conn: Connection, table_uuid: str, keep_days: int) -> int:
+    """Deletes work of a table that ended more than `keep_days` ago: records except the newest one, batches with their
+    attempts, and the back-off of partitions that have been missing for so long. Returns the number of deleted rows. Open
+    work, UNKNOWN attempts, cursors, fences and each operation's last outcome, which decides when it is due, stay."""
+    of_table: dict[str, str | int] = {"of_table": table_uuid}
+    before_ms = (conn.scalar(_NOW) or 0) - keep_days * _DAY_MS
+    old_of_table = {**of_table, "before_ms": before_ms}
+    old_batches = list(conn.scalars(_OLD_BATCHES, old_of_table))
+    deleted = 0
+    for batch_id in old_batches:
+        attempts = select(attempt.c.attempt_id).where(attempt.c.batch_id == batch_id)
+        for rows in (outcome, attempt_try, intent):
+            deleted += conn.execute(delete(rows).where(rows.c.attempt_id.in_(attempts))).rowcount
+        deleted += conn.execute(delete(attempt).where(attempt.c.batch_id == batch_id)).rowcount
+        deleted += conn.execute(delete(batch).where(batch.c.batch_id == batch_id)).rowcount
+    last = conn.scalar(_LAST_RECORD, of_table) or 0
+    deleted += conn.execute(_DELETE_RECORDS, {**old_of_table, "last": last}).rowcount
+    deleted += conn.execute(_DELETE_RECORDED, of_table).rowcount
+    health_days.prune_days(conn, table_uuid, keep_days)
+    return deleted + _prune_partitions(conn, table_uuid, before_ms)
+
+
+def _prune_partitions(conn: Connection, table_uuid: str, before_ms: int) -> int:
     """Deletes the back-off of partitions that the stored health lacks and that have been missing since before this
     time of the database's clock, unless work of them is open. Deletes what is known of missing partitions that have no
     back-off. Returns the number of deleted rows."""
@@ -80,7 +140,6 @@ def _of_open_work(conn: Connection, of_table: dict[str, str]) -> Iterator[str]:
         yield from json.loads(partitions)
 
 
-_DAY_MS = 86_400_000
 _OF_A_TABLE = (
     *(outcome, attempt, batch, record, recorded, cursor),
     *(partition_history, partition_missing, health_day, reader),
@@ -91,7 +150,7 @@ _ROWS = tuple(
     select(rows.c.table_uuid).where(rows.c.table_uuid == lease.c.table_uuid).exists()
     for rows in (batch, record)
 )
-_LAST = tuple(
+_LAST_TIMES = tuple(
     func.coalesce(
         select(func.max(at)).where(at.table.c.table_uuid == lease.c.table_uuid).scalar_subquery(), 0
     )
@@ -102,7 +161,7 @@ _has_health = select(health.c.table_uuid).where(health.c.table_uuid == lease.c.t
 
 def dropped_tables(conn: Connection) -> tuple[DroppedTable, ...]:
     """Returns the tables that have work and no health, and that no owner has leased."""
-    query = select(lease.c.table_uuid, lease.c.table_name, *_LAST, db_now_ms()).where(
+    query = select(lease.c.table_uuid, lease.c.table_name, *_LAST_TIMES, db_now_ms()).where(
         ~in_force(), ~_has_health, or_(*_ROWS)
     )
     return tuple(
