@@ -230,7 +230,7 @@ def _run() -> dict[str, float]:
     from iceberg_maint.wiring.adapters import load
 
     table, names = TableId.parse("lake.db.t00000"), IcebergTranslator()
-    partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health(table).partitions))
+    partition = next(iter(load(Path(os.environ["ICEBERG_MAINT_CONFIG"])).ledger.health.get(table).partitions))
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions(names.get_partitions_name(table), [str(partition)])
         selection = frozenset({names.get_asset_key(table)})
@@ -299,10 +299,10 @@ def _cycle() -> dict[str, float]:
     config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
     index, count = parse_shard(os.environ.get(SHARD_VARIABLE, "0/1"))
     repository, ledger, names = defs.get_repository_def(), load(config).ledger, IcebergTranslator()
-    tables = [t for t in ledger.known_tables() if in_shard(t.table, index, count)]
+    tables = [t for t in ledger.health.known_tables() if in_shard(t.table, index, count)]
     changed = [str(t.table) for t in tables if int(t.table.name[1:]) < CHANGED]
     with dg.DagsterInstance.get() as instance:
-        now_ms = ledger.now_ms()
+        now_ms = ledger.registry.now_ms()
         for start in range(0, len(tables), 1000):
             observed = {
                 names.get_asset_key(t.table): LastObservation(pointer=t.pointer, observed_ms=now_ms)

@@ -106,7 +106,7 @@ def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
         # A run handles as many partitions as its windows hold.
         batches += of_run
     assert batches, out.getvalue()
-    records = load(config).ledger.records(TABLE, 100)
+    records = load(config).ledger.records.newest(TABLE, 100)
     memory = [
         {"estimated_bytes": m.estimated_bytes, "peak_bytes": m.peak_bytes, "partitions": m.partitions, "passes": m.passes}
         for r in records for b in r.outcome.batches for m in (b.memory,) if m is not None

@@ -205,7 +205,7 @@ def _look(config: str) -> int:
 
     context = load(Path(config))
     tables = context.catalogs.tables()
-    context.ledger.now_ms()
+    context.ledger.registry.now_ms()
     start = time.process_time()
     unchanged = [t for t, found in FleetLook(tables, context) if isinstance(found, StoredMeasurement)]
     used = time.process_time() - start

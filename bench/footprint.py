@@ -25,7 +25,8 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from bench.record import publish
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.support.ledger.query_plans import captured, whole_reads
 from iceberg_maint_tests.support.ledger.questions import FLEET_QUESTIONS, Question, questions
@@ -70,7 +71,7 @@ def _database(name: str) -> Iterator[str]:
 
 
 def _measure(url: str, tables: int, days: int) -> dict[str, Any]:
-    ledger = SqlLedger(url)
+    ledger = sql_ledger(url)
     started = time.perf_counter()
     _first_rows(ledger)
     engine = create_engine(url)
@@ -86,7 +87,7 @@ def _measure(url: str, tables: int, days: int) -> dict[str, Any]:
     return figures
 
 
-def _first_rows(ledger: SqlLedger) -> None:
+def _first_rows(ledger: Ledger) -> None:
     """One operation of one table, by the functions of the ledger."""
     from iceberg_maint_tests.support.ledger.values import (
         NAME,
@@ -99,23 +100,23 @@ def _first_rows(ledger: SqlLedger) -> None:
         written,
     )
 
-    lease = ledger.acquire_lease(UUID, NAME, "run", 60, 0)
+    lease = ledger.leases.acquire(UUID, NAME, "run", 60, 0)
     assert lease is not None
     plan = plan_of(*(f"day=2026-01-{n:02d}" for n in range(1, 2)))
-    ledger.save_plan(lease, plan, "run")
+    ledger.work.save_plan(lease, plan, "run")
     [batch] = plan.batches
-    attempt = ledger.start_attempt(lease, batch.batch_id, "run", {})
-    ledger.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
-    ledger.record_try(
+    attempt = ledger.work.start_attempt(lease, batch.batch_id, "run", {})
+    ledger.work.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
+    ledger.work.record_try(
         lease, attempt.attempt_id, 1, "s3://bucket/warehouse/db/events/metadata/00001.metadata.json"
     )
-    ledger.finish_attempt(lease, attempt.attempt_id, BatchStatus.DONE, outcome_of(batch), {})
+    ledger.work.finish_attempt(lease, attempt.attempt_id, BatchStatus.DONE, outcome_of(batch), {})
     record = make_record("record")
-    ledger.append_record(
+    ledger.records.append(
         replace(record, run_id="run", outcome=replace(record.outcome, batches=(outcome_of(batch),)))
     )
-    ledger.put_health(measured(*(f"day=2026-01-{n:02d}" for n in range(1, 25))))
-    ledger.release_lease(lease)
+    ledger.health.put(measured(*(f"day=2026-01-{n:02d}" for n in range(1, 25))))
+    ledger.leases.release(lease)
 
 
 def _copy(conn: Connection, tables: int, days: int) -> None:
@@ -275,7 +276,7 @@ def _time(question: Question) -> float:
     return round(statistics.median(times), 2)
 
 
-def _whole_reads(ledger: SqlLedger, engine: Engine, tables: int) -> list[str]:
+def _whole_reads(ledger: Ledger, engine: Engine, tables: int) -> list[str]:
     """The steps of plans that read a growing table whole."""
     with captured() as statements:
         for question in questions(ledger, tables):

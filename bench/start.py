@@ -159,7 +159,7 @@ def _make_lake(home: Path) -> None:
     from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.defs.reload import write_table_list
-    from iceberg_maint.ledger.ledger import SqlLedger
+    from iceberg_maint.ledger.ledger import sql_ledger
 
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES)]
     catalog = SqlCatalog("lake", uri=f"sqlite:///{home}/catalog.db", warehouse=home.as_uri())
@@ -182,9 +182,9 @@ def _make_lake(home: Path) -> None:
             [{n: r[n] for n in names} for r in rows],
         )
     catalog.close()
-    ledger = SqlLedger(f"sqlite:///{home}/ledger.db")
+    ledger = sql_ledger(f"sqlite:///{home}/ledger.db")
     for table, row in zip(tables, rows, strict=True):
-        ledger.put_health(
+        ledger.health.put(
             Measured(
                 table=table,
                 table_uuid=str(table),

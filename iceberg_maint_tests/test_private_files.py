@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.integrations.audit.folder import LocalFolder
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.machine.private_files import private_database, private_folder, replace_file
 from iceberg_maint.removal.table_ownership import SeenFiles
 
@@ -51,8 +51,8 @@ def test_database_is_not_created_through_a_link(tmp_path: Path) -> None:
 
 def test_files_of_init_ledger_caches_and_audit_log_are_private(tmp_path: Path) -> None:
     assert CliRunner().invoke(iceberg_maint, ["init", str(tmp_path / "init")]).exit_code == 0
-    with closing(SqlLedger(f"sqlite:///{tmp_path}/home/ledger.db")) as ledger:
-        ledger.now_ms()
+    with closing(sql_ledger(f"sqlite:///{tmp_path}/home/ledger.db")) as ledger:
+        ledger.registry.now_ms()
     LocalFolder(tmp_path / "home" / "audit").create("1", b"x")
     with closing(SeenFiles(private_folder(tmp_path / "home" / "orphans") / "memo.db")):
         pass

@@ -21,7 +21,7 @@ def list_(session: Session) -> int:
     """Show the open alerts of the fleet, as the last pass stored them."""
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
 
-    incidents = session.context().ledger.incidents()
+    incidents = session.context().ledger.registry.incidents()
     session.emit({"incidents": incident_documents(incidents)}, lambda c: draw_incidents(c, incidents))
     return 0
 

@@ -64,7 +64,7 @@ def verify(session: Session, name: str | None) -> int:
             }
         )
 
-    known = {folder_name(k.table_uuid): k for k in context.ledger.known_tables()}
+    known = {folder_name(k.table_uuid): k for k in context.ledger.health.known_tables()}
     since_ms: int | None = None
     for folder, verdict in _verdicts(session):
         if verdict.entries:
@@ -75,12 +75,14 @@ def verify(session: Session, name: str | None) -> int:
         table = _newest(verdict, "table") or folder
         table_uuid = _newest(verdict, "table_uuid") or folder
         if wanted in (None, table):
-            records = context.ledger.records(table, _ALL) if verdict.entries else ()
+            records = context.ledger.records.newest(table, _ALL) if verdict.entries else ()
             faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
             show(table, table_uuid, verdict, faults, waiting)
     for k in known.values():
         if wanted in (None, str(k.table)):
-            own = [r for r in context.ledger.records(str(k.table), _ALL) if r.table_uuid == k.table_uuid]
+            own = [
+                r for r in context.ledger.records.newest(str(k.table), _ALL) if r.table_uuid == k.table_uuid
+            ]
             verdict = Verdict((), (), ())
             faults, waiting = faults_without_log(own, since_ms)
             if faults:  # A run may have begun the log since its folders were listed.

@@ -36,7 +36,7 @@ def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
     from iceberg_maint.report.grid import write
 
     if accept_clock:
-        session.context().ledger.accept_clock()
+        session.context().ledger.leases.accept_clock()
     colours = {OK: "green", WARNING: "yellow", FAILED: "red"}
 
     def draw(check: Check, console: Any) -> None:

@@ -38,7 +38,7 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
 
         records = audited_records(session, table)[:limit]
     else:
-        records = context.ledger.records(table, limit)
+        records = context.ledger.records.newest(table, limit)
         if table is not None and not records and session.config().audit is not None:
             from iceberg_maint.cli.audit import audited_records
 
@@ -114,11 +114,11 @@ def report(session: Session, limit: int, html: Path | None, markdown: Path | Non
     from iceberg_maint.report.report_page import draw_report, report_document
 
     context = session.context()
-    pauses = context.ledger.pauses()
-    records = context.ledger.records(None, limit)
+    pauses = context.ledger.registry.pauses()
+    records = context.ledger.records.newest(None, limit)
     report = fleet_report(context, records)
     if html is not None or markdown is not None:
-        page = report_page(report, records, session.config().report, context.ledger.now_ms())
+        page = report_page(report, records, session.config().report, context.ledger.registry.now_ms())
         write_pages(session, page, html, markdown)
 
     def draw(console: Any) -> None:

@@ -65,7 +65,7 @@ def tables(session: Session) -> int:
                 codes.add(row.pop("exit_code"))
                 rows.append(row)
             progress.step()
-    pauses = context.ledger.pauses()
+    pauses = context.ledger.registry.pauses()
 
     def draw(console: Any) -> None:
         draw_pauses(console, pauses)
@@ -185,7 +185,7 @@ def plan(
     requested = frozenset(map(PartitionKey, partitions)) or None
     assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
     plans = make_plans(assessment, acting)
-    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     parts = [
         (plan, decision, estimate_seconds(plan.input_bytes, records))
         for plan, decision in zip(plans, assessment.decisions, strict=True)
@@ -260,9 +260,9 @@ def why(
             f"list the keys with `{command_line('observe', str(table))}`.",
         )
     effective = session.config().policy_for(table, data.state.properties, overrides)
-    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = context.ledger.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = context.ledger.records.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     explained = explain(
         data.decision if partition is None else _narrowed(data.decision, PartitionKey(partition)),
         data.measured,
@@ -282,7 +282,7 @@ def why(
             for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
             if decision.operation in HOUSEKEEPING_OPERATIONS
         ),
-        tuple(c for name, c in context.ledger.cursors(data.state.uuid).items() if name in operations),
+        tuple(c for name, c in context.ledger.work.cursors(data.state.uuid).items() if name in operations),
         _advice(session, context, data) if partition is None else None,
         {
             operation: limit
@@ -307,7 +307,7 @@ def why(
 def _trend(context: Context, data: Assessment, policy: Policy) -> TableTrend:
     from iceberg_maint.report.fleet import table_trend
 
-    days = context.ledger.health_days([data.state.uuid]).get(data.state.uuid, ())
+    days = context.ledger.health.health_days([data.state.uuid]).get(data.state.uuid, ())
     return table_trend(str(data.measured.table), days, policy, context.clock.now_ms())
 
 
@@ -340,7 +340,7 @@ def _advice(session: Session, context: Context, assessment: Assessment) -> Advic
     except IcebergMaintError as error:
         session.say(f"{table}: {error}")
         return None
-    records = context.ledger.records(str(table), ESTIMATE_RECORDS)
+    records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)
 
 
@@ -386,7 +386,7 @@ def _status(
     parts = measured.partitions.values()
     due = decision.backlog()
     backlog_bytes = sum(p.candidate_bytes for p in due)
-    records = context.ledger.records(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
+    records = context.ledger.records.newest(str(measured.table), ESTIMATE_RECORDS) if backlog_bytes else ()
     return {
         "table": str(measured.table),
         "snapshot": measured.snapshot_id,

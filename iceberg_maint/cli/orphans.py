@@ -72,7 +72,9 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     table = context.catalogs.find(name)
     state, policy = _pinned(context, table)
     section = policy.remove_orphan_files
-    in_flight = frozenset(f.path for a in context.ledger.open_attempts(state.uuid) for f in a.files or ())
+    in_flight = frozenset(
+        f.path for a in context.ledger.work.open_attempts(state.uuid) for f in a.files or ()
+    )
     # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
@@ -151,7 +153,7 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
                 state,
                 policy.remove_orphan_files,
                 mark_id=mark_id,
-                holds=lambda: context.ledger.holds(lease),
+                holds=lambda: context.ledger.leases.holds(lease),
                 tell=emptied.append,
             )
         finally:
@@ -190,7 +192,7 @@ def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
     _check_dropped(context, state, table_uuid)
     run_id, started_ms = _run_id(), context.clock.now_ms()
     with _leased(context, state, run_id):
-        context.ledger.adopt_table(table_uuid, str(table))
+        context.ledger.leases.adopt_table(table_uuid, str(table))
         told = f": {note}" if note else ""
         message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{told}"
         times = started_ms, context.clock.now_ms()
@@ -212,7 +214,7 @@ def _check_dropped(context: Context, state: TableState, table_uuid: str) -> None
             f"'{table_uuid}' is no UUID of a table.",
             "name the UUID that the refusal ICM-111 names.",
         )
-    former = context.ledger.last_leased_name(table_uuid)
+    former = context.ledger.leases.last_leased_name(table_uuid)
     found = {str(state.table): state.uuid}
     if former is not None and TableId.parse(former).catalog in context.catalogs:
         with suppress(UnknownTableError):

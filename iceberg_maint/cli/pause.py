@@ -26,7 +26,7 @@ def pause(session: Session, name: str | None, note: str, by: str | None) -> int:
     context = session.context()
     target = FLEET if name is None else str(context.catalogs.find(name))
     who = operator() if by is None else by
-    context.ledger.pause(target, note, who)
+    context.ledger.registry.pause(target, note, who)
     session.emit(
         {"paused": target, "note": note, "by": who},
         lambda console: console.print(f"paused: {_name(target)}", markup=False),
@@ -50,9 +50,9 @@ def resume(session: Session, name: str | None) -> int:
         with suppress(IcebergMaintError):
             # A pause can be ended while the catalog is unreachable, and after the table was dropped.
             table_uuid = context.catalogs[table.catalog].pin(table).uuid
-    before = context.ledger.pause_note(table_uuid or "", target)
-    context.ledger.resume(target, table_uuid)
-    fleet_note = context.ledger.pause_note(table_uuid or "", target)
+    before = context.ledger.registry.pause_note(table_uuid or "", target)
+    context.ledger.registry.resume(target, table_uuid)
+    fleet_note = context.ledger.registry.pause_note(table_uuid or "", target)
     if fleet_note is not None:
         note = f": {fleet_note}" if fleet_note else ""
         message = (
@@ -121,12 +121,14 @@ def _release(context: Context, table: TableId, partitions: frozenset[PartitionKe
         )
     for operation, keys in delayed.items():
         if chosen := [k for k in keys if not partitions or k in partitions]:
-            context.ledger.set_partition_history(uuid, operation, dict.fromkeys(chosen, PartitionHistory()))
+            context.ledger.health.set_partition_history(
+                uuid, operation, dict.fromkeys(chosen, PartitionHistory())
+            )
     return [k for k in all_delayed if not partitions or k in partitions]
 
 
 def _delayed(context: Context, table: TableId, uuid: str, operation: Operation) -> set[PartitionKey]:
-    history = context.ledger.history(uuid, str(table), operation)
+    history = context.ledger.health.history(uuid, str(table), operation)
     return {k for k, h in history.partitions.items() if h != PartitionHistory()}
 
 

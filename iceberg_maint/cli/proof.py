@@ -56,16 +56,16 @@ def proof(session: Session, run_or_table: str, *, markdown: bool) -> int:
 def _records(context: Context, name: str) -> tuple[Record, ...]:
     """The records of the run or, for a table, of its last run with a proof."""
     ledger = context.ledger
-    found = ledger.records_of_run(name)
+    found = ledger.records.of_run(name)
     if found:
         return _one_run(name, found)
     try:
         table = str(context.catalogs.parse(name))
     except IcebergMaintError:
         table = ""
-    proved = ledger.last_proved(table) if table else None
+    proved = ledger.records.last_proved(table) if table else None
     if proved is not None:
-        of_run = ledger.records_of_run(proved.run_id)
+        of_run = ledger.records.of_run(proved.run_id)
         return tuple(r for r in of_run if (r.run_id, r.table_uuid) == (proved.run_id, proved.table_uuid))
     if table:
         context.catalogs.find(table)
@@ -99,4 +99,4 @@ def _one_run(name: str, found: tuple[Record, ...]) -> tuple[Record, ...]:
 
 
 def _newest_runs(ledger: Ledger) -> str:
-    return ", ".join(list(dict.fromkeys(r.run_id for r in ledger.records(None, 20)))[:_SHOWN_RUNS])
+    return ", ".join(list(dict.fromkeys(r.run_id for r in ledger.records.newest(None, 20)))[:_SHOWN_RUNS])

@@ -28,7 +28,7 @@ def list_(session: Session, name: str) -> int:
 
     context = session.context()
     state = _pinned(context, name)
-    known = context.ledger.readers(state.uuid)
+    known = context.ledger.registry.readers(state.uuid)
     shown = [{"reader": r.name, "snapshot": r.snapshot_id, "seen_ms": r.seen_ms} for r in known]
     lines = [f"{r.name}: has read snapshot {r.snapshot_id}, reported at {moment(r.seen_ms)}" for r in known]
     session.emit(
@@ -61,7 +61,7 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
             f"{state.table} has no snapshot {at}.",
             "name a snapshot of the table.",
         )
-    context.ledger.put_reader(state.uuid, reader, at)
+    context.ledger.registry.put_reader(state.uuid, reader, at)
     document = {"table": str(state.table), "reader": reader, "snapshot": at}
     session.emit(document, lambda console: _print(console, [f"{reader} has read snapshot {at}"]))
     return 0
@@ -75,8 +75,8 @@ def remove(session: Session, name: str, reader: str) -> int:
     """Remove READER of TABLE. It holds no snapshot any more."""
     context = session.context()
     state = _pinned(context, name)
-    if not context.ledger.remove_reader(state.uuid, reader):
-        known = ", ".join(r.name for r in context.ledger.readers(state.uuid)) or "none"
+    if not context.ledger.registry.remove_reader(state.uuid, reader):
+        known = ", ".join(r.name for r in context.ledger.registry.readers(state.uuid)) or "none"
         raise UnknownTableError(
             "ICM-126", f"{state.table} has no reader '{reader}'.", f"name one of these: {known}."
         )

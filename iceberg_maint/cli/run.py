@@ -255,10 +255,10 @@ def _add_exit_codes(context: Context, result: _Result, session: Session) -> None
     from iceberg_maint.report.holds import refusal
     from iceberg_maint.report.verdicts import EXIT_CODES
 
-    measured = context.ledger.health(result.table)
+    measured = context.ledger.health.get(result.table)
     unknown = 0
     if measured is not None:
-        histories = context.ledger.histories({measured.table_uuid: str(result.table)}, CYCLE)
+        histories = context.ledger.health.histories({measured.table_uuid: str(result.table)}, CYCLE)
         unknown = sum(history.unknown_commits for history in histories.values())
         operations = {o.operation for o in result.outcomes}
         faults = next(iter(histories.values())).faults

@@ -73,7 +73,7 @@ def verify(session: Session, name: str, snapshot_id: int | None) -> int:
 
 def _keep(context: Context, table_uuid: str, finding: PartitionHistory) -> None:
     """Stores a damaged file that a verification met, which the verdict on the table shows until a proof succeeds."""
-    context.ledger.set_partition_history(table_uuid, VERIFYING, {WHOLE_TABLE: finding})
+    context.ledger.health.set_partition_history(table_uuid, VERIFYING, {WHOLE_TABLE: finding})
 
 
 def _document(verdict: Verification) -> dict[str, Any]:

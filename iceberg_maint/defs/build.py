@@ -160,7 +160,9 @@ def _build(
         lambda location, why: reload_location(webserver_url, location, why),
         sensor_status,
     )
-    old_runs = OldRuns(keep_days, context.clock, context.ledger.now_ms) if keep_days is not None else None
+    old_runs = (
+        OldRuns(keep_days, context.clock, context.ledger.registry.now_ms) if keep_days is not None else None
+    )
     return dg.Definitions(
         assets=[*assets, *report],
         jobs=[job],

@@ -186,7 +186,7 @@ def _run(
     known = {r.record_id for r in healing.records}
     records = tuple(
         r
-        for r in reversed(context.ledger.records(str(request.table), 100))
+        for r in reversed(context.ledger.records.newest(str(request.table), 100))
         if r.run_id.startswith(result.run_id) and r.record_id not in known
     )
     healing.records += records

@@ -101,7 +101,7 @@ def look(context: Context, table: TableId) -> Look:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
     assessment = assess(table, context, CYCLE)
     data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = context.ledger.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_pass = context.ledger.records.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
         assessment.measured,
         data.decision,

@@ -17,7 +17,7 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.health.metrics import PartitionHealth, metric_docs, partition_metrics
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.report.fleet import read_fleet
 
@@ -162,7 +162,7 @@ def open(config: Path | str | None = None) -> Iterator[Ledger]:  # noqa: A001 - 
     that does not exist, is of another version or cannot be reached.
     """
     loaded = load_config(None if config is None else Path(config), os.environ)
-    ledger = SqlLedger(loaded.ledger_url, read_only=True)
+    ledger = sql_ledger(loaded.ledger_url, read_only=True)
     try:
         yield ledger
     finally:
@@ -195,12 +195,12 @@ def fleet(ledger: Ledger, limit: int | None = None) -> pd.DataFrame:
 
 
 def _records(ledger: Ledger, table: str | None, limit: int | None) -> tuple[Record, ...]:
-    return ledger.records(table, _ALL if limit is None else limit)
+    return ledger.records.newest(table, _ALL if limit is None else limit)
 
 
 def _health_rows(ledger: Ledger) -> Iterator[_Row]:
-    for known in ledger.known_tables():
-        measured = ledger.health(known.table)
+    for known in ledger.health.known_tables():
+        measured = ledger.health.get(known.table)
         if measured is None:
             continue
         head = {

@@ -37,15 +37,17 @@ def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
     """Returns the report of the tables with stored health, and which tables have none. `records` are newest first. Lists the
     catalogs and reads no table; a catalog that does not answer is named in the report."""
     ledger = context.ledger
-    now_ms = ledger.now_ms()
-    stored = ledger.healths([known.table for known in ledger.known_tables()])
+    now_ms = ledger.registry.now_ms()
+    stored = ledger.health.get_all([known.table for known in ledger.health.known_tables()])
     health = [stored[table] for table in sorted(stored)]
     records_by_table: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         records_by_table[record.table].append(record)
-    days = ledger.health_days([h.table_uuid for h in health])
+    days = ledger.health.health_days([h.table_uuid for h in health])
     histories: dict[str, dict[Operation, TableHistory]] = defaultdict(dict)
-    for (uuid, operation), history in ledger.histories({h.table_uuid: str(h.table) for h in health}).items():
+    for (uuid, operation), history in ledger.health.histories(
+        {h.table_uuid: str(h.table) for h in health}
+    ).items():
         histories[uuid][operation] = history
     trends = []
     statuses: dict[str, Status] = {}
@@ -72,7 +74,7 @@ def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
     changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
     failures = failures_of(records)
-    outdated = ledger.outdated_tables()
+    outdated = ledger.health.outdated_tables()
     listing = ask_catalogs(context)
     stored_names = {*outdated, *map(str, stored)}
     return FleetReport(
@@ -108,7 +110,7 @@ class WrittenReport:
 def write_fleet_report(context: Context, config: ReportConfig) -> WrittenReport:
     """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
     day are replaced, and those beyond `config.keep_reports` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
-    now_ms, records = context.ledger.now_ms(), context.ledger.records(None, _RECORDS)
+    now_ms, records = context.ledger.registry.now_ms(), context.ledger.records.newest(None, _RECORDS)
     report = fleet_report(context, records)
     page = report_page(report, records, config, now_ms)
     markdown = context.process.masked(render_markdown(page))

@@ -129,12 +129,12 @@ def assess(
             measured = measure(state, policy, context)
         else:
             measured = reading.measured
-            context.ledger.put_health(measured)
+            context.ledger.health.put(measured)
     now_ms = context.clock.now_ms()
     configured = policy
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
-    stored = context.ledger.histories({state.uuid: str(table)}, tuple(Operation))
+    stored = context.ledger.health.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         clocks = table_clocks(context, state, store=False)
@@ -185,7 +185,7 @@ def report_unchanged(unchanged: UnchangedTable, context: Context) -> None:
 
 def stored_observation(table: TableId, context: Context) -> Observation | None:
     """Returns the stored health of a table, with the decisions on its data that follow from it now."""
-    measured = context.ledger.health(table)
+    measured = context.ledger.health.get(table)
     if measured is None:
         return None
     now_ms = context.clock.now_ms()
@@ -245,7 +245,7 @@ def _plan(
         context.catalogs.live_files(assessment.state, partitions) if partitions else (),
         assessment.policy,
         assessment.measured.target_file_size_bytes,
-        memory_correction=learned_correction(context.ledger.memory_uses(assessment.state.uuid)),
+        memory_correction=learned_correction(context.ledger.records.memory_uses(assessment.state.uuid)),
         readers=context.engine.row_types,
         limit=limit_after_conflicts(operation, assessment.state, context),
         before_conversion=before_conversion,
@@ -261,7 +261,7 @@ def _plan(
 def limit_after_conflicts(operation: Operation, state: TableState, context: Context) -> BatchSize | None:
     """Returns the largest batch of an operation on data after batches that lost every try to other commits.
     None if the policy alone limits it."""
-    return batch_limit(context.ledger.commit_trials(state.uuid, operation))
+    return batch_limit(context.ledger.records.commit_trials(state.uuid, operation))
 
 
 def retention_of(state: TableState, policy: Policy, context: Context, now_ms: int) -> Retention:
@@ -272,13 +272,13 @@ def retention_of(state: TableState, policy: Policy, context: Context, now_ms: in
     """
     running = {
         stored.plan_id: stored.batch.snapshot_id
-        for operation in sorted(context.ledger.open_operations(state.uuid).intersection(DATA_OPERATIONS))
-        for stored in context.ledger.open_batches(state.uuid, operation)
+        for operation in sorted(context.ledger.work.open_operations(state.uuid).intersection(DATA_OPERATIONS))
+        for stored in context.ledger.work.open_batches(state.uuid, operation)
         if may_be_young(state, policy.expire_snapshots, stored.batch.snapshot_id, now_ms)
     }
     unsettled = {
         attempt.attempt_id: attempt.tries[-1][0]
-        for attempt in context.ledger.open_attempts(state.uuid)
+        for attempt in context.ledger.work.open_attempts(state.uuid)
         if attempt.tries and attempt.operation != Operation.EXPIRE_SNAPSHOTS
     }
     return retain(
@@ -286,7 +286,7 @@ def retention_of(state: TableState, policy: Policy, context: Context, now_ms: in
         policy.expire_snapshots,
         now_ms,
         running=running | unsettled,
-        readers=context.ledger.readers(state.uuid),
+        readers=context.ledger.registry.readers(state.uuid),
         publishing=policy.write_audit_publish,
     )
 

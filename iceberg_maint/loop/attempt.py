@@ -159,7 +159,7 @@ So no orphan pass removes a file that is being reused."""
 def reusable_output(batch: Batch, policy: Policy, context: Context, lease: Lease) -> Written | None:
     """Returns the files that an earlier process wrote for this batch, if they can be committed. None if
     the batch must be written. Raises StaleBatchError if the batch is no longer valid."""
-    output = context.ledger.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
+    output = context.ledger.work.uncommitted_output(lease, batch.batch_id, ADOPT_WITHIN_SECONDS)
     # Without files or a proof there is nothing to check again.
     if (
         output is None

@@ -17,8 +17,8 @@ def read_clocks(
     uptime = clock.uptime()
     return Clocks(
         machine_ms=clock.now_ms(),
-        ledger_ms=ledger.now_ms(),
-        mark=ledger.clock_mark(uptime.boot if uptime else None),
+        ledger_ms=ledger.registry.now_ms(),
+        mark=ledger.leases.clock_mark(uptime.boot if uptime else None),
         uptime_ms=uptime.ms if uptime else None,
         store_ms=store_ms,
         updated_ms=updated_ms,
@@ -65,4 +65,4 @@ def keep_boot(context: Context, clocks: Clocks) -> None:
 def _keep(context: Context, clocks: Clocks, newest_ms: int) -> None:
     uptime = context.clock.uptime()
     booted_ms = None if clocks.uptime_ms is None else clocks.machine_ms - clocks.uptime_ms
-    context.ledger.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)
+    context.ledger.leases.keep_clock_mark(uptime.boot if uptime else None, booted_ms, newest_ms)

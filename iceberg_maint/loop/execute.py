@@ -132,7 +132,7 @@ def execute(
     started, cpu_before = context.clock.monotonic_seconds(), context.process.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = context.clock.now_ms()
-    attempt = context.ledger.start_attempt(
+    attempt = context.ledger.work.start_attempt(
         lease,
         batch.batch_id,
         run_id,
@@ -157,7 +157,7 @@ def execute(
         cost=cost,
         generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
     )
-    context.ledger.finish_attempt(
+    context.ledger.work.finish_attempt(
         lease,
         attempt.attempt_id,
         # The next run takes up an orphan pass that used up its time.
@@ -250,20 +250,20 @@ def _write_and_commit(
     if not written.proof.equal:
         detail = written.proof.detail
         return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
-    context.ledger.record_intent(lease, attempt.attempt_id, written.files, written.proof)
+    context.ledger.work.record_intent(lease, attempt.attempt_id, written.files, written.proof)
     commit = CommitContext(
         token=attempt.token,
         fence=lease.fence,
         run_id=run_id,
         max_tries=policy.retry.commit_tries,
-        lease_is_held=lambda: context.ledger.holds(lease),
-        record_try=lambda base, location: context.ledger.record_try(
+        lease_is_held=lambda: context.ledger.leases.holds(lease),
+        record_try=lambda base, location: context.ledger.work.record_try(
             lease, attempt.attempt_id, base, location
         ),
         retention=lambda location: may_expire(batch, policy, context, location),
         publish_wait=lambda pending: publish_wait(pending, policy, context.clock.now_ms()),
         checks_commit_base=context.catalogs.of(TableId.parse(batch.table)).checks_commit_base,
-        installation=context.ledger.installation(),
+        installation=context.ledger.registry.installation(),
     )
     result = engine.commit(batch, written, commit)
     judged = steps.judge(batch, written, result, attempt.token, context, policy)
@@ -345,7 +345,7 @@ def _store_interrupt(
     # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
     # the program would not stop.
     with suppress(Exception):
-        context.ledger.finish_attempt(
+        context.ledger.work.finish_attempt(
             lease,
             attempt.attempt_id,
             BatchStatus.PLANNED,

@@ -68,7 +68,7 @@ def remove_released(
         state = pin_same(batch, context)
         if state is None or not takes_released(state, context, attempt.attempt_id):
             return ended
-        open_attempts = context.ledger.open_attempts(state.uuid)
+        open_attempts = context.ledger.work.open_attempts(state.uuid)
         done = context.storage.orphan_files(state.table).remove_released(
             state,
             policy.remove_orphan_files,
@@ -87,11 +87,11 @@ def takes_released(state: TableState, context: Context, own_attempt_id: str | No
     """Whether the files of expiries may be removed: no expiry is unsettled or held for a person. What went with such
     an expiry may be wanted back."""
     expiry = Operation.EXPIRE_SNAPSHOTS
-    if context.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:
+    if context.ledger.health.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:
         return False
     return not any(
         a.operation == expiry and a.attempt_id != own_attempt_id
-        for a in context.ledger.open_attempts(state.uuid)
+        for a in context.ledger.work.open_attempts(state.uuid)
     )
 
 
@@ -99,7 +99,7 @@ def is_held(state: TableState, context: Context, lease: Lease) -> bool:
     """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
     have been set since the work began."""
     checked_clocks(context, state, store=False)
-    return context.ledger.holds(lease)
+    return context.ledger.leases.holds(lease)
 
 
 def released_counts(done: ReleasedWork) -> Mapping[str, int]:
@@ -133,7 +133,7 @@ def remove_orphans(
     state = pin_same(batch, context)
     if state is None:
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, "another table has this name now")
-    open_attempts = context.ledger.open_attempts(batch.table_uuid)
+    open_attempts = context.ledger.work.open_attempts(batch.table_uuid)
     limit, started = policy.max_run_seconds, context.clock.monotonic_seconds()
     try:
         if doubtful := doubtful_clocks(batch, context):

@@ -40,12 +40,12 @@ def leased(
     lease = None
     waited_seconds = 0.0
     while lease is None:
-        lease = ledger.acquire_lease(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
+        lease = ledger.leases.acquire(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
         if lease is None:
             if waited_seconds >= wait_seconds:
                 yield None
                 return
-            if not waited_seconds and (holder := ledger.lease_owner(table_uuid)):
+            if not waited_seconds and (holder := ledger.leases.owner(table_uuid)):
                 until = datetime.fromtimestamp(holder[1] / 1000, UTC)
                 _log.warning(
                     "%s: waits for run %s, whose lease ends at %s UTC unless it still works.",
@@ -57,14 +57,16 @@ def leased(
             waited_seconds += 1.0
     try:
         with _heartbeat_thread(
-            f"heartbeat {table}", LEASE_TTL_SECONDS / _HEARTBEATS_PER_TTL, lambda: ledger.heartbeat(lease)
+            f"heartbeat {table}",
+            LEASE_TTL_SECONDS / _HEARTBEATS_PER_TTL,
+            lambda: ledger.leases.heartbeat(lease),
         ):
             yield lease
     finally:
         # If another owner has the lease or the ledger does not answer, the lease expires by itself. A
         # failure here must not replace the exception of the body.
         with suppress(Exception):
-            ledger.release_lease(lease)
+            ledger.leases.release(lease)
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
     """
 
     def record() -> bool:
-        ledger.record_run_heartbeat(run_id)
+        ledger.leases.record_run_heartbeat(run_id)
         return True
 
     with suppress(Exception):
@@ -85,7 +87,7 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
             yield
     finally:
         with suppress(Exception):
-            ledger.end_run(run_id)
+            ledger.leases.end_run(run_id)
 
 
 @contextmanager

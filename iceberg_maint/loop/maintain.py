@@ -114,7 +114,7 @@ def maintain(
 
 def _stored_properties(table: TableId, context: Context) -> Mapping[str, str]:
     """The table's own settings, as last measured: the catalog may be what does not answer."""
-    stored = context.ledger.measurements((table,))
+    stored = context.ledger.health.measurements((table,))
     return stored[0].maintenance_properties if stored else {}
 
 
@@ -257,7 +257,7 @@ def _prune(assessment: Assessment, context: Context) -> None:
         )
         return
     if keep_days is not None:
-        context.ledger.prune(assessment.state.uuid, keep_days)
+        context.ledger.records.prune(assessment.state.uuid, keep_days)
     context.observers.audit.prune(str(assessment.state.table), assessment.state.uuid)
 
 
@@ -335,7 +335,7 @@ def _run_batches(batches: tuple[Batch, ...], assessment: Assessment, run: Run, l
         if run.stopped_by is not None:
             return stale
         if not earlier_partitions.isdisjoint(batch.partitions):
-            history = run.context.ledger.history(
+            history = run.context.ledger.health.history(
                 assessment.state.uuid, str(assessment.state.table), run.operation
             )
             if not run.request.force and backs_off_now(batch, history, run):
@@ -374,7 +374,7 @@ def _health_of(
 def _rest_stop(assessment: Assessment, run: Run) -> Reason | None:
     """Returns the reason of a pause or a blackout that began after the decision."""
     context = run.context
-    note = context.ledger.pause_note(assessment.state.uuid, str(assessment.state.table))
+    note = context.ledger.registry.pause_note(assessment.state.uuid, str(assessment.state.table))
     rest = reason_to_rest(assessment.policy, note, context.clock.now_ms())
     return rest[0] if rest else None
 

@@ -70,14 +70,16 @@ class Outlook:
             assert self._assessment is not None, "assessed first"
             uuid = self._assessment.state.uuid
             ledger = self._context.ledger
-            self._has_unsettled_work = bool(ledger.open_attempts(uuid)) or ledger.has_unrecorded_runs(uuid)
+            self._has_unsettled_work = bool(
+                ledger.work.open_attempts(uuid)
+            ) or ledger.records.has_unrecorded_runs(uuid)
         return self._has_unsettled_work
 
     def has_open_batches(self, operation: Operation) -> bool:
         """Whether earlier runs have left batches of the operation."""
         if self._open_operations is None:
             assert self._assessment is not None, "assessed first"
-            self._open_operations = self._context.ledger.open_operations(self._assessment.state.uuid)
+            self._open_operations = self._context.ledger.work.open_operations(self._assessment.state.uuid)
         return operation in self._open_operations
 
     def forget(self) -> None:
@@ -120,8 +122,8 @@ def shortage(table: str, needed: NeededMemory | None, context: Context) -> Icebe
 def recorded_shortages(tables: Iterable[TableId], context: Context) -> Iterator[str]:
     """One text for each table whose last batch with equality deletes ran out of memory, by the ledger."""
     for table in tables:
-        measured = context.ledger.health(table)
-        uses = () if measured is None else context.ledger.memory_uses(measured.table_uuid, 1)
+        measured = context.ledger.health.get(table)
+        uses = () if measured is None else context.ledger.records.memory_uses(measured.table_uuid, 1)
         if uses and uses[0].exceeded:
             yield (
                 f"{table}: the last batch with equality deletes ran out of memory at an estimate of "

@@ -132,7 +132,7 @@ def _measure(state: TableState, policy: Policy, context: Context) -> Measured:
     else:
         measured = measurer.measure(state, policy.rewrite_data_files)
     measured = _with_facts(measured, state, policy, context)
-    context.ledger.put_health(measured)
+    context.ledger.health.put(measured)
     return measured
 
 
@@ -149,7 +149,7 @@ def _check_target_size(state: TableState, policy: Policy) -> None:
 
 def _with_facts(measured: Measured, state: TableState, policy: Policy, context: Context) -> Measured:
     """Returns the measurement with what follows from the state and the policy without the files."""
-    installation = context.ledger.installation()
+    installation = context.ledger.registry.installation()
     limits = size_limits(policy.rewrite_data_files, measured.target_file_size_bytes)
     return replace(
         measured,

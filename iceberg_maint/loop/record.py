@@ -135,7 +135,7 @@ def unreadable_recorded(table: TableId, request: Request, context: Context) -> I
     try:
         yield
     except IcebergMaintError as error:
-        stored = context.ledger.health(table) if is_of_the_table(error) else None
+        stored = context.ledger.health.get(table) if is_of_the_table(error) else None
         if stored is not None:
             _record_unreadable(stored, context.process.masked(str(error)), started_ms, request, context)
         raise
@@ -148,7 +148,7 @@ def _record_unreadable(
     reading = reading_of(stored.table, stored.table_uuid, context)
     if reading.reason != text:
         return
-    newest = next(iter(context.ledger.records(str(stored.table), 1)), None)
+    newest = next(iter(context.ledger.records.newest(str(stored.table), 1)), None)
     since_ms = failed_ms(reading, policy.retry)
     if newest is not None and newest.outcome.message == text and newest.ended_ms >= since_ms:
         return
@@ -211,7 +211,7 @@ def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> N
 
 def append_record(record: Record, context: Context) -> None:
     """Stores a record, then reports its numbers and the stored health of its table."""
-    context.ledger.append_record(record)
+    context.ledger.records.append(record)
     context.observers.telemetry.operation_ended(
         record, lambda: stored_observation(TableId.parse(record.table), context)
     )

@@ -119,7 +119,7 @@ def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batc
         if why.code not in _REFUSED_FILES:
             raise
         run.message = run.context.process.masked(str(why))
-        open_batches = run.context.ledger.open_batches(assessment.state.uuid, run.operation)
+        open_batches = run.context.ledger.work.open_batches(assessment.state.uuid, run.operation)
         partitions = {p for s in open_batches for p in s.batch.partitions}
         refused = dict.fromkeys(partitions | {p.partition for p in assessment.decision.due()}, run.message)
         _back_off(refused, assessment, run)
@@ -131,25 +131,27 @@ def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Bat
     ledger = run.context.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
-    open_batches = [s.batch for s in ledger.open_batches(assessment.state.uuid, run.operation)]
+    open_batches = [s.batch for s in ledger.work.open_batches(assessment.state.uuid, run.operation)]
     changes = Changes(assessment.state, run.context, open_batches)
     for batch in open_batches:
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
         is_requested = requested is None or requested.issuperset(batch.partitions)
         if _must_wait(batch, assessment, run):
-            ledger.close_batch(lease, batch.batch_id, "one of its partitions is in back-off or quarantine")
+            ledger.work.close_batch(
+                lease, batch.batch_id, "one of its partitions is in back-off or quarantine"
+            )
         elif (why := _obsolete_reason(batch.work, assessment)) is not None:
-            ledger.close_batch(lease, batch.batch_id, why)
+            ledger.work.close_batch(lease, batch.batch_id, why)
         elif _is_to_split(batch, assessment.history):
-            ledger.close_batch(lease, batch.batch_id, "it failed: its partitions are planned one by one")
+            ledger.work.close_batch(lease, batch.batch_id, "it failed: its partitions are planned one by one")
         elif is_requested and still_valid(batch, changes):
             resumed.append(batch)
         else:
-            ledger.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
+            ledger.work.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
     remaining = _remaining(assessment, resumed)
     (plan,) = make_plans(remaining, run.context, before_conversion=run.before_conversion)
-    ledger.save_plan(lease, plan, run.request.run_id)
+    ledger.work.save_plan(lease, plan, run.request.run_id)
     _back_off_without_gain(plan, assessment, run)
     run.plan_id = plan.plan_id
     run.leftovers |= {leftover.partition: leftover.reason for leftover in plan.leftovers}
@@ -183,7 +185,7 @@ def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batc
     table leads to another plan."""
     if not plan.batches:
         return ()
-    open_batches = run.context.ledger.open_batches(assessment.state.uuid, run.operation)
+    open_batches = run.context.ledger.work.open_batches(assessment.state.uuid, run.operation)
     open_ids = {stored.batch.batch_id for stored in open_batches}
     done_batches = [b for b in plan.batches if b.batch_id not in open_ids]
     run.leftovers |= {p: Reason.STALE for b in done_batches for p in b.partitions}
@@ -246,7 +248,7 @@ def _back_off(why: Mapping[PartitionKey, str], assessment: Assessment, run: Run)
         for p, reason in why.items()
     }
     if histories:
-        run.context.ledger.set_partition_history(assessment.state.uuid, run.operation, histories)
+        run.context.ledger.health.set_partition_history(assessment.state.uuid, run.operation, histories)
 
 
 def _remaining(assessment: Assessment, resumed: list[Batch]) -> Assessment:

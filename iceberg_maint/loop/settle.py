@@ -50,7 +50,7 @@ def reconcile(table: TableId, context: Context, run_id: str) -> tuple[Settled, .
     """Settles every open attempt of a table. Raises RefusedError ICM-109 if there are open attempts and
     another run holds the table's lease."""
     state = context.catalogs.pin(table)
-    if not context.ledger.open_attempts(state.uuid):
+    if not context.ledger.work.open_attempts(state.uuid):
         return ()
     with leased(
         context.ledger,
@@ -80,14 +80,14 @@ def settle_open_attempts(state: TableState, context: Context, lease: Lease) -> t
     settled_attempts = []
     counted_paths = set[str]()
     # The newest attempt comes first: the files that it reused were committed under its token.
-    for attempt in reversed(context.ledger.open_attempts(state.uuid)):
+    for attempt in reversed(context.ledger.work.open_attempts(state.uuid)):
         live = _live_files(attempt, state, context)
         settlement = _settle(attempt, live, state, context)
         if settlement.lost:
             # The quarantine is stored first, so that it stands if this process dies before the next line.
             _store_history(attempt, quarantined_history(succeeded(), settlement.why), context)
         status = _status_of_batch(settlement)
-        context.ledger.settle_attempt(lease, attempt.attempt_id, settlement, status)
+        context.ledger.work.settle_attempt(lease, attempt.attempt_id, settlement, status)
         if status is BatchStatus.DONE:
             _store_history(attempt, succeeded(), context)
         rejected = settlement.status is CommitStatus.REJECTED
@@ -101,7 +101,7 @@ def settle_open_attempts(state: TableState, context: Context, lease: Lease) -> t
             Settled(attempt.attempt_id, attempt.batch_id, attempt.partitions, settlement, leftover_bytes)
         )
     settled_attempts.reverse()
-    for run in context.ledger.unrecorded_runs(lease):
+    for run in context.ledger.records.unrecorded_runs(lease):
         append_record(record_of(run, state), context)
     return tuple(settled_attempts)
 
@@ -119,11 +119,11 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
             f"{state.table} was dropped and created again, or replaced, while a run maintained it.",
             "none; the next run maintains the table that has the name now.",
         )
-    newest_fence = state.newest_fence(ledger.installation())
+    newest_fence = state.newest_fence(ledger.registry.installation())
     if newest_fence <= lease.fence:
         return
     message = f"{state.table} has a commit under fence {newest_fence}, the lease has fence {lease.fence}"
-    if ledger.holds(lease):
+    if ledger.leases.holds(lease):
         raise FenceLostError(f"{message}: the ledger was restored to an earlier state.")
     raise FenceLostError(
         f"{message} and is over: another run has taken the table, unless the ledger was restored to an "
@@ -134,7 +134,7 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
 def _settle(attempt: Attempt, live: frozenset[str], state: TableState, context: Context) -> Settlement:
     if attempt.operation != Operation.EXPIRE_SNAPSHOTS:
         return settle(_evidence(attempt, live, state, context), state)
-    stored = context.ledger.batch_of(attempt)
+    stored = context.ledger.work.batch(attempt.batch_id)
     if not isinstance(stored.batch.work, ExpireSnapshots):
         raise ValueError(
             f"attempt {attempt.attempt_id} of expire_snapshots has a batch of {stored.batch.operation}"
@@ -157,7 +157,7 @@ def _swap_may_arrive(attempt: Attempt, state: TableState, context: Context) -> b
     commit."""
     if context.catalogs.of(state.table).checks_commit_base or attempt.tried_ms is None:
         return False
-    return context.ledger.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
+    return context.ledger.registry.now_ms() - attempt.tried_ms < LATE_SECONDS * 1000
 
 
 def _lost_with(
@@ -186,7 +186,7 @@ def _status_of_batch(settlement: Settlement) -> BatchStatus:
 
 def _store_history(attempt: Attempt, history: PartitionHistory, context: Context) -> None:
     histories = dict.fromkeys(attempt.partitions, history)
-    context.ledger.set_partition_history(attempt.table_uuid, attempt.operation, histories)
+    context.ledger.health.set_partition_history(attempt.table_uuid, attempt.operation, histories)
 
 
 def _live_files(attempt: Attempt, state: TableState, context: Context) -> frozenset[str]:
@@ -195,7 +195,7 @@ def _live_files(attempt: Attempt, state: TableState, context: Context) -> frozen
         return frozenset()
     deletes = any(f.kind is not FileKind.DATA for f in attempt.files)
     catalog, paths = context.catalogs.of(state.table), [f.path for f in attempt.files]
-    since = context.ledger.snapshot_before_files(attempt)
+    since = context.ledger.work.snapshot_before_files(attempt)
     return context.catalogs.interruptible(
         state.table, lambda: catalog.find_live(state, paths, deletes=deletes, since=since)
     )
@@ -221,7 +221,7 @@ def _committed_by_others(
         return live
     return frozenset(
         f.path
-        for other in context.ledger.attempts_at(state.uuid, attempt.batch_id)
+        for other in context.ledger.work.attempts_at(state.uuid, attempt.batch_id)
         if other.attempt_id != attempt.attempt_id
         and (other.status == BatchStatus.DONE or state.snapshot_by_token(other.token) is not None)
         for f in other.files or ()

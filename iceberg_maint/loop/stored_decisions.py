@@ -33,7 +33,7 @@ def stored_decisions(
     measured: Measured, policy: Policy, ledger: Ledger, now_ms: int, readers: RowTypes = SPARK_4
 ) -> tuple[tuple[TableHistory, ...], tuple[Decision, ...]]:
     """Returns histories and decisions of each operation on a table's data, from its stored health."""
-    stored = ledger.histories({measured.table_uuid: str(measured.table)})
+    stored = ledger.health.histories({measured.table_uuid: str(measured.table)})
     histories = {o: stored[measured.table_uuid, o] for o in DATA_OPERATIONS}
     return tuple(histories.values()), decisions_of(measured, policy, histories, now_ms, readers)
 

@@ -154,8 +154,8 @@ def fleet(health: Iterable[Measured], records: Iterable[Record]) -> tuple[FleetR
 
 def read_fleet(ledger: Ledger, limit: int) -> tuple[FleetRow, ...]:
     """Reads the fleet from stored health and the `limit` newest records."""
-    health = [h for k in ledger.known_tables() if (h := ledger.health(k.table)) is not None]
-    return fleet(health, ledger.records(None, limit))
+    health = [h for k in ledger.health.known_tables() if (h := ledger.health.get(k.table)) is not None]
+    return fleet(health, ledger.records.newest(None, limit))
 
 
 def fleet_document(rows: tuple[FleetRow, ...]) -> Document:

@@ -145,7 +145,7 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
 
     def _mark_governed(self, table: TableId) -> None:
         if self._ledger is not None:
-            self._ledger.mark_governed(table)
+            self._ledger.health.mark_governed(table)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._config.catalogs)
@@ -156,10 +156,10 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
 
 def build(config: Config) -> Context:
     """Builds the context of a configuration. Raises the errors of unsafe settings. Opens no connection."""
-    from iceberg_maint.ledger.ledger import SqlLedger
+    from iceberg_maint.ledger.ledger import sql_ledger
 
     spark_settings(config)
-    clock, ledger = SystemClock(), SqlLedger(config.ledger_url)
+    clock, ledger = SystemClock(), sql_ledger(config.ledger_url)
     catalogs, secrets = ConfiguredCatalogs(config, ledger), config.secrets
     spark = _spark_access(config, catalogs)
     return Context(
@@ -379,7 +379,7 @@ class OrphanPasses:
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
             scratch=self._scratch,
             now_ms=self._clock.now_ms,
-            name_of=self._ledger.last_leased_name,
+            name_of=self._ledger.leases.last_leased_name,
         )
         return OrphanPass(around, scope or Scope())
 

@@ -46,7 +46,7 @@ class Fleet:
 
     def quarantine(self, *, on: bool) -> None:
         history = QUARANTINED if on else PartitionHistory()
-        self.world.ledger.set_partition_history(self.uuid, REWRITE, {"p=a": history})
+        self.world.ledger.health.set_partition_history(self.uuid, REWRITE, {"p=a": history})
 
     def alert_pass(
         self,
@@ -252,23 +252,23 @@ def test_receiver_that_answers_slowly_keeps_no_other_from_its_messages(fleet: Fl
 def test_pause_mutes_the_table_and_ends_nothing(fleet: Fleet, http: HttpReceiver):
     hook = Webhook(http.url, {}, 5)
     fleet.quarantine(on=True)
-    fleet.world.ledger.pause(str(TABLE), "later")
+    fleet.world.ledger.registry.pause(str(TABLE), "later")
     assert fleet.alert_pass({"ops": hook}).incidents == ()
-    fleet.world.ledger.resume(str(TABLE))
+    fleet.world.ledger.registry.resume(str(TABLE))
     assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
-    fleet.world.ledger.pause(str(TABLE), "later")
+    fleet.world.ledger.registry.pause(str(TABLE), "later")
     fleet.quarantine(on=False)
     assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
-    fleet.world.ledger.resume(str(TABLE))
+    fleet.world.ledger.registry.resume(str(TABLE))
     assert kinds(fleet.alert_pass({"ops": hook})) == []
     assert len(http.documents) == 2
 
 
 def test_second_process_does_nothing_while_the_first_sends(fleet: Fleet):
-    lease = fleet.world.ledger.acquire_lease("alerts", "alerts", "other", 60, 0)
+    lease = fleet.world.ledger.leases.acquire("alerts", "alerts", "other", 60, 0)
     assert lease is not None
     assert fleet.alert_pass({}).is_busy
-    fleet.world.ledger.release_lease(lease)
+    fleet.world.ledger.leases.release(lease)
     assert not fleet.alert_pass({}).is_busy
 
 
@@ -350,7 +350,7 @@ def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
 
 def test_paused_table_with_a_blocked_expiry_reads_no_catalog(fleet: Fleet):
     blocked_expiry(fleet)
-    fleet.world.ledger.pause(str(TABLE), "later")
+    fleet.world.ledger.registry.pause(str(TABLE), "later")
     catalog = Pinning(fleet)
     context = changed(fleet.context, catalogs={TABLE.catalog: catalog})
     assert run_alert_pass(context, {}).incidents == ()

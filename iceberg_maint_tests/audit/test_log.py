@@ -352,7 +352,7 @@ def test_log_on_an_object_store_that_refuses_fails_no_run_and_gets_the_records_l
 def test_log_beside_the_real_ledger_has_its_records(tmp_path: Path) -> None:
     ledger = memory_ledger()
     for n in range(3):
-        ledger.append_record(record_number(n))
+        ledger.records.append(record_number(n))
     log = AuditLog(lambda uuid: LocalFolder(tmp_path / uuid), ledger)
     assert log.settle(TABLE, UUID)
     assert log.settle(TABLE, UUID)

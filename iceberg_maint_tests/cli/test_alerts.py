@@ -17,10 +17,10 @@ DOWN = "alerts: {receivers: {hook: {kind: webhook, url: 'http://127.0.0.1:9/x'}}
 def quarantined(lake: Lake, configuration: str) -> None:
     lake.configure(configuration)
     lake("observe", "db.sick")
-    measured = lake.context.ledger.health(TableId.parse("lake.db.sick"))
+    measured = lake.context.ledger.health.get(TableId.parse("lake.db.sick"))
     history = PartitionHistory(ineffective=9, quarantined=True, reason="disk [full]")
     uuid = measured.table_uuid
-    lake.context.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, {"p=a": history})
+    lake.context.ledger.health.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, {"p=a": history})
 
 
 def test_open_alert_is_printed_with_its_owner_and_its_action_in_80_columns(

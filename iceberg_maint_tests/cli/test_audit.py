@@ -197,8 +197,8 @@ def test_run_that_dies_at_an_entry_is_in_the_log_once_after_the_next_run(
 def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: Lake) -> None:
     pruned: list[str] = []
     ledger = audited.context.ledger
-    inner = ledger.prune
-    ledger.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
+    inner = ledger.records.prune
+    ledger.records.prune = lambda uuid, days: (pruned.append(uuid), inner(uuid, days))[1]  # type: ignore[method-assign]
     if not writable:
         (audited.home / "audit").write_text("a file where the folder should be")
     result = audited("run", SICK)
@@ -209,8 +209,8 @@ def test_ledger_deletes_no_record_that_the_log_lacks(writable: bool, audited: La
 def test_restrictions_that_begin_or_end_are_no_change_of_the_log(audited: Lake) -> None:
     """The ledger shows the records of a governed table without values. The log has them as they were."""
     audited("run", SICK)
-    audited.context.ledger.mark_governed(TableId.parse(SICK))
-    shown = audited.context.ledger.records(SICK, 50)
+    audited.context.ledger.health.mark_governed(TableId.parse(SICK))
+    shown = audited.context.ledger.records.newest(SICK, 50)
     assert {key for r in shown for key, _, _ in r.outcome.partitions} == {REDACTED}
     verified = audited.json("audit", "verify")["tables"]
     assert [t["faults"] for t in verified] == [[]] * len(verified)

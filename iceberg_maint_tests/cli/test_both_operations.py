@@ -15,12 +15,14 @@ CONVERT, REWRITE, MERGE = DATA_OPERATIONS
 def hold(lake: Lake, operation: Operation, *partitions: str) -> None:
     held = PartitionHistory(ineffective=4, quarantined=True, reason="proof_mismatch")
     uuid = lake.catalog.pin(SICK).uuid
-    lake.context.ledger.set_partition_history(uuid, operation, dict.fromkeys(partitions, held))
+    lake.context.ledger.health.set_partition_history(uuid, operation, dict.fromkeys(partitions, held))
 
 
 def held(lake: Lake) -> dict[str, set[str]]:
     uuid = lake.catalog.pin(SICK).uuid
-    return {o: set(lake.context.ledger.history(uuid, str(SICK), o).partitions) for o in DATA_OPERATIONS}
+    return {
+        o: set(lake.context.ledger.health.history(uuid, str(SICK), o).partitions) for o in DATA_OPERATIONS
+    }
 
 
 def test_release_clears_what_any_operation_holds_and_names_each_partition_once(lake: Lake) -> None:

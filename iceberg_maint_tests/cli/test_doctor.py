@@ -26,7 +26,7 @@ from iceberg_maint.errors import (
     UnreadableTableError,
     unwritable_home,
 )
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.context import changed
@@ -191,9 +191,9 @@ def test_home_that_cannot_be_written_has_the_fix_of_its_error(number: int, code:
 def test_ledger_that_cannot_be_written_fails(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    SqlLedger(f"sqlite:///{tmp_path}/ledger.db").now_ms()
+    sql_ledger(f"sqlite:///{tmp_path}/ledger.db").now_ms()
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
-    reading = SqlLedger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
+    reading = sql_ledger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
     monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
     lake.context = changed(lake.context, ledger=reading)
     status, detail = checks(lake, "--no-spark", exit_code=2)["ledger"]
@@ -203,7 +203,7 @@ def test_ledger_that_cannot_be_written_fails(
 
 def test_ledger_that_cannot_be_opened_fails_once_and_ends_no_check(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "broken.db").write_text("no database " * 100)
-    lake.context = changed(lake.context, ledger=SqlLedger(f"sqlite:///{tmp_path}/broken.db"))
+    lake.context = changed(lake.context, ledger=sql_ledger(f"sqlite:///{tmp_path}/broken.db"))
     found = checks(lake, "--no-spark", exit_code=2)
     assert [name for name, (_, detail) in found.items() if "ICM-128" in detail] == ["ledger"]
     assert list(found)[-2:] == ["ledger", "policies"]
@@ -256,7 +256,7 @@ def test_clocks_that_disagree_fail_with_every_time_and_the_fix(lake: Lake) -> No
 
 
 def test_clock_that_moved_backwards_fails_until_a_person_accepts_it(lake: Lake) -> None:
-    lake.context.ledger.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
+    lake.context.ledger.leases.keep_clock_mark(None, None, NOW_MS + 30 * 86_400_000)
     status, told = checks(lake, "--no-spark", exit_code=3)["clock"]
     assert (status, "the ledger holds a time 2592000 s later" in told) == ("failed", True)
     assert checks(lake, "--no-spark", "--accept-clock")["clock"] == (

@@ -110,7 +110,7 @@ class HangingLake:
         return ended(self.start("-m", "iceberg_maint", *arguments))
 
     def measured(self, name: str) -> str | None:
-        health = load(self.folder / "maint.yaml").ledger.health(TableId.parse(f"lake.db.{name}"))
+        health = load(self.folder / "maint.yaml").ledger.health.get(TableId.parse(f"lake.db.{name}"))
         return None if health is None else health.metadata_location
 
 

@@ -218,7 +218,7 @@ def test_reconcile_under_another_run_s_lease_does_not_say_that_all_is_settled(la
     lake.engine.results = [UNKNOWN]
     lake("run", "db.sick")
     state = lake.catalog.pin(SICK)
-    assert lake.context.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
+    assert lake.context.ledger.leases.acquire(state.uuid, "lake.db.sick", "other", 45, 0) is not None
     document = lake.json("reconcile", exit_code=3)
     (sick,) = document["tables"]
     assert (sick["table"], sick["error"]["code"]) == ("lake.db.sick", "ICM-109")

@@ -36,7 +36,7 @@ def why(lake: Lake, *arguments: str) -> Any:
 def hold(lake: Lake, partition: str, **history: Any) -> None:
     """Back-off or quarantine of one partition of `sick`."""
     uuid = lake.catalog.pin(SICK).uuid
-    lake.context.ledger.set_partition_history(
+    lake.context.ledger.health.set_partition_history(
         uuid, Operation.REWRITE_DATA_FILES, {partition: PartitionHistory(**history)}
     )
 
@@ -78,7 +78,7 @@ def test_work_that_read_no_data_gives_no_estimate_on_any_screen(lake: Lake, mode
     record = make_record("r", SICK, lake.catalog.pin(SICK).uuid)
     batch = replace(record.outcome.batches[0], input_bytes=0, seconds=2.0)
     expiry = replace(record.outcome, operation=Operation.EXPIRE_SNAPSHOTS, batches=(batch,))
-    lake.context.ledger.append_record(replace(record, operation=expiry.operation, outcome=expiry))
+    lake.context.ledger.records.append(replace(record, operation=expiry.operation, outcome=expiry))
     _, sick = lake.json("tables")["tables"]
     assert (sick["backlog_bytes"], sick["estimate_seconds"]) == (18_000, None)
     assert lake.json("report")["summary"]["estimate_seconds"] is None
@@ -136,7 +136,7 @@ def test_tables_use_the_properties_stored_with_the_health(lake: Lake) -> None:
 
 def test_observe_prints_every_metric_by_its_name(lake: Lake) -> None:
     (table,) = lake.json("observe", "db.sick")["tables"]
-    measured = lake.context.ledger.health(SICK)
+    measured = lake.context.ledger.health.get(SICK)
     assert measured is not None
     assert table["snapshot"] == measured.snapshot_id
     assert table["health"].keys() == metric_docs().keys()
@@ -197,7 +197,7 @@ def test_plan_changes_nothing(lake: Lake) -> None:
     lake("plan", "db.sick")
     assert lake.catalog.content[SICK] is before
     assert lake.engine.batches == []
-    assert lake.context.ledger.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
+    assert lake.context.ledger.work.open_batches(before.state.uuid, Operation.REWRITE_DATA_FILES) == ()
 
 
 def test_plan_in_advise_mode_plans_and_says_that_nothing_is_executed(lake: Lake) -> None:
@@ -503,13 +503,13 @@ def test_observe_with_a_receiver_reports_the_decisions_of_changed_and_of_unchang
 def test_observe_without_a_receiver_reads_the_history_of_all_tables_once(lake: Lake) -> None:
     first = lake.json("observe")
     asked: list[object] = []
-    histories = lake.context.ledger.histories
+    histories = lake.context.ledger.health.histories
 
     def counted(*given: Any) -> Any:
         asked.append(given)
         return histories(*given)
 
-    lake.context.ledger.histories = counted  # type: ignore[method-assign]
+    lake.context.ledger.health.histories = counted  # type: ignore[method-assign]
     assert (lake.json("observe"), len(asked)) == (first, 1)
 
 

@@ -17,7 +17,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.context import changed
@@ -138,9 +138,11 @@ def test_files_go_come_back_and_stay(
 
     again = document(program("trash", "db.t", "--json"))
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
-    assert isinstance(session.context().ledger, SqlLedger)
+    assert isinstance(session.context().ledger, Ledger)
     [restored] = [
-        r for r in session.context().ledger.records(None, 10) if r.outcome.message.startswith("Restored")
+        r
+        for r in session.context().ledger.records.newest(None, 10)
+        if r.outcome.message.startswith("Restored")
     ]
     assert (
         restored.outcome.message == f"Restored {ALL} files of {mark['mark_id']}. 0 files stay in the trash."
@@ -201,7 +203,7 @@ def test_lease_of_another_run_is_waited_for_and_then_respected(
 ) -> None:
     program("trash", "db.t")
     uuid = lake.target().state.uuid
-    assert session.context().ledger.acquire_lease(uuid, "lake.db.t", "somebody", 600, 0) is not None
+    assert session.context().ledger.leases.acquire(uuid, "lake.db.t", "somebody", 600, 0) is not None
     for call in (("trash",), ("sweep",), ("restore",)):
         assert program(*call, "db.t").exit_code == 3
     assert lake.trashed() == ALL
@@ -331,7 +333,7 @@ def test_adopted_files_of_a_dropped_table_refuse_no_pass(
         == ALL
     )
     assert (place.exists(), lake.lost()) == (True, [])
-    records = session.context().ledger.records(None, 10)  # type: ignore[attr-defined]
+    records = session.context().ledger.records.newest(None, 10)  # type: ignore[attr-defined]
     [told] = [r.outcome.message for r in records if "adopted" in r.outcome.message]
     assert told.endswith(f" adopted the files of the dropped table with uuid {DROPPED}: dropped by ada")
 

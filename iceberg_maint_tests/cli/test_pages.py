@@ -15,9 +15,9 @@ from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.machine import private_files
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
@@ -91,17 +91,20 @@ def test_command_goes_on_where_one_catalog_cannot_be_reached(lake: Lake, command
 def test_observe_forgets_tables_that_were_dropped_and_none_of_a_catalog_that_is_down(lake: Lake):
     """Else the alert `not_observed` of a dropped table has no end."""
     lake("observe")
-    assert [str(k.table) for k in lake.context.ledger.known_tables()] == ["lake.db.healthy", "lake.db.sick"]
+    assert [str(k.table) for k in lake.context.ledger.health.known_tables()] == [
+        "lake.db.healthy",
+        "lake.db.sick",
+    ]
     lake.catalog.content.pop(TableId.parse("lake.db.healthy"))
     lake("observe", "db.sick")
-    assert len(lake.context.ledger.known_tables()) == 2
+    assert len(lake.context.ledger.health.known_tables()) == 2
     working = lake.context
     lake.context = changed(working, catalogs={"lake": Unreachable("lake"), "other": FakeCatalog("other")})
     lake("observe")
-    assert len(lake.context.ledger.known_tables()) == 2
+    assert len(lake.context.ledger.health.known_tables()) == 2
     lake.context = working
     lake("observe")
-    assert [str(k.table) for k in lake.context.ledger.known_tables()] == ["lake.db.sick"]
+    assert [str(k.table) for k in lake.context.ledger.health.known_tables()] == ["lake.db.sick"]
 
 
 def test_assess_of_an_unknown_table_is_refused(lake: Lake):
@@ -147,8 +150,8 @@ def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_pa
     table = TableId.parse("lake.db.healthy")
     assess(table, lake.context)
     ledger = lake.context.ledger
-    measured = ledger.health(table)
-    (today,) = ledger.health_days([measured.table_uuid])[measured.table_uuid]
+    measured = ledger.health.get(table)
+    (today,) = ledger.health.health_days([measured.table_uuid])[measured.table_uuid]
     database = ledger._database
     now_ms = lake.clock.now_ms()
     with database.write(measured.table_uuid) as conn:
@@ -170,7 +173,7 @@ def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_pa
 def test_why_has_one_line_on_a_threshold_ahead_and_none_for_a_partition(lake: Lake, monkeypatch):
     today = lake.clock.now_ms() // 86_400_000
     days = tuple(HealthDay(today - n, {"most_small_files": 1.1 - n / 10}) for n in (3, 2, 1, 0))
-    monkeypatch.setattr(SqlLedger, "health_days", lambda _, uuids: dict.fromkeys(uuids, days))
+    monkeypatch.setattr(Ledger, "health_days", lambda _, uuids: dict.fromkeys(uuids, days))
     monkeypatch.setenv("COLUMNS", "200")
     document = lake.json("why", "db.healthy")
     in_days = document["trend"]["forecast"]["in_days"]
@@ -208,7 +211,7 @@ def test_observe_stores_writers_that_began_to_write_small_files_and_why_names_th
     monkeypatch.setenv("COLUMNS", "200")
     with_writers(lake)
     assert lake("observe").exit_code == 0
-    stored = lake.context.ledger.health(TableId.parse("lake.db.sick")).writer_changes
+    stored = lake.context.ledger.health.get(TableId.parse("lake.db.sick")).writer_changes
     assert [(c.writer, c.snapshot_id, c.commits) for c in stored] == [
         ("Apache Spark (application late)", 400, 5),
         ("Apache Spark (application many)", 200, 8),

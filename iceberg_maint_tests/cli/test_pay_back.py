@@ -91,7 +91,7 @@ def test_run_of_a_table_before_a_pass_does_what_plan_shows(judged: Lake) -> None
 def test_tables_show_work_that_does_not_pay_before_a_pass(judged: Lake) -> None:
     _, sick = judged.json("tables")["tables"]
     assert (sick["table"], sick["reason"], sick["due_partitions"]) == ("lake.db.sick", "no_pay_back", 0)
-    assert judged.context.ledger.fleet_waits() == {}
+    assert judged.context.ledger.registry.fleet_waits() == {}
 
 
 def test_report_before_a_pass_counts_no_work_that_does_not_pay(judged: Lake) -> None:

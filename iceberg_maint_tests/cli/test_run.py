@@ -99,7 +99,7 @@ def test_run_that_only_quarantine_holds_exits_1_and_names_the_command_that_ends_
     uuid = lake.catalog.pin(TableId.parse("lake.db.sick")).uuid
     held = PartitionHistory(quarantined=True, reason="disk full")
     histories = {PartitionKey(p): held for p in ("day=1", "day=2")}
-    lake.context.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, histories)
+    lake.context.ledger.health.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, histories)
     result = lake("run")
     assert (result.exit_code, result.stderr) == (
         1,
@@ -146,7 +146,7 @@ def test_equality_deletes_of_a_dropped_column_are_refused_with_their_code(lake: 
 
 def test_lease_of_another_run_is_refused_with_its_code(lake: Lake) -> None:
     state = lake.catalog.pin(TableId.parse("lake.db.sick"))
-    assert lake.context.ledger.acquire_lease(state.uuid, "lake.db.sick", "other", 45, 0) is not None
+    assert lake.context.ledger.leases.acquire(state.uuid, "lake.db.sick", "other", 45, 0) is not None
     result = lake("run", "db.sick")
     assert result.exit_code == 3
     assert "ICM-109" in result.stderr

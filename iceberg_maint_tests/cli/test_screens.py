@@ -33,7 +33,7 @@ def test_tables_are_the_worst_first_below_a_summary(lake: Lake) -> None:
     lake.catalog.put(table_of("lake.db.held", {"1": 9}))
     uuid = next(t for n, t in lake.catalog.content.items() if n.name == "held").state.uuid
     history = PartitionHistory(ineffective=4, quarantined=True, reason="proof unequal")
-    lake.context.ledger.set_partition_history(
+    lake.context.ledger.health.set_partition_history(
         uuid, Operation.REWRITE_DATA_FILES, {PartitionKey("day=1"): history}
     )
     assert lake("tables").stdout.splitlines() == [
@@ -198,7 +198,7 @@ def test_why_names_the_error_of_the_last_run(lake: Lake, options: tuple[str, ...
 def test_page_of_the_report_has_the_message_of_the_last_batch_as_the_screen_does(lake: Lake) -> None:
     lake.engine.results = [FAILED]
     lake("run", "db.sick", *REWRITE)
-    (record,) = failures_of(lake.context.ledger.records("lake.db.sick", 10))
+    (record,) = failures_of(lake.context.ledger.records.newest("lake.db.sick", 10))
     (batch,) = record.outcome.batches
     batches = (replace(batch, message="first"), replace(batch, message="last"))
     outcome = replace(record.outcome, message="", batches=batches)

@@ -109,7 +109,7 @@ def lake(folder: Path) -> Lake:
     )
     made.configure("tables: {db.archive: {mode: advise}, db.orders: {max_run_seconds: 900}}\n")
     returns = made.catalog.content[TableId.parse("lake.db.returns")].state.uuid
-    made.context.ledger.set_partition_history(
+    made.context.ledger.health.set_partition_history(
         returns,
         Operation.REWRITE_DATA_FILES,
         {PartitionKey("day=1"): PartitionHistory(ineffective=4, quarantined=True, reason="proof_mismatch")},

@@ -256,9 +256,9 @@ def test_fault_of_one_table_keeps_no_other_from_its_run(world: World) -> None:
 def test_paused_table_is_not_requested_until_it_is_resumed(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
     world.observe()
-    world.ledger.pause(T, "migration")
+    world.ledger.registry.pause(T, "migration")
     assert world.tick() == {T: []}
-    world.ledger.resume(T)
+    world.ledger.registry.resume(T)
     assert world.tick() == {T: [key("d1")]}
 
 
@@ -278,13 +278,13 @@ def test_evaluation_says_why_due_partitions_wait(world: World) -> None:
     assert conditions(world)["maintenance_due"] == "maintenance due: not measured yet"
     world.observe()
     assert conditions(world)["maintenance_due"] == "maintenance due: 1 partition (small_files)"
-    world.ledger.pause(T, "migration", "anna")
-    since = moment(world.ledger.pauses()[0].pause.since_ms)
+    world.ledger.registry.pause(T, "migration", "anna")
+    since = moment(world.ledger.registry.pauses()[0].pause.since_ms)
     assert conditions(world)["maintenance_due"] == (
         f"maintenance due: a pause by anna since {since}: migration (to end it: iceberg-maint resume {T}); "
         "1 partition due"
     )
-    world.ledger.resume(T)
+    world.ledger.registry.resume(T)
     world.policy = replace(world.policy, mode=Mode.ADVISE)
     assert conditions(world)["maintenance_due"] == "maintenance due: mode: advise; 1 partition due"
 
@@ -331,10 +331,10 @@ def test_leased_table_is_not_requested(world: World) -> None:
     table = world.catalog.create("db.t")
     table.add("d1", 8)
     world.observe()
-    lease = world.ledger.acquire_lease(table.state.uuid, T, "somebody", 60, 0)
+    lease = world.ledger.leases.acquire(table.state.uuid, T, "somebody", 60, 0)
     assert lease is not None
     assert world.tick() == {T: []}
-    world.ledger.release_lease(lease)
+    world.ledger.leases.release(lease)
     assert world.tick() == {T: [key("d1")]}
 
 

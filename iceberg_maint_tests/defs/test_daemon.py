@@ -34,8 +34,9 @@ from iceberg_maint.core.model.table_state import BATCH_PROPERTY
 from iceberg_maint.defs.names import FORCE_TAG, IN_TICK_TAG
 from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.loop.assess import assess
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.support.defs import quick_dagster
@@ -111,7 +112,7 @@ class Daemon:
     port: int
     instance: dg.DagsterInstance
     catalog: SqlCatalog
-    ledger: SqlLedger
+    ledger: Ledger
     before: dict[str, Counter[tuple[Any, ...]]]
 
     def wait(self, what: str, done: Callable[[], Any], seconds: float = 240) -> Any:
@@ -207,7 +208,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory, jars: list[Path]) -> Iterat
     (folder / "home" / "dagster.yaml").write_text(yaml.safe_dump(settings), "utf-8")
     # First, because Dagster's processes must not make its database at the same time.
     instance = dg.DagsterInstance.from_config(str(folder / "home"))
-    ledger = SqlLedger(f"sqlite:///{folder}/ledger.db")
+    ledger = sql_ledger(f"sqlite:///{folder}/ledger.db")
     # Last: until Dagster takes it, anybody may.
     port = free_port()
     environ = {
@@ -313,7 +314,7 @@ def test_command_line_of_dagster_touches_exactly_what_it_names(
 
 def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     table = TableId.parse("lake.db.stopped")
-    daemon.wait("stopped observed", lambda: daemon.ledger.health(table))
+    daemon.wait("stopped observed", lambda: daemon.ledger.health.get(table))
     (daemon.folder / "crash" / f"{table} wait").touch()
     run_id = daemon.client().submit_job_execution(
         "__ASSET_JOB",
@@ -332,11 +333,11 @@ def test_terminate_is_final_and_hands_the_work_back(daemon: Daemon) -> None:
     assert daemon.wait("run ended", ended).status is dg.DagsterRunStatus.CANCELED
     assert daemon.instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
     uuid = str(daemon.table("stopped").metadata.table_uuid)
-    history = daemon.ledger.history(uuid, str(table), Operation.REWRITE_DATA_FILES)
+    history = daemon.ledger.health.history(uuid, str(table), Operation.REWRITE_DATA_FILES)
     assert history.lease_owner is None
     assert history.of("day=d1") == PartitionHistory()
-    assert daemon.ledger.open_attempts(uuid) == ()
-    assert len(daemon.ledger.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == 1
+    assert daemon.ledger.work.open_attempts(uuid) == ()
+    assert len(daemon.ledger.work.open_batches(uuid, Operation.REWRITE_DATA_FILES)) == 1
     assert rows(daemon.table("stopped")) == daemon.before["stopped"]
 
 
@@ -363,7 +364,7 @@ def test_terminated_run_of_due_partitions_is_resumed_by_the_automation(daemon: D
     assert error.cause is None
     shown = {e.partition: e.passed for e in daemon.evaluations("ended", "small_files").values()}
     assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
-    [record] = daemon.ledger.records("lake.db.ended", 10)
+    [record] = daemon.ledger.records.newest("lake.db.ended", 10)
     assert (record.run_id, record.outcome.reason) == (first.run_id, Reason.TERMINATED)
 
     def healed() -> bool:
@@ -386,7 +387,7 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
     context = adapters.build(load_config(daemon.folder / "config.yaml", os.environ))
     measured = assess(TableId.parse("lake.db.looked"), context).measured
     assert measured.total().small_files == 18
-    daemon.ledger.pause("lake.db.calm", "migration", "anna")
+    daemon.ledger.registry.pause("lake.db.calm", "migration", "anna")
 
     def held_by(name: str, text: str) -> bool:
         observation = daemon.observation(name)
@@ -399,7 +400,7 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
         lambda: held_by("looked", "mode: advise") and held_by("calm", "by anna"),
         seconds=120,
     )
-    daemon.ledger.resume("lake.db.calm")
+    daemon.ledger.registry.resume("lake.db.calm")
     shown = {p: e.passed for p, e in daemon.evaluations("looked", "small_files").items()}
     assert shown == dict.fromkeys((f"day={d}" for d in DAYS), False)
     observation = daemon.observation("looked")

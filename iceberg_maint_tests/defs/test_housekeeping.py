@@ -188,7 +188,7 @@ def test_policy_that_holds_it_back_starts_nothing(world: World, way: str) -> Non
             remove_orphan_files=RemoveOrphanFilesPolicy(enabled=False),
         )
     else:
-        world.ledger.pause(str(T), "by test")
+        world.ledger.registry.pause(str(T), "by test")
     world.observe()
     assert not requested(world)
     housekeep(world)
@@ -204,7 +204,7 @@ def test_blackout_and_lease_claim_nothing(world: World) -> None:
     world.policy = replace(policy, blackout_hours=("00:00-24:00",))
     assert housekeep(world).success
     world.policy = policy
-    assert world.ledger.acquire_lease(world.catalog.made[T].state.uuid, str(T), "somebody", 600, 0)
+    assert world.ledger.leases.acquire(world.catalog.made[T].state.uuid, str(T), "somebody", 600, 0)
     housekeep(world)
     assert told(world) == []
 
@@ -390,10 +390,10 @@ def test_orphan_check_invents_no_age_and_says_afterwards_that_storage_was_search
 
 
 def test_clocks_that_disagree_start_no_run_that_removes(world: World) -> None:
-    world.ledger.put_health(world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files))
+    world.ledger.health.put(world.catalog.measure(world.catalog.pin(T), world.policy.rewrite_data_files))
     operations = (Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHAN_FILES)
     assert read_due_work(world.context, [T])[T].allowed == operations
-    world.ledger.keep_clock_mark(None, None, world.clock.ms + 301_000)
+    world.ledger.leases.keep_clock_mark(None, None, world.clock.ms + 301_000)
     assert read_due_work(world.context, [T])[T].allowed == (Operation.REWRITE_MANIFESTS,)
 
 

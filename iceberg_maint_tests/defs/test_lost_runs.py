@@ -24,8 +24,8 @@ from iceberg_maint.defs.runs.upkeep import (
     build_lost_runs_sensor,
     update_missed_heartbeats,
 )
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop import lease
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 pytestmark = pytest.mark.slow
@@ -50,7 +50,7 @@ def theirs() -> None:
     work()
 
 
-class Ledger(SqlLedger):
+class Ledger(Ledger):
     """A ledger in memory whose clock is set."""
 
     now = T0_MS
@@ -249,12 +249,12 @@ HEARD: list[tuple[str, bool]] = []
 @dg.op
 def ask_the_ledger(context: dg.OpExecutionContext) -> None:
     beat = threading.Event()
-    first = SHARED.run_heartbeats()[context.run_id]
+    first = SHARED.leases.run_heartbeats()[context.run_id]
     for _ in range(500):
-        if SHARED.run_heartbeats()[context.run_id] > first:
+        if SHARED.leases.run_heartbeats()[context.run_id] > first:
             break
         beat.wait(0.01)
-    HEARD.append((context.run_id, SHARED.run_heartbeats()[context.run_id] > first))
+    HEARD.append((context.run_id, SHARED.leases.run_heartbeats()[context.run_id] > first))
 
 
 @dg.job(executor_def=build_executor(SHARED))
@@ -287,7 +287,7 @@ def test_run_is_heard_again_and_again_while_it_works_and_no_more_once_it_has_end
     assert [(run_id, True) for run_id in [done.run_id]] == HEARD
     with dg.execute_job(dg.reconstructable(failing), stored) as done:
         assert not done.success
-    assert SHARED.run_heartbeats() == {}
+    assert SHARED.leases.run_heartbeats() == {}
 
 
 def test_run_whose_ledger_is_away_does_its_work(stored: dg.DagsterInstance) -> None:
@@ -295,7 +295,7 @@ def test_run_whose_ledger_is_away_does_its_work(stored: dg.DagsterInstance) -> N
         assert done.success
 
 
-class Away(SqlLedger):
+class Away(Ledger):
     """A ledger that cannot be reached."""
 
     def __init__(self) -> None:

@@ -136,7 +136,7 @@ def test_unreadable_table_is_reported_and_stops_no_other(world: World) -> None:
     world.catalog.create("db.u").add("d1", 1)
     world.catalog.unreadable.add(T)
     assert world.observe().success
-    assert world.ledger.health(TableId.parse("lake.db.u")) is not None
+    assert world.ledger.health.get(TableId.parse("lake.db.u")) is not None
     [metadata] = table_level(world)
     assert "manifest m1 holds 3 entries, not 4" in metadata["error"].value
     failed = [
@@ -199,7 +199,7 @@ def test_only_the_named_tables_are_observed(world: World) -> None:
     for name in ("db.t", "db.u"):
         world.catalog.create(name).add("d1", 1)
     world.observe(tables=["lake.db.u", "lake.db.nosuch"])
-    assert [str(k.table) for k in world.ledger.known_tables()] == ["lake.db.u"]
+    assert [str(k.table) for k in world.ledger.health.known_tables()] == ["lake.db.u"]
 
 
 def test_observations_are_few_and_the_table_comes_last_under_its_own_labels(world: World) -> None:
@@ -307,7 +307,7 @@ def test_dropped_table_is_forgotten(world: World) -> None:
     definitions = world.definitions
     del world.catalog.content[TABLE]
     world.observe(changed_only=False, definitions=definitions)
-    assert [str(k.table) for k in world.ledger.known_tables()] == ["lake.db.u"]
+    assert [str(k.table) for k in world.ledger.health.known_tables()] == ["lake.db.u"]
 
 
 def test_pools_are_known_before_the_first_maintenance(tmp_path: Any) -> None:

@@ -58,7 +58,7 @@ def _age(instance: dg.DagsterInstance, now_ms: int) -> None:
 
 
 def _old(world: World, keep_days: int = KEEP_DAYS) -> OldRuns:
-    return OldRuns(keep_days, world.context.clock, world.context.ledger.now_ms)
+    return OldRuns(keep_days, world.context.clock, world.context.ledger.registry.now_ms)
 
 
 def _shown(instance: dg.DagsterInstance) -> list[tuple[Any, ...]]:

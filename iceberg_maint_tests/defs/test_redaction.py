@@ -53,7 +53,7 @@ def told(world: World) -> str:
     """All that Dagster stored, with tracebacks and causes, and the ledger's records."""
     runs = world.instance.get_runs()
     logs = [dg.serialize_value(entry) for run in runs for entry in world.instance.all_logs(run.run_id)]
-    return "\n".join([*logs, *map(str, world.ledger.records(None, 100))])
+    return "\n".join([*logs, *map(str, world.ledger.records.newest(None, 100))])
 
 
 def check(world: World, expected: str) -> None:
@@ -70,7 +70,7 @@ def test_batch_that_fails_shows_no_secret(careful: World) -> None:
     careful.engine.before_write = refuse
     assert not careful.maintain(T, key("d1")).success
     check(careful, "login with *** failed")
-    past = careful.ledger.history(
+    past = careful.ledger.health.history(
         careful.catalog.pin(careful.catalog.tables()[0]).uuid, T, "rewrite_data_files"
     )
     assert SECRET not in past.of(key("d1")).reason

@@ -282,7 +282,7 @@ def test_pause_of_a_fleet_reads_the_health_of_few_tables_in_a_tick(
     for letter in "abcdef":
         world.catalog.create(f"db.{letter}").add("d1", 1)
     world.observe()
-    world.ledger.pause("*", "catalog moves", "ben")
+    world.ledger.registry.pause("*", "catalog moves", "ben")
     read: list[TableId] = []
     health = world.ledger.health
 
@@ -425,7 +425,7 @@ def test_dropped_table_leaves_the_list_and_the_ledger(world: World) -> None:
     del world.catalog.content[U]
     assert follow(world, (T, U)) == ["table lake.db.u is gone", "reloaded"]
     assert read_table_list(world.table_list) == (T,)
-    assert [k.table for k in world.ledger.known_tables()] == [T]
+    assert [k.table for k in world.ledger.health.known_tables()] == [T]
 
 
 def test_renamed_table_keeps_its_history(world: World) -> None:
@@ -436,7 +436,7 @@ def test_renamed_table_keeps_its_history(world: World) -> None:
     world.catalog.rename(T, U)
     assert follow(world, (T,)) == ["new table lake.db.u", "table lake.db.t is gone", "reloaded"]
     world.observe()
-    [known] = world.ledger.known_tables()
+    [known] = world.ledger.health.known_tables()
     assert (known.table, known.table_uuid) == (U, table.state.uuid)
 
 
@@ -530,9 +530,9 @@ def test_table_that_another_dagster_instance_observed_is_requested(world: World)
 def test_pause_and_its_end_are_observed_and_shown_on_the_asset(world: World) -> None:
     world.catalog.create("db.t").add("d1", 8)
     world.observe()
-    world.ledger.pause("*", "catalog moves", "ben")
+    world.ledger.registry.pause("*", "catalog moves", "ben")
     assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"])
-    since = moment(world.ledger.pauses()[0].pause.since_ms)
+    since = moment(world.ledger.registry.pauses()[0].pause.since_ms)
     text = f"a pause of the whole fleet by ben since {since}: catalog moves (to end it: iceberg-maint resume)"
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     metadata = shown.asset_observation.metadata
@@ -544,7 +544,7 @@ def test_pause_and_its_end_are_observed_and_shown_on_the_asset(world: World) -> 
     assert not check.passed
     assert check.description.endswith(f"; held by {text}")
     assert requested(sensor_tick(world)) == []
-    world.ledger.resume("*")
+    world.ledger.registry.resume("*")
     assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"] * 2)
     assert "held by" not in world.evaluations("small_files")[key("d1")].description
 
@@ -702,7 +702,7 @@ def test_tick_evaluates_due_work_and_changed_reasons_only(world: World) -> None:
 
     assert evaluated() == both
     assert evaluated() == both - {NAMES.get_asset_key(calm)}
-    world.ledger.pause(str(calm), "migration")
+    world.ledger.registry.pause(str(calm), "migration")
     assert evaluated() == both
     assert evaluated() == {NAMES.get_asset_key(sick), NAMES.get_housekeeping_key(sick)}
 

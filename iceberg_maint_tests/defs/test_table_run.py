@@ -378,7 +378,7 @@ def test_terminate_is_final(world: World, sick: Table) -> None:
     assert world.engine.cancelled == 1
     assert world.events(dg.DagsterEventType.STEP_UP_FOR_RETRY) == []
     assert world.materialized(T) == set()
-    history = world.ledger.history(sick.state.uuid, T, Operation.REWRITE_DATA_FILES)
+    history = world.ledger.health.history(sick.state.uuid, T, Operation.REWRITE_DATA_FILES)
     assert history.lease_owner is None
     assert history.of(key("d1")).not_before_ms is None
     world.engine.before_write = lambda _batch: None
@@ -423,7 +423,7 @@ def test_terminated_run_leaves_its_partitions_requested_and_its_checks_evaluated
 def test_terminated_run_is_in_the_history_as_terminated(
     world: World, terminated: dg.ExecuteInProcessResult
 ) -> None:
-    [record] = [r for r in world.ledger.records(T, 10) if r.operation == Operation.REWRITE_DATA_FILES]
+    [record] = [r for r in world.ledger.records.newest(T, 10) if r.operation == Operation.REWRITE_DATA_FILES]
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.IMPROVED, Reason.TERMINATED)
     assert record.outcome.message == ("stopped in order: 2 of 3 partitions done, the rest resumes")
 
@@ -481,7 +481,7 @@ def test_run_reports_the_health_that_it_leaves_so_that_no_observe_run_must_follo
 
 
 def test_held_lease_is_waited_for_and_then_fails_the_run(world: World, sick: Table) -> None:
-    assert world.ledger.acquire_lease(sick.state.uuid, T, "somebody", 600, 0)
+    assert world.ledger.leases.acquire(sick.state.uuid, T, "somebody", 600, 0)
     result = world.maintain(T, key("d1"))
     assert not result.success
     assert result.retry_attempts_for_node("maintain__lake__db__t") == 2

@@ -20,7 +20,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations import frames
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.ledger.values import (
@@ -58,13 +58,13 @@ FAILED = replace(
 def config(tmp_path: Path) -> Path:
     """A configuration file beside a ledger of two tables and three records."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = SqlLedger(url)
-    ledger.put_health(measured("day=1", "day=2"))
-    ledger.put_health(measured("day=1", table_uuid=OTHER_UUID, table=OTHER))
-    ledger.append_record(make_record("r1"))
-    ledger.append_record(make_record("r2", OTHER, OTHER_UUID))
+    ledger = sql_ledger(url)
+    ledger.health.put(measured("day=1", "day=2"))
+    ledger.health.put(measured("day=1", table_uuid=OTHER_UUID, table=OTHER))
+    ledger.records.append(make_record("r1"))
+    ledger.records.append(make_record("r2", OTHER, OTHER_UUID))
     third = make_record("r3")
-    ledger.append_record(
+    ledger.records.append(
         replace(third, outcome=replace(third.outcome, batches=(*third.outcome.batches, FAILED)))
     )
     ledger.close()
@@ -102,7 +102,7 @@ def test_bytes_are_integers_and_times_have_a_zone(name: str) -> None:
 def test_health_has_a_row_per_partition_of_every_table(config: Path) -> None:
     with frames.open(config) as ledger:
         health = frames.health(ledger)
-        stored = ledger.known_tables()
+        stored = ledger.health.known_tables()
     keys = list(zip(health["table"], health["partition"], strict=True))
     assert keys == [(str(OTHER), "day=1"), (NAME, "day=1"), (NAME, "day=2")]
     row = health.set_index(["table", "partition"]).loc[(NAME, "day=2")]
@@ -119,7 +119,7 @@ def test_records_are_newest_first_and_filtered_by_table_and_limit(config: Path) 
         assert list(frames.records(ledger, NAME)["record_id"]) == ["r3", "r1"]
         assert list(frames.records(ledger, limit=1)["record_id"]) == ["r3"]
         newest = frames.records(ledger).iloc[0]
-        [stored] = ledger.records(None, 1)
+        [stored] = ledger.records.newest(None, 1)
     assert (newest["outcome"], newest["batches"], newest["snapshot_after"]) == ("IMPROVED", 2, 2)
     assert newest["started"] == pd.Timestamp(stored.started_ms, unit="ms", tz="UTC")
     assert newest["versions"] == dict(stored.versions)
@@ -203,9 +203,9 @@ def test_reading_writes_nothing(config: Path) -> None:
     with frames.open(config) as ledger:
         frames.fleet(ledger)
         with pytest.raises(ConfigurationError, match="ICM-128"):
-            ledger.pause("*", "")
+            ledger.registry.pause("*", "")
     with frames.open(config) as ledger:
-        assert ledger.pause_note(UUID, NAME) is None
+        assert ledger.registry.pause_note(UUID, NAME) is None
 
 
 def test_ledger_that_does_not_exist_is_refused_and_not_made(config: Path) -> None:
@@ -220,8 +220,8 @@ def test_time_beyond_every_calendar_is_missing_and_breaks_no_frame() -> None:
     ledger = memory_ledger()
     stored = measured("day=1")
     late = replace(stored.partitions[PartitionKey("day=1")], last_change_ms=1_800_000_000 * 10**9)
-    ledger.put_health(replace(stored, partitions={PartitionKey("day=1"): late}))
-    ledger.put_health(measured("day=1", table_uuid=OTHER_UUID, table=OTHER))
+    ledger.health.put(replace(stored, partitions={PartitionKey("day=1"): late}))
+    ledger.health.put(measured("day=1", table_uuid=OTHER_UUID, table=OTHER))
     frame = frames.health(ledger).set_index("table")
     assert frame["last_change"].dtype == "datetime64[ms, UTC]"
     assert pd.isna(frame["last_change"][NAME])

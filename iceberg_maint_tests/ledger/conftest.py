@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.ledger.values import NAME, UUID
 
@@ -23,8 +24,8 @@ class Place:
 
     url: str
 
-    def open(self) -> SqlLedger:
-        return SqlLedger(self.url)
+    def open(self) -> Ledger:
+        return sql_ledger(self.url)
 
     def sql(self, statement: str, **values: object) -> list[tuple[object, ...]]:
         engine = create_engine(self.url)
@@ -64,12 +65,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def ledger(place: Place) -> Iterator[SqlLedger]:
+def ledger(place: Place) -> Iterator[Ledger]:
     opened = place.open()
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def lease(ledger: SqlLedger) -> Lease:
-    return ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+def lease(ledger: Ledger) -> Lease:
+    return ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import StoredClaim
 from iceberg_maint_tests.ledger.conftest import Place
 
@@ -15,29 +15,27 @@ def stored(name: TableId, pointer: str = "s3://b/1.json") -> StoredClaim:
     return StoredClaim(pointer, Claim(str(name), "uuid", ("s3://b/t", "s3://b/u")), 7)
 
 
-def test_claims_are_kept_by_catalog_replaced_and_deleted(ledger: SqlLedger) -> None:
-    ledger.put_claims("lake", {ONE: stored(ONE), TWO: stored(TWO)})
-    ledger.put_claims("other", {ELSEWHERE: stored(ELSEWHERE)})
-    ledger.put_claims("lake", {TWO: stored(TWO, "s3://b/2.json")}, [ONE])
-    assert ledger.claims("lake") == {TWO: stored(TWO, "s3://b/2.json")}
-    assert ledger.claims("other") == {ELSEWHERE: stored(ELSEWHERE)}
+def test_claims_are_kept_by_catalog_replaced_and_deleted(ledger: Ledger) -> None:
+    ledger.registry.put_claims("lake", {ONE: stored(ONE), TWO: stored(TWO)})
+    ledger.registry.put_claims("other", {ELSEWHERE: stored(ELSEWHERE)})
+    ledger.registry.put_claims("lake", {TWO: stored(TWO, "s3://b/2.json")}, [ONE])
+    assert ledger.registry.claims("lake") == {TWO: stored(TWO, "s3://b/2.json")}
+    assert ledger.registry.claims("other") == {ELSEWHERE: stored(ELSEWHERE)}
 
 
-def test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read(
-    ledger: SqlLedger, place: Place
-) -> None:
+def test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read(ledger: Ledger, place: Place) -> None:
     dotted, empty = TableId("lake", ("db",), "a.b"), TableId("lake", ("db",), "..")
-    ledger.put_claims(
+    ledger.registry.put_claims(
         "lake", {ONE: stored(ONE), TWO: stored(TWO), dotted: stored(dotted), empty: stored(empty)}
     )
-    assert ledger.claims("lake") == {ONE: stored(ONE), TWO: stored(TWO)}
+    assert ledger.registry.claims("lake") == {ONE: stored(ONE), TWO: stored(TWO)}
     place.sql("UPDATE icm_claim SET table_name = 'lake.db...' WHERE table_name = 'lake.db.two'")
-    assert ledger.claims("lake") == {ONE: stored(ONE)}
+    assert ledger.registry.claims("lake") == {ONE: stored(ONE)}
 
 
-def test_claim_in_another_form_is_omitted(ledger: SqlLedger, place: Place) -> None:
-    ledger.put_claims("lake", {ONE: stored(ONE)})
+def test_claim_in_another_form_is_omitted(ledger: Ledger, place: Place) -> None:
+    ledger.registry.put_claims("lake", {ONE: stored(ONE)})
     place.sql("UPDATE icm_claim SET form = 'another'")
-    assert ledger.claims("lake") == {}
-    ledger.put_claims("lake", {ONE: stored(ONE)})
-    assert ledger.claims("lake") == {ONE: stored(ONE)}
+    assert ledger.registry.claims("lake") == {}
+    ledger.registry.put_claims("lake", {ONE: stored(ONE)})
+    assert ledger.registry.claims("lake") == {ONE: stored(ONE)}

@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import BatchStatus
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.forked import CONTEXT
@@ -32,31 +33,31 @@ AHEAD = PartitionHistory(crashes=1, not_before_ms=99, reason="started")
 STEPS = ("lease", "plan", "start", "intent", "try", "finish", "release")
 
 
-def _steps(ledger: SqlLedger):
+def _steps(ledger: Ledger):
     """One step of a batch's life each time it is asked for the next."""
-    lease = ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
     yield
-    ledger.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
     yield
-    attempt = ledger.start_attempt(lease, BATCH.batch_id, "run-1", {"day=1": AHEAD})
+    attempt = ledger.work.start_attempt(lease, BATCH.batch_id, "run-1", {"day=1": AHEAD})
     yield
-    ledger.record_intent(lease, attempt.attempt_id, FILES, PROOF)
+    ledger.work.record_intent(lease, attempt.attempt_id, FILES, PROOF)
     yield
-    ledger.record_try(lease, attempt.attempt_id, 1, "v1.json")
+    ledger.work.record_try(lease, attempt.attempt_id, 1, "v1.json")
     yield
-    ledger.finish_attempt(
+    ledger.work.finish_attempt(
         lease, attempt.attempt_id, BatchStatus.DONE, outcome_of(BATCH), {"day=1": PartitionHistory()}
     )
     yield
-    ledger.release_lease(lease)
+    ledger.leases.release(lease)
     yield
 
 
-def _seen(ledger: SqlLedger) -> dict[str, object]:
-    batches = ledger.open_batches(UUID, REWRITE)
-    attempts = ledger.open_attempts(UUID)
-    history = ledger.history(UUID, NAME, REWRITE)
-    cursor = ledger.cursors(UUID).get(REWRITE)
+def _seen(ledger: Ledger) -> dict[str, object]:
+    batches = ledger.work.open_batches(UUID, REWRITE)
+    attempts = ledger.work.open_attempts(UUID)
+    history = ledger.health.history(UUID, NAME, REWRITE)
+    cursor = ledger.work.cursors(UUID).get(REWRITE)
     return {
         "lease": history.lease_owner,
         "batch": batches[0].status.value if batches else None,
@@ -107,7 +108,7 @@ def _die(url: str) -> None:
     """Dies inside the transaction of the outcome, after its first rows."""
     from iceberg_maint.ledger import batches
 
-    ledger = SqlLedger(url)
+    ledger = sql_ledger(url)
     batches.set_status = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     for _ in _steps(ledger):
         pass
@@ -120,5 +121,5 @@ def test_kill_inside_the_transaction_of_the_outcome_leaves_the_attempt_open(plac
     assert process.exitcode == -signal.SIGKILL
     ledger = place.open()
     assert _seen(ledger) == EXPECTED["try"]
-    assert ledger.put_health(measured("day=1"))
+    assert ledger.health.put(measured("day=1"))
     ledger.close()

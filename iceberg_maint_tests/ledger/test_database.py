@@ -16,7 +16,8 @@ from sqlalchemy.exc import OperationalError
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import database as database_module
 from iceberg_maint.ledger.database import Database
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.ledger.values import NAME, UUID, make_record
@@ -27,16 +28,16 @@ def mode(path: Path) -> int:
 
 
 def test_sqlite_nothing_is_made_before_the_first_call(tmp_path: Path):
-    SqlLedger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
+    sql_ledger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
     assert not (tmp_path / "a").exists()
 
 
 def test_sqlite_file_and_folder_are_made_for_the_owner_only(tmp_path: Path):
     path = tmp_path / "a" / "ledger.db"
-    ledger = SqlLedger(f"sqlite:///{path}")
+    ledger = sql_ledger(f"sqlite:///{path}")
     before = os.umask(0)
     try:
-        ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+        ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
     finally:
         os.umask(before)
     assert mode(path.parent) == 0o700
@@ -46,8 +47,8 @@ def test_sqlite_file_and_folder_are_made_for_the_owner_only(tmp_path: Path):
 
 def test_sqlite_existing_folder_keeps_its_mode(tmp_path: Path):
     (tmp_path / "a").mkdir(mode=0o755)
-    ledger = SqlLedger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
-    ledger.now_ms()
+    ledger = sql_ledger(f"sqlite:///{tmp_path / 'a' / 'ledger.db'}")
+    ledger.registry.now_ms()
     assert mode(tmp_path / "a") == 0o755
     ledger.close()
 
@@ -84,8 +85,8 @@ def test_postgres_commits_are_durable_where_the_server_says_otherwise(postgres_u
 @pytest.mark.postgres
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_postgres_plain_url_uses_psycopg2(postgres_url: str, scheme: str):
-    ledger = SqlLedger(postgres_url.replace("postgresql+psycopg2", scheme))
-    assert ledger.now_ms() > 0
+    ledger = sql_ledger(postgres_url.replace("postgresql+psycopg2", scheme))
+    assert ledger.registry.now_ms() > 0
     ledger.close()
 
 
@@ -115,10 +116,10 @@ def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_writ
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = tmp_path / "ledger.db"
-    writing = SqlLedger(f"sqlite:///{path}")
+    writing = sql_ledger(f"sqlite:///{path}")
     writing.pause(NAME, "why")
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
-    reading = SqlLedger(f"sqlite:///file:{path}?mode=ro&uri=true")
+    reading = sql_ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
     assert reading.pause_note(UUID, NAME) == "why"
     with pytest.raises(ConfigurationError) as refusal:
         reading.pause(NAME, "")
@@ -140,15 +141,15 @@ def test_sqlite_that_may_not_become_a_ledger_is_reported_at_once(
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("waited for nothing"))
     monkeypatch.setattr(database_module, "time", clock)
     with pytest.raises(ConfigurationError, match="ICM-128"):
-        SqlLedger(f"sqlite:///file:{path}?mode=ro&uri=true").now_ms()
+        sql_ledger(f"sqlite:///file:{path}?mode=ro&uri=true").now_ms()
 
 
 @pytest.mark.postgres
 def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been_written(postgres_url: str):
-    made = SqlLedger(postgres_url)
+    made = sql_ledger(postgres_url)
     made.now_ms()
     made.close()
-    reading = SqlLedger(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
+    reading = sql_ledger(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     with pytest.raises(ConfigurationError, match=r"ICM-128 .*read-only transaction"):
         reading.pause(NAME, "")
     reading.close()
@@ -167,8 +168,8 @@ def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been
     database.close()
 
 
-def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
-    ledger.now_ms()
+def test_failed_transaction_is_rolled_back(place: Place, ledger: Ledger):
+    ledger.registry.now_ms()
     database = Database(place.url)
 
     def fail_after_a_row() -> None:
@@ -182,8 +183,8 @@ def test_failed_transaction_is_rolled_back(place: Place, ledger: SqlLedger):
     assert place.sql("SELECT * FROM icm_pause") == []
 
 
-def test_writers_of_one_key_wait_for_each_other_and_readers_do_not(place: Place, ledger: SqlLedger):
-    ledger.now_ms()
+def test_writers_of_one_key_wait_for_each_other_and_readers_do_not(place: Place, ledger: Ledger):
+    ledger.registry.now_ms()
     database = Database(place.url)
     order: list[str] = []
     begun = threading.Event()
@@ -208,19 +209,19 @@ def test_writers_of_one_key_wait_for_each_other_and_readers_do_not(place: Place,
 @pytest.mark.parametrize("url", ["mysql://u:secret@h/d", "duckdb:///x", "postgresql+asyncpg://h/d"])
 def test_url_of_another_database_is_refused(url: str):
     with pytest.raises(ConfigurationError, match=f"ICM-100 .*'{make_url(url).drivername.replace('+', '.')}'"):
-        SqlLedger(url)
+        sql_ledger(url)
 
 
 @pytest.mark.parametrize("url", ["", "no url", "/path/ledger.db"])
 def test_url_that_is_none_is_refused(url: str):
     with pytest.raises(ConfigurationError, match="ICM-100 the ledger's URL cannot be read"):
-        SqlLedger(url)
+        sql_ledger(url)
 
 
 def test_postgres_without_a_server_is_refused_in_one_line_without_its_password():
-    ledger = SqlLedger("postgresql://someone:s3cret@127.0.0.1:1/ledger")
+    ledger = sql_ledger("postgresql://someone:s3cret@127.0.0.1:1/ledger")
     with pytest.raises(ConfigurationError) as refused:
-        ledger.now_ms()
+        ledger.registry.now_ms()
     line = str(refused.value)
     assert line.startswith("ICM-128 the ledger at postgresql+psycopg2://someone:***@127.0.0.1:1/ledger")
     assert "Connection refused" in line
@@ -239,11 +240,11 @@ def test_sqlite_that_cannot_be_used_is_refused(tmp_path: Path, kind: str):
     if kind == "below a file":
         path /= "ledger.db"
     with pytest.raises(ConfigurationError, match=r"ICM-128 the ledger at sqlite:///.* cannot be used: "):
-        SqlLedger(f"sqlite:///{path}").now_ms()
+        sql_ledger(f"sqlite:///{path}").now_ms()
 
 
-def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: SqlLedger):
-    ledger.now_ms()
+def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: Ledger):
+    ledger.registry.now_ms()
     broken = Database(place.url)
     with broken.read():
         pass
@@ -261,10 +262,10 @@ def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: Sql
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
 def test_memory_url_is_one_database_for_all_threads(url: str):
-    ledger = SqlLedger(url)
-    ledger.pause(NAME, "here")
+    ledger = sql_ledger(url)
+    ledger.registry.pause(NAME, "here")
     seen = []
-    thread = threading.Thread(target=lambda: seen.append(ledger.history(UUID, NAME, "op").paused))
+    thread = threading.Thread(target=lambda: seen.append(ledger.health.history(UUID, NAME, "op").paused))
     thread.start()
     thread.join()
     assert seen == [True]
@@ -278,15 +279,15 @@ def test_memory_ledgers_are_apart():
 
 def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
-    ledger = SqlLedger(f"sqlite:///{file}")
-    ledger.now_ms()
+    ledger = sql_ledger(f"sqlite:///{file}")
+    ledger.registry.now_ms()
     with ledger._database.write("t") as conn:
         pages = conn.execute(text("PRAGMA page_count")).scalar_one()
         conn.execute(text(f"PRAGMA max_page_count = {pages}"))
 
     def fill() -> None:
         for number in range(1000):
-            ledger.append_record(make_record(f"r{number}"))
+            ledger.records.append(make_record(f"r{number}"))
 
     with pytest.raises(IcebergMaintError) as full:
         fill()
@@ -310,8 +311,8 @@ def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp
 def test_error_of_the_disk_of_the_ledger_is_a_full_disk_only_without_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, fix: str
 ) -> None:
-    ledger = SqlLedger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.now_ms()
+    ledger = sql_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger.registry.now_ms()
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_bytes))
     with pytest.raises(IcebergMaintError, match=f"disk I/O error.*Fix: {fix}"), ledger._database.read():
         raise OperationalError("select 1", None, sqlite3.OperationalError("disk I/O error"))

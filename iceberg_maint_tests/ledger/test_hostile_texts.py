@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.ledger.test_claims import stored as stored_claim
 from iceberg_maint_tests.support.ledger.values import (
@@ -31,29 +31,29 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
-def test_text_is_stored_and_read_as_it_is(place: Place, ledger: SqlLedger, text: str) -> None:
+def test_text_is_stored_and_read_as_it_is(place: Place, ledger: Ledger, text: str) -> None:
     table = TableId("lake", ("db",), text)
-    lease = ledger.acquire_lease(UUID, str(table), text, 60, 0)
-    assert ledger.last_leased_name(UUID) == str(table)
+    lease = ledger.leases.acquire(UUID, str(table), text, 60, 0)
+    assert ledger.leases.last_leased_name(UUID) == str(table)
 
-    ledger.pause(str(table), text, text)
-    assert ledger.pause_note(UUID, str(table)) == text
+    ledger.registry.pause(str(table), text, text)
+    assert ledger.registry.pause_note(UUID, str(table)) == text
     plan = plan_of(quote(text, errors="surrogatepass"))
-    ledger.save_plan(lease, plan, "run-1")
-    [stored] = ledger.open_batches(UUID, REWRITE)
+    ledger.work.save_plan(lease, plan, "run-1")
+    [stored] = ledger.work.open_batches(UUID, REWRITE)
     assert stored.batch.partitions == (quote(text, errors="surrogatepass"),)
-    ledger.put_health(measured("day=1", table=table))
-    found = ledger.health(table)
+    ledger.health.put(measured("day=1", table=table))
+    found = ledger.health.get(table)
     assert found is not None
     assert list(found.partitions) == ["day=1"]
-    assert list(ledger.healths([table])) == [table]
-    assert [m.table for m in ledger.measurements([table])] == [table]
-    assert [k.table for k in ledger.known_tables()] == [table]
-    ledger.put_claims("lake", {table: stored_claim(table, text)})
-    assert list(ledger.claims("lake")) == [table]
+    assert list(ledger.health.get_all([table])) == [table]
+    assert [m.table for m in ledger.health.measurements([table])] == [table]
+    assert [k.table for k in ledger.health.known_tables()] == [table]
+    ledger.registry.put_claims("lake", {table: stored_claim(table, text)})
+    assert list(ledger.registry.claims("lake")) == [table]
     record = make_record("r", table)
     outcome = replace(record.outcome, message=text, table=str(table))
     record = replace(record, outcome=outcome)
-    ledger.append_record(record)
-    assert ledger.records(str(table), 9) == (record,)
-    ledger.release_lease(lease)
+    ledger.records.append(record)
+    assert ledger.records.newest(str(table), 9) == (record,)
+    ledger.leases.release(lease)

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
@@ -27,13 +28,13 @@ from iceberg_maint_tests.support.ledger.values import (
 pytestmark = pytest.mark.slow
 
 
-def take(ledger: SqlLedger, owner: str, min_fence: int = 0) -> Lease | None:
-    return ledger.acquire_lease(UUID, NAME, owner, 60, min_fence)
+def take(ledger: Ledger, owner: str, min_fence: int = 0) -> Lease | None:
+    return ledger.leases.acquire(UUID, NAME, owner, 60, min_fence)
 
 
 def test_now_is_the_wall_clock(ledger):
     before = time.time_ns() // 1_000_000
-    told = ledger.now_ms()
+    told = ledger.registry.now_ms()
     assert before - 1000 <= told <= time.time_ns() // 1_000_000 + 1000
 
 
@@ -44,23 +45,23 @@ def test_lease_free_table_is_given_with_fence_one(ledger):
 def test_lease_held_by_another_owner_is_refused(ledger):
     first = take(ledger, "run-1")
     assert take(ledger, "run-2") is None
-    assert ledger.holds(first)
+    assert ledger.leases.holds(first)
 
 
 def test_lease_of_another_table_is_independent(ledger):
     take(ledger, "run-1")
-    assert ledger.acquire_lease(OTHER_UUID, "lake.db.other", "run-2", 60, 0).fence == 1
+    assert ledger.leases.acquire(OTHER_UUID, "lake.db.other", "run-2", 60, 0).fence == 1
 
 
 def test_lease_same_owner_again_gets_the_next_fence_and_the_first_is_over(ledger):
     first = take(ledger, "run-1")
     second = take(ledger, "run-1")
     assert second.fence == 2
-    assert (ledger.holds(first), ledger.holds(second)) == (False, True)
+    assert (ledger.leases.holds(first), ledger.leases.holds(second)) == (False, True)
 
 
 def test_lease_fence_survives_release(ledger):
-    ledger.release_lease(take(ledger, "run-1"))
+    ledger.leases.release(take(ledger, "run-1"))
     assert take(ledger, "run-2").fence == 2
 
 
@@ -72,7 +73,7 @@ def test_lease_fence_is_above_the_tables_own(ledger):
 def test_lease_expired_is_given_to_another(ledger, place: Place):
     first = take(ledger, "run-1")
     place.expire(first)
-    assert not ledger.holds(first)
+    assert not ledger.leases.holds(first)
     assert take(ledger, "run-2").fence == 2
 
 
@@ -80,15 +81,15 @@ def test_heartbeat_held_lease_extends_it(ledger, place: Place):
     lease = take(ledger, "run-1")
     place.sql("UPDATE icm_lease SET expires_ms = expires_ms - 30000")
     before = place.sql("SELECT expires_ms FROM icm_lease")[0][0]
-    assert ledger.heartbeat(lease)
+    assert ledger.leases.heartbeat(lease)
     assert place.sql("SELECT expires_ms FROM icm_lease")[0][0] >= before + 30_000
 
 
 def test_heartbeat_expired_lease_is_false_and_does_not_revive_it(ledger, place: Place):
     lease = take(ledger, "run-1")
     place.expire(lease)
-    assert not ledger.heartbeat(lease)
-    assert not ledger.holds(lease)
+    assert not ledger.leases.heartbeat(lease)
+    assert not ledger.leases.holds(lease)
 
 
 DAY_MS = 86_400_000
@@ -97,77 +98,77 @@ DAY_MS = 86_400_000
 def test_lease_of_a_clock_that_was_ahead_is_given_to_another_after_one_length(ledger, place: Place):
     dead = take(ledger, "run-1")
     place.age("icm_lease", "expires_ms", -30 * DAY_MS)
-    assert ledger.history(UUID, NAME, REWRITE).lease_owner is None
+    assert ledger.health.history(UUID, NAME, REWRITE).lease_owner is None
     assert take(ledger, "run-2") is None
-    assert ledger.history(UUID, NAME, REWRITE).lease_owner == "run-1"
-    left_ms = place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.now_ms()
+    assert ledger.health.history(UUID, NAME, REWRITE).lease_owner == "run-1"
+    left_ms = place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.registry.now_ms()
     assert 50_000 < left_ms <= 60_000
     place.age("icm_lease", "expires_ms", 60_000)
     assert take(ledger, "run-2").fence == 2
-    assert not ledger.holds(dead)
+    assert not ledger.leases.holds(dead)
 
 
 def test_owner_that_lives_keeps_a_lease_of_a_clock_that_was_ahead(ledger, place: Place):
     alive = take(ledger, "run-1")
     place.age("icm_lease", "expires_ms", -30 * DAY_MS)
     assert take(ledger, "run-2") is None
-    assert ledger.holds(alive)
+    assert ledger.leases.holds(alive)
     place.age("icm_lease", "expires_ms", 50_000)
-    assert ledger.heartbeat(alive)
+    assert ledger.leases.heartbeat(alive)
     place.age("icm_lease", "expires_ms", 50_000)
     assert take(ledger, "run-2") is None
-    assert ledger.holds(alive)
+    assert ledger.leases.holds(alive)
 
 
 def test_lease_within_the_tolerance_of_clocks_is_in_force(ledger, place: Place):
     take(ledger, "run-1")
     place.age("icm_lease", "expires_ms", -300_000)
     assert take(ledger, "run-2") is None
-    assert ledger.history(UUID, NAME, REWRITE).lease_owner == "run-1"
-    assert place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.now_ms() > 300_000
+    assert ledger.health.history(UUID, NAME, REWRITE).lease_owner == "run-1"
+    assert place.sql("SELECT expires_ms FROM icm_lease")[0][0] - ledger.registry.now_ms() > 300_000
 
 
 def test_heartbeat_of_a_taken_over_lease_is_false(ledger, place: Place):
     zombie = take(ledger, "run-1")
     place.expire(zombie)
     take(ledger, "run-2")
-    assert not ledger.heartbeat(zombie)
+    assert not ledger.leases.heartbeat(zombie)
 
 
 def test_release_by_a_zombie_leaves_the_new_owners_lease(ledger, place: Place):
     zombie = take(ledger, "run-1")
     place.expire(zombie)
     current = take(ledger, "run-2")
-    ledger.release_lease(zombie)
-    assert ledger.holds(current)
+    ledger.leases.release(zombie)
+    assert ledger.leases.holds(current)
 
 
 def test_release_by_the_same_owner_with_an_old_fence_leaves_the_lease(ledger):
     old = take(ledger, "run-1")
     current = take(ledger, "run-1")
-    ledger.release_lease(old)
-    assert ledger.holds(current)
+    ledger.leases.release(old)
+    assert ledger.leases.holds(current)
 
 
-def _writes(ledger: SqlLedger, lease: Lease, attempt_id: str):
+def _writes(ledger: Ledger, lease: Lease, attempt_id: str):
     batch = make_batch("day=1")
     return {
-        "save_plan": lambda: ledger.save_plan(lease, plan_of("day=3"), "run-1"),
-        "start_attempt": lambda: ledger.start_attempt(lease, make_batch("day=2").batch_id, "run-1", {}),
-        "record_intent": lambda: ledger.record_intent(lease, attempt_id, written(batch), PROOF),
-        "record_try": lambda: ledger.record_try(lease, attempt_id, 1, "v1.json"),
-        "finish_attempt": lambda: ledger.finish_attempt(
+        "save_plan": lambda: ledger.work.save_plan(lease, plan_of("day=3"), "run-1"),
+        "start_attempt": lambda: ledger.work.start_attempt(lease, make_batch("day=2").batch_id, "run-1", {}),
+        "record_intent": lambda: ledger.work.record_intent(lease, attempt_id, written(batch), PROOF),
+        "record_try": lambda: ledger.work.record_try(lease, attempt_id, 1, "v1.json"),
+        "finish_attempt": lambda: ledger.work.finish_attempt(
             lease, attempt_id, BatchStatus.FAILED, outcome_of(batch), {}
         ),
-        "close_batch": lambda: ledger.close_batch(lease, make_batch("day=2").batch_id, "old"),
+        "close_batch": lambda: ledger.work.close_batch(lease, make_batch("day=2").batch_id, "old"),
     }
 
 
 @pytest.mark.parametrize("how", ["expired", "taken over", "re-acquired"])
 def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, place: Place, how: str):
     lease = take(ledger, "run-1")
-    ledger.save_plan(lease, plan_of("day=1", "day=2"), "run-1")
-    attempt = ledger.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
+    ledger.work.save_plan(lease, plan_of("day=1", "day=2"), "run-1")
+    attempt = ledger.work.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
     if how == "re-acquired":
         take(ledger, "run-1")
     else:
@@ -183,11 +184,11 @@ def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, plac
 
 def test_writes_of_an_attempt_under_an_older_fence_of_the_same_owner_are_refused(ledger):
     lease = take(ledger, "run-1")
-    ledger.save_plan(lease, plan_of("day=1"), "run-1")
-    attempt = ledger.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
+    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    attempt = ledger.work.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
     newer = take(ledger, "run-1")
     with pytest.raises(FenceLostError, match="fence 1, the lease has fence 2"):
-        ledger.record_intent(newer, attempt.attempt_id, (), PROOF)
+        ledger.work.record_intent(newer, attempt.attempt_id, (), PROOF)
 
 
 def _dump(place: Place) -> list[object]:
@@ -197,12 +198,12 @@ def _dump(place: Place) -> list[object]:
 
 def _compete(url: str, owner: str, rounds: int, start, fences) -> None:
     """Takes and releases the one lease; between both it adds one to a plain number."""
-    ledger = SqlLedger(url)
+    ledger = sql_ledger(url)
     engine = create_engine(url)
     start.wait()
     mine = []
     while len(mine) < rounds:
-        lease = ledger.acquire_lease(UUID, NAME, owner, 60, 0)
+        lease = ledger.leases.acquire(UUID, NAME, owner, 60, 0)
         if lease is None:
             continue
         with engine.connect() as conn:
@@ -211,14 +212,14 @@ def _compete(url: str, owner: str, rounds: int, start, fences) -> None:
             conn.execute(text("UPDATE number SET value = :value"), {"value": value + 1})
             conn.commit()
         mine.append(lease.fence)
-        ledger.release_lease(lease)
+        ledger.leases.release(lease)
     fences.put(mine)
     fences.close()
     fences.join_thread()
 
 
 def test_leases_sixteen_processes_never_overlap_and_never_share_a_fence(ledger, place: Place):
-    ledger.now_ms()
+    ledger.registry.now_ms()
     place.sql("CREATE TABLE number (value INTEGER)")
     place.sql("INSERT INTO number VALUES (0)")
     start, fences = CONTEXT.Barrier(16), CONTEXT.Queue()
@@ -243,7 +244,7 @@ def test_memory_ledger_threads_take_turns():
         for _ in range(20):
             if (lease := take(ledger, owner)) is not None:
                 fences.append(lease.fence)
-                ledger.release_lease(lease)
+                ledger.leases.release(lease)
 
     threads = [threading.Thread(target=work, args=(f"run-{i}",)) for i in range(8)]
     for thread in threads:

@@ -5,7 +5,7 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger import migrations
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ledger.migrations import STEPS, migrate
 from iceberg_maint.ledger.schema import metadata
 from iceberg_maint_tests.ledger.conftest import Place
@@ -53,7 +53,7 @@ def versions(place: Place) -> list[int]:
 
 
 def test_new_ledger_is_made_at_the_newest_version(ledger, place: Place):
-    ledger.now_ms()
+    ledger.registry.now_ms()
     assert versions(place) == [NEWEST]
     engine = create_engine(place.url)
     assert set(inspect(engine).get_table_names()) == set(metadata.tables)
@@ -61,19 +61,19 @@ def test_new_ledger_is_made_at_the_newest_version(ledger, place: Place):
 
 
 def test_ledger_with_data_steps_forward_once_and_keeps_it(ledger, place: Place):
-    ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
-    ledger.put_health(measured("day=1"))
-    ledger.append_record(make_record("r1"))
+    ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
+    ledger.health.put(measured("day=1"))
+    ledger.records.append(make_record("r1"))
     run_steps(place, NEXT)
     run_steps(place, NEXT)
     assert versions(place) == [NEWEST, NEWEST + 1, NEWEST + 2]
     assert place.sql("SELECT owner, note FROM icm_lease") == [("run-1", "run-1")]
-    assert ledger.health(TABLE) == measured("day=1")
-    assert ledger.records(None, 10) == (make_record("r1"),)
+    assert ledger.health.get(TABLE) == measured("day=1")
+    assert ledger.records.newest(None, 10) == (make_record("r1"),)
 
 
 def test_failing_step_leaves_the_version_before_it(ledger, place: Place):
-    ledger.now_ms()
+    ledger.registry.now_ms()
 
     def broken(conn: Connection) -> None:
         add_note(conn)
@@ -82,14 +82,14 @@ def test_failing_step_leaves_the_version_before_it(ledger, place: Place):
     with pytest.raises(Exception, match="nowhere"):
         run_steps(place, {**STEPS, NEWEST + 1: broken})
     assert versions(place) == [NEWEST]
-    ledger.acquire_lease(UUID, NAME, "run-1", 60, 0)
+    ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
 
 
 @pytest.mark.parametrize("version", [NEWEST + 1, 15, 99])
 def test_ledger_of_a_newer_version_or_an_unreleased_build_is_refused_with_what_to_do(
     ledger, place: Place, version: int
 ):
-    ledger.now_ms()
+    ledger.registry.now_ms()
     place.sql(f"INSERT INTO icm_schema_version VALUES ({version}, 0)")
     newer = place.open()
     with pytest.raises(ConfigurationError) as refused:
@@ -102,11 +102,11 @@ def test_ledger_of_a_newer_version_or_an_unreleased_build_is_refused_with_what_t
 
 
 def _first_use(url: str, start, done) -> None:
-    memory_ledger().now_ms()  # What is slow the first time is done before the start.
-    ledger = SqlLedger(url)
+    memory_ledger().registry.now_ms()  # What is slow the first time is done before the start.
+    ledger = sql_ledger(url)
     start.wait()
     try:
-        done.put(ledger.acquire_lease(UUID, NAME, "run-1", 60, 0).fence)
+        done.put(ledger.leases.acquire(UUID, NAME, "run-1", 60, 0).fence)
     except IcebergMaintError as why:
         done.put(str(why))
     ledger.close()
@@ -126,9 +126,9 @@ def test_processes_that_start_at_once_make_one_ledger(place: Place):
 
 
 def test_ledger_of_a_newer_version_is_not_read(ledger, place: Place):
-    ledger.now_ms()
+    ledger.registry.now_ms()
     run_steps(place, NEXT)
-    reading = SqlLedger(place.url, read_only=True)
+    reading = sql_ledger(place.url, read_only=True)
     with pytest.raises(ConfigurationError, match=f"ICM-128 .*version {NEWEST + 2}; .*{UNRELEASED}"):
         reading.records(None, 1)
     reading.close()
@@ -136,9 +136,9 @@ def test_ledger_of_a_newer_version_is_not_read(ledger, place: Place):
 
 
 def test_ledger_of_an_older_version_is_not_read_without_migrating_it(ledger, place: Place, monkeypatch):
-    ledger.now_ms()
+    ledger.registry.now_ms()
     monkeypatch.setattr(migrations, "STEPS", NEXT)
-    reading = SqlLedger(place.url, read_only=True)
+    reading = sql_ledger(place.url, read_only=True)
     with pytest.raises(
         ConfigurationError, match=f"ICM-128 .*version {NEWEST}; .*run 'iceberg-maint doctor' once"
     ):
@@ -148,12 +148,12 @@ def test_ledger_of_an_older_version_is_not_read_without_migrating_it(ledger, pla
 
 
 def test_row_that_cannot_be_read_is_refused_with_what_to_do(ledger, place: Place):
-    ledger.append_record(make_record("r1"))
+    ledger.records.append(make_record("r1"))
     place.sql("UPDATE icm_record SET body = '{}'")
     with pytest.raises(
         ConfigurationError, match=r"^ICM-128 the ledger at .* has a row that cannot be read: Record has other"
     ):
-        ledger.records(None, 1)
+        ledger.records.newest(None, 1)
 
 
 def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
@@ -161,7 +161,7 @@ def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
     engine = create_engine(place.url)
     with engine.begin() as conn:
         metadata.drop_all(conn)
-    reading = SqlLedger(place.url, read_only=True)
+    reading = sql_ledger(place.url, read_only=True)
     with pytest.raises(ConfigurationError, match="ICM-128 the database holds no ledger"):
         reading.records(None, 1)
     reading.close()
@@ -170,17 +170,17 @@ def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
 
 
 def test_ledger_opened_for_reading_refuses_every_write(ledger, place: Place):
-    ledger.append_record(make_record("r1"))
-    reading = SqlLedger(place.url, read_only=True)
+    ledger.records.append(make_record("r1"))
+    reading = sql_ledger(place.url, read_only=True)
     assert reading.records(None, 1) == (make_record("r1"),)
     with pytest.raises(ConfigurationError, match="ICM-128"):
         reading.append_record(make_record("r2"))
     reading.close()
-    assert ledger.records(None, 10) == (make_record("r1"),)
+    assert ledger.records.newest(None, 10) == (make_record("r1"),)
 
 
 def test_ledger_has_one_installation_id_that_stays(ledger, place: Place):
-    first = ledger.installation()
+    first = ledger.registry.installation()
     assert len(first) == 32
-    assert SqlLedger(place.url).installation() == first
-    assert memory_ledger().installation() != first
+    assert sql_ledger(place.url).installation() == first
+    assert memory_ledger().registry.installation() != first

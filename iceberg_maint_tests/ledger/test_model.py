@@ -84,7 +84,7 @@ class Ledgers(RuleBasedStateMachine):
     # leases ------------------------------------------------------------------------------------
     @rule(owner=st.sampled_from(OWNERS), min_fence=st.integers(0, 3))
     def acquire(self, owner: str, min_fence: int) -> None:
-        lease = self.ledger.acquire_lease(UUID, NAME, owner, 600, min_fence)
+        lease = self.ledger.leases.acquire(UUID, NAME, owner, 600, min_fence)
         holder = self.model.holder
         if holder is not None and holder[0] != owner:
             assert lease is None
@@ -106,7 +106,7 @@ class Ledgers(RuleBasedStateMachine):
     @rule(pick=indices)
     def release(self, pick: int) -> None:
         lease = self._lease(pick)
-        self.ledger.release_lease(lease)
+        self.ledger.leases.release(lease)
         if self._held(lease):
             self.model.holder = None
         if self.model.newest == (lease.owner, lease.fence):
@@ -116,7 +116,7 @@ class Ledgers(RuleBasedStateMachine):
     @rule(pick=indices)
     def heartbeat(self, pick: int) -> None:
         lease = self._lease(pick)
-        assert self.ledger.heartbeat(lease) is self._held(lease)
+        assert self.ledger.leases.heartbeat(lease) is self._held(lease)
 
     # batches -----------------------------------------------------------------------------------
     @precondition(lambda self: self.leases)
@@ -124,7 +124,7 @@ class Ledgers(RuleBasedStateMachine):
     def save_plan(self, pick: int, partitions: list[str]) -> None:
         lease = self._lease(pick)
         plan = plan_of(*partitions)
-        if not self._call(lease, None, lambda: self.ledger.save_plan(lease, plan, "run")):
+        if not self._call(lease, None, lambda: self.ledger.work.save_plan(lease, plan, "run")):
             return
         for planned in plan.batches:
             known = self.model.batches.get(planned.batch_id)
@@ -142,7 +142,7 @@ class Ledgers(RuleBasedStateMachine):
         lease = self._lease(pick)
         batch_id, batch = self._batch(which)
         wrong = batch.status in ("STARTED", "DONE", "FAILED")
-        if self._call(lease, wrong, lambda: self.ledger.close_batch(lease, batch_id, "old")):
+        if self._call(lease, wrong, lambda: self.ledger.work.close_batch(lease, batch_id, "old")):
             batch.status = "SUPERSEDED"
 
     # attempts ----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Ledgers(RuleBasedStateMachine):
         ]
         wrong = batch.status != "PLANNED" or any(a.status == "UNKNOWN" for a in earlier)
         started = []
-        call = lambda: started.append(self.ledger.start_attempt(lease, batch_id, "run", ahead))  # noqa: E731
+        call = lambda: started.append(self.ledger.work.start_attempt(lease, batch_id, "run", ahead))  # noqa: E731
         if self._call(lease, wrong, call):
             self.model.attempts[started[0].attempt_id] = ModelAttempt(batch_id, lease.fence)
             self.model.crashes[batch.partition] = before + 1
@@ -171,7 +171,7 @@ class Ledgers(RuleBasedStateMachine):
         lease = self._lease(pick)
         attempt_id, attempt = self._attempt(which)
         files = written(make_batch(self.model.batches[attempt.batch_id].partition))
-        call = lambda: self.ledger.record_intent(lease, attempt_id, files, PROOF)  # noqa: E731
+        call = lambda: self.ledger.work.record_intent(lease, attempt_id, files, PROOF)  # noqa: E731
         if self._call(lease, attempt.status != "STARTED", call, attempt):
             attempt.status = "INTENT"
 
@@ -181,7 +181,7 @@ class Ledgers(RuleBasedStateMachine):
         lease = self._lease(pick)
         attempt_id, attempt = self._attempt(which)
         wrong = attempt.status not in ("INTENT", "ATTEMPT")
-        call = lambda: self.ledger.record_try(lease, attempt_id, 1, "v1")  # noqa: E731
+        call = lambda: self.ledger.work.record_try(lease, attempt_id, 1, "v1")  # noqa: E731
         if self._call(lease, wrong, call, attempt):
             attempt.status = "ATTEMPT"
             attempt.tries += 1
@@ -197,7 +197,7 @@ class Ledgers(RuleBasedStateMachine):
         )
         outcome = outcome_of(make_batch(batch.partition))
         clean = {batch.partition: PartitionHistory()}
-        call = lambda: self.ledger.finish_attempt(lease, attempt_id, status, outcome, clean)  # noqa: E731
+        call = lambda: self.ledger.work.finish_attempt(lease, attempt_id, status, outcome, clean)  # noqa: E731
         if not self._call(lease, wrong, call, attempt):
             return
         attempt.status = "FAILED" if status == "PLANNED" else status.value
@@ -223,7 +223,7 @@ class Ledgers(RuleBasedStateMachine):
             or status not in ALLOWED[commit]
             or (commit == "UNKNOWN" and not attempt.tries)
         )
-        call = lambda: self.ledger.settle_attempt(lease, attempt_id, SETTLEMENTS[commit], status)  # noqa: E731
+        call = lambda: self.ledger.work.settle_attempt(lease, attempt_id, SETTLEMENTS[commit], status)  # noqa: E731
         if not self._call(lease, wrong, call):
             return
         attempt.status = {"COMMITTED": "DONE", "REJECTED": "FAILED", "UNKNOWN": "UNKNOWN"}[commit]
@@ -236,14 +236,15 @@ class Ledgers(RuleBasedStateMachine):
     # what is seen ------------------------------------------------------------------------------
     @invariant()
     def leases_agree(self) -> None:
-        assert [self.ledger.holds(lease) for lease in self.leases[-3:]] == [
+        assert [self.ledger.leases.holds(lease) for lease in self.leases[-3:]] == [
             self._held(lease) for lease in self.leases[-3:]
         ]
 
     @invariant()
     def batches_agree(self) -> None:
         seen = [
-            (b.batch.batch_id, b.status.value, b.attempts) for b in self.ledger.open_batches(UUID, REWRITE)
+            (b.batch.batch_id, b.status.value, b.attempts)
+            for b in self.ledger.work.open_batches(UUID, REWRITE)
         ]
         model = sorted((b.ordinal, i) for i, b in self.model.batches.items() if b.status in OPEN)
         assert seen == [(i, self.model.batches[i].status, self.model.batches[i].attempts) for _, i in model]
@@ -252,7 +253,7 @@ class Ledgers(RuleBasedStateMachine):
     def attempts_agree(self) -> None:
         seen = [
             (a.attempt_id, a.status, a.fence, len(a.tries), a.files is not None)
-            for a in self.ledger.open_attempts(UUID)
+            for a in self.ledger.work.open_attempts(UUID)
         ]
         open_ = {
             i: a
@@ -260,19 +261,19 @@ class Ledgers(RuleBasedStateMachine):
             if a.status in ("STARTED", "INTENT", "ATTEMPT", "UNKNOWN")
         }
         assert seen == [(i, a.status, a.fence, a.tries, a.status != "STARTED") for i, a in open_.items()]
-        tokens = {a.token for a in self.ledger.open_attempts(UUID)}
+        tokens = {a.token for a in self.ledger.work.open_attempts(UUID)}
         assert len(tokens) == len(open_)
 
     @invariant()
     def history_agrees(self) -> None:
-        seen = self.ledger.history(UUID, NAME, REWRITE)
+        seen = self.ledger.health.history(UUID, NAME, REWRITE)
         assert seen.lease_owner == (self.model.holder[0] if self.model.holder else None)
         assert seen.unknown_commits == sum(a.status == "UNKNOWN" for a in self.model.attempts.values())
         assert {p: h.crashes for p, h in seen.partitions.items()} == self.model.crashes
 
     @invariant()
     def cursor_agrees(self) -> None:
-        cursor = self.ledger.cursors(UUID).get(REWRITE)
+        cursor = self.ledger.work.cursors(UUID).get(REWRITE)
         assert (cursor.batch_id if cursor else None) == self.model.cursor
 
     # -------------------------------------------------------------------------------------------

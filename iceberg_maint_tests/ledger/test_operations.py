@@ -11,7 +11,7 @@ from iceberg_maint.core.outcomes.record import Settlement
 from iceberg_maint.core.planning.batch_memory import MemoryNeed, MemoryUse
 from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial
 from iceberg_maint.core.planning.plan import make_plan
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import BatchStatus, Lease
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.batches import with_work
@@ -32,26 +32,26 @@ BOTH = (CONVERT, REWRITE)
 MIB = 1024 * 1024
 
 
-def attempt(ledger: SqlLedger, lease: Lease, operation, history: PartitionHistory | None = None):
+def attempt(ledger: Ledger, lease: Lease, operation, history: PartitionHistory | None = None):
     """An attempt on day=1 that has reached its commit."""
     batch = make_batch("day=1", operation=operation)
-    ledger.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
     histories = {} if history is None else {"day=1": history}
-    started = ledger.start_attempt(lease, batch.batch_id, "run-1", histories)
-    ledger.record_intent(lease, started.attempt_id, written(batch), PROOF)
-    ledger.record_try(lease, started.attempt_id, 1, "v1.json")
+    started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", histories)
+    ledger.work.record_intent(lease, started.attempt_id, written(batch), PROOF)
+    ledger.work.record_try(lease, started.attempt_id, 1, "v1.json")
     return started
 
 
 def test_batches_of_one_partition_are_open_each_for_its_operation(ledger, lease):
     for operation in BOTH:
-        ledger.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+        ledger.work.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
     for operation in BOTH:
-        (stored,) = ledger.open_batches(UUID, operation)
+        (stored,) = ledger.work.open_batches(UUID, operation)
         assert stored.batch == make_batch("day=1", operation=operation)
-    ledger.close_batch(lease, make_batch("day=1", operation=CONVERT).batch_id, "old")
-    assert ledger.open_batches(UUID, CONVERT) == ()
-    assert len(ledger.open_batches(UUID, REWRITE)) == 1
+    ledger.work.close_batch(lease, make_batch("day=1", operation=CONVERT).batch_id, "old")
+    assert ledger.work.open_batches(UUID, CONVERT) == ()
+    assert len(ledger.work.open_batches(UUID, REWRITE)) == 1
 
 
 def test_histories_of_one_partition_are_kept_and_released_each_for_its_operation(ledger, lease):
@@ -59,31 +59,31 @@ def test_histories_of_one_partition_are_kept_and_released_each_for_its_operation
     for operation in BOTH:
         attempt(ledger, lease, operation, ahead[operation])
     for operation in BOTH:
-        assert ledger.history(UUID, NAME, operation).of("day=1") == ahead[operation]
-    ledger.set_partition_history(UUID, CONVERT, {"day=1": PartitionHistory()})
-    assert ledger.history(UUID, NAME, CONVERT).partitions == {}
-    assert ledger.history(UUID, NAME, REWRITE).of("day=1") == ahead[REWRITE]
-    ledger.set_partition_history(UUID, REWRITE, {"day=1": PartitionHistory()})
-    assert ledger.history(UUID, NAME, REWRITE).partitions == {}
+        assert ledger.health.history(UUID, NAME, operation).of("day=1") == ahead[operation]
+    ledger.health.set_partition_history(UUID, CONVERT, {"day=1": PartitionHistory()})
+    assert ledger.health.history(UUID, NAME, CONVERT).partitions == {}
+    assert ledger.health.history(UUID, NAME, REWRITE).of("day=1") == ahead[REWRITE]
+    ledger.health.set_partition_history(UUID, REWRITE, {"day=1": PartitionHistory()})
+    assert ledger.health.history(UUID, NAME, REWRITE).partitions == {}
 
 
 def test_outcome_of_one_operation_counts_nowhere_in_the_other(ledger, lease):
     converted, rewritten = (attempt(ledger, lease, operation) for operation in BOTH)
     batch = make_batch("day=1", operation=CONVERT)
-    ledger.finish_attempt(lease, converted.attempt_id, BatchStatus.DONE, outcome_of(batch), {})
+    ledger.work.finish_attempt(lease, converted.attempt_id, BatchStatus.DONE, outcome_of(batch), {})
     lost = outcome_of(make_batch("day=1"), snapshot_after=None)
-    ledger.finish_attempt(lease, rewritten.attempt_id, BatchStatus.UNKNOWN, lost, {})
-    seen = {o: ledger.history(UUID, NAME, o) for o in BOTH}
+    ledger.work.finish_attempt(lease, rewritten.attempt_id, BatchStatus.UNKNOWN, lost, {})
+    seen = {o: ledger.health.history(UUID, NAME, o) for o in BOTH}
     assert [(seen[o].hour_partitions, seen[o].unknown_commits) for o in BOTH] == [(1, 0), (1, 1)]
-    assert ledger.cursors(UUID).get(CONVERT).batch_id == batch.batch_id
-    assert ledger.cursors(UUID).get(REWRITE) is None
-    assert ledger.open_batches(UUID, CONVERT) == ()
-    assert len(ledger.open_batches(UUID, REWRITE)) == 1
+    assert ledger.work.cursors(UUID).get(CONVERT).batch_id == batch.batch_id
+    assert ledger.work.cursors(UUID).get(REWRITE) is None
+    assert ledger.work.open_batches(UUID, CONVERT) == ()
+    assert len(ledger.work.open_batches(UUID, REWRITE)) == 1
 
 
 def test_open_attempts_are_of_both_with_the_files_that_prove_them(ledger, lease):
     started = [attempt(ledger, lease, operation) for operation in BOTH]
-    seen = ledger.open_attempts(UUID)
+    seen = ledger.work.open_attempts(UUID)
     assert [a.attempt_id for a in seen] == [a.attempt_id for a in started]
     assert [a.operation for a in seen] == list(BOTH)
     assert [a.files for a in seen] == [written(make_batch("day=1", operation=o)) for o in BOTH]
@@ -92,21 +92,21 @@ def test_open_attempts_are_of_both_with_the_files_that_prove_them(ledger, lease)
 def test_settling_one_operation_leaves_the_others_batch_alone(ledger, lease):
     converted, rewritten = (attempt(ledger, lease, operation) for operation in BOTH)
     done = Settlement(CommitStatus.COMMITTED, 2, "its token is in the table")
-    ledger.settle_attempt(lease, converted.attempt_id, done, BatchStatus.DONE)
-    assert ledger.open_batches(UUID, CONVERT) == ()
-    (stored,) = ledger.open_batches(UUID, REWRITE)
+    ledger.work.settle_attempt(lease, converted.attempt_id, done, BatchStatus.DONE)
+    assert ledger.work.open_batches(UUID, CONVERT) == ()
+    (stored,) = ledger.work.open_batches(UUID, REWRITE)
     assert stored.status is BatchStatus.STARTED
-    assert [a.attempt_id for a in ledger.open_attempts(UUID)] == [rewritten.attempt_id]
+    assert [a.attempt_id for a in ledger.work.open_attempts(UUID)] == [rewritten.attempt_id]
 
 
-def measure(ledger: SqlLedger, lease: Lease, partition: str, operation, use: MemoryUse | None) -> None:
+def measure(ledger: Ledger, lease: Lease, partition: str, operation, use: MemoryUse | None) -> None:
     """A batch that ended having used so much memory."""
     need = MemoryNeed(keys=1000, key_bytes=16, rows=5000)
     batch = with_work(make_batch(partition, operation=operation), memory=need)
-    ledger.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
-    started = ledger.start_attempt(lease, batch.batch_id, "run-1", {})
+    ledger.work.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
+    started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     reported = replace(outcome_of(batch), memory=use)
-    ledger.finish_attempt(lease, started.attempt_id, BatchStatus.FAILED, reported, {})
+    ledger.work.finish_attempt(lease, started.attempt_id, BatchStatus.FAILED, reported, {})
 
 
 def test_memory_uses_are_newest_first_of_the_table(ledger, lease):
@@ -118,9 +118,9 @@ def test_memory_uses_are_newest_first_of_the_table(ledger, lease):
     for day, use in enumerate(uses):
         measure(ledger, lease, f"day={day}", (CONVERT, REWRITE)[day % 2], use)
     measure(ledger, lease, "day=9", CONVERT, None)
-    assert ledger.memory_uses(UUID) == tuple(reversed(uses))
-    assert ledger.memory_uses(UUID, limit=1) == (uses[-1],)
-    assert ledger.memory_uses(OTHER_UUID) == ()
+    assert ledger.records.memory_uses(UUID) == tuple(reversed(uses))
+    assert ledger.records.memory_uses(UUID, limit=1) == (uses[-1],)
+    assert ledger.records.memory_uses(OTHER_UUID) == ()
 
 
 def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, lease):
@@ -132,23 +132,28 @@ def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, 
     ]
     for day, (status, facts) in enumerate(reported):
         batch = make_batch(f"day={day}")
-        ledger.save_plan(lease, make_plan(NAME, UUID, REWRITE, 1, (batch,), ()), "run-1")
-        started = ledger.start_attempt(lease, batch.batch_id, f"run-{day}", {})
-        ledger.record_intent(lease, started.attempt_id, (), PROOF)
-        ledger.record_try(lease, started.attempt_id, 1, "v1.json")
-        ledger.finish_attempt(lease, started.attempt_id, status, replace(outcome_of(batch), **facts), {})
+        ledger.work.save_plan(lease, make_plan(NAME, UUID, REWRITE, 1, (batch,), ()), "run-1")
+        started = ledger.work.start_attempt(lease, batch.batch_id, f"run-{day}", {})
+        ledger.work.record_intent(lease, started.attempt_id, (), PROOF)
+        ledger.work.record_try(lease, started.attempt_id, 1, "v1.json")
+        ledger.work.finish_attempt(lease, started.attempt_id, status, replace(outcome_of(batch), **facts), {})
     size = BatchSize(2, 150, 1)
-    assert ledger.commit_trials(UUID, REWRITE) == (
+    assert ledger.records.commit_trials(UUID, REWRITE) == (
         CommitTrial("run-0", size, landed=True),
         CommitTrial("run-1", size, landed=False),
         CommitTrial("run-3", replace(size, files=7), landed=False),
     )
-    assert ledger.commit_trials(UUID, REWRITE, limit=1) == ledger.commit_trials(UUID, REWRITE)[-1:]
-    assert ledger.commit_trials(UUID, CONVERT) == ledger.commit_trials(OTHER_UUID, REWRITE) == ()
+    assert (
+        ledger.records.commit_trials(UUID, REWRITE, limit=1)
+        == ledger.records.commit_trials(UUID, REWRITE)[-1:]
+    )
+    assert (
+        ledger.records.commit_trials(UUID, CONVERT) == ledger.records.commit_trials(OTHER_UUID, REWRITE) == ()
+    )
 
 
 def test_memory_uses_of_a_settled_attempt_are_none(ledger, lease, place: Place):
     started = attempt(ledger, lease, CONVERT)
     said = Settlement(CommitStatus.REJECTED, None, 'who says "memory":{ here')
-    ledger.settle_attempt(lease, started.attempt_id, said, BatchStatus.PLANNED)
-    assert ledger.memory_uses(UUID) == ()
+    ledger.work.settle_attempt(lease, started.attempt_id, said, BatchStatus.PLANNED)
+    assert ledger.records.memory_uses(UUID) == ()

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import create_engine
 
 from iceberg_maint.core.outcomes.outcome import Rejection
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.loop.assess import assess
 from iceberg_maint_tests.support.ledger.query_plans import GROWING, Statement, captured, whole_reads
 from iceberg_maint_tests.support.ledger.questions import questions
@@ -20,7 +20,7 @@ def statements(tmp_path_factory: pytest.TempPathFactory) -> list[Statement]:
     """Those of every query, and of runs that commit, fail, die and are settled."""
     url = f"sqlite:///{tmp_path_factory.mktemp('plans') / 'ledger.db'}"
     with captured() as found:
-        for question in questions(SqlLedger(url), 10):
+        for question in questions(sql_ledger(url), 10):
             question.ask()
         world = World("ab")
         with pytest.raises(Killed):
@@ -31,7 +31,7 @@ def statements(tmp_path_factory: pytest.TempPathFactory) -> list[Statement]:
         world.reject = Rejection.CONFLICT
         world.run(force=True)
         assess(TABLE, world.context(Process()))
-        world.ledger.prune(world.now.state.uuid, 1)
+        world.ledger.records.prune(world.now.state.uuid, 1)
         return found()
 
 
@@ -41,7 +41,7 @@ def test_every_growing_table_is_asked_for(statements: list[Statement]) -> None:
 
 def test_no_statement_reads_a_growing_table_whole(statements: list[Statement], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    SqlLedger(url).now_ms()
+    sql_ledger(url).registry.now_ms()
     engine = create_engine(url)
     with engine.connect() as conn:
         whole = {text: steps for text, p in statements if (steps := whole_reads(conn, (text, p)))}
@@ -51,7 +51,7 @@ def test_no_statement_reads_a_growing_table_whole(statements: list[Statement], t
 
 def test_statement_without_an_index_is_found(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    SqlLedger(url).now_ms()
+    sql_ledger(url).registry.now_ms()
     engine = create_engine(url)
     with engine.connect() as conn:
         assert whole_reads(conn, ("SELECT * FROM icm_record AS r WHERE body LIKE ?", ("x",))) == ["SCAN r"]

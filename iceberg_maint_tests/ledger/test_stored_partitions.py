@@ -58,7 +58,7 @@ def test_table_larger_than_the_limit_is_not_kept() -> None:
 
 def test_ledger_returns_the_health_that_was_put() -> None:
     ledger, measured = memory_ledger(), measured_of({A: PARTS[A]})
-    ledger.put_health(measured)
-    stored = ledger.health(measured.table)
+    ledger.health.put(measured)
+    stored = ledger.health.get(measured.table)
     assert stored == measured
     assert isinstance(stored.partitions, StoredPartitions)

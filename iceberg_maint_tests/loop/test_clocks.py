@@ -88,7 +88,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing_until_it_is
     outcome = world.run(operations=(EXPIRE,))
     assert (outcome.outcome, outcome.reason) == REFUSED
     assert "a clock moved backwards: the ledger holds a time 400 s later" in outcome.message
-    world.ledger.accept_clock()
+    world.ledger.leases.accept_clock()
     assert world.run(operations=(EXPIRE,)).reason is not Reason.CLOCKS_DISAGREE
 
 
@@ -139,5 +139,5 @@ def test_ledger_forgets_records_only_by_clocks_that_agree(
     world.policy = replace(world.policy, ledger_keep_days=30)
     world.ledger_clock = SetClock(world.clock.ms - ahead_seconds * 1000)
     assert world.run(operations=(Operation.REWRITE_DATA_FILES,)).outcome is OutcomeStatus.IMPROVED
-    assert len(world.ledger.records(str(world.now.state.table), 10)) == records
+    assert len(world.ledger.records.newest(str(world.now.state.table), 10)) == records
     assert ("The ledger and the audit log keep their old records." in caplog.text) is (ahead_seconds > 0)

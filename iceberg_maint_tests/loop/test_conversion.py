@@ -91,7 +91,7 @@ def test_unknown_conversion_stops_the_operations_after_it() -> None:
 def test_record_is_kept_for_each_operation_that_did_something() -> None:
     world = captured_changes()
     world.run()
-    records = world.ledger.records(None, 10)
+    records = world.ledger.records.newest(None, 10)
     assert [r.operation for r in records] == [str(o) for o in reversed(DATA_OPERATIONS[:2])]
 
 
@@ -118,7 +118,7 @@ def test_windows_are_taken_knowing_what_the_other_operation_holds() -> None:
     world.policy = replace(world.policy, windows=replace(world.policy.windows, max_partitions_per_run=1))
     uuid = world.now.state.uuid
     held = {"p=c": PartitionHistory(quarantined=True)}
-    world.ledger.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
+    world.ledger.health.set_partition_history(uuid, Operation.REWRITE_DATA_FILES, held)
     seen = assess(TABLE, world.context(Process()))
     assert [p.partition for p in seen.decisions[0].due()] == ["p=d"]
     _, stored = decide_stored(seen.measured, world.policy, world.ledger, world.clock.now_ms())

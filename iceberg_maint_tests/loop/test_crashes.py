@@ -165,7 +165,7 @@ def left_open(world: World) -> str:
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"))
     world.expire_leases()
-    (stored,) = world.ledger.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
+    (stored,) = world.ledger.work.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
     return stored.batch.batch_id
 
 

@@ -20,7 +20,7 @@ def dropped_world(idle_days: int) -> World:
     with world.ledger._database.write("t") as conn:
         for at in (batch.c.updated_ms, record.c.appended_ms, outcome.c.recorded_ms):
             conn.execute(update(at.table).values({at.name: at - idle_days * DAY_MS}))
-    world.clock.ms = world.ledger.now_ms()
+    world.clock.ms = world.ledger.registry.now_ms()
     world.catalog.content.clear()
     return world
 
@@ -28,18 +28,18 @@ def dropped_world(idle_days: int) -> World:
 def test_work_of_a_table_dropped_longer_ago_than_the_policy_keeps_goes_with_the_next_listing() -> None:
     world = dropped_world(idle_days=91)
     list_and_forget(world.context(Process()))
-    assert (world.ledger.records(str(TABLE), 10), world.ledger.dropped_tables()) == ((), ())
+    assert (world.ledger.records.newest(str(TABLE), 10), world.ledger.records.dropped_tables()) == ((), ())
 
 
 def test_work_of_a_dropped_table_stays_as_long_as_the_policy_says() -> None:
     world = dropped_world(idle_days=89)
     list_and_forget(world.context(Process()))
-    assert len(world.ledger.dropped_tables()) == 1
+    assert len(world.ledger.records.dropped_tables()) == 1
     world.policy = replace(POLICY, ledger_keep_days=None)
     with world.ledger._database.write("t") as conn:
         conn.execute(update(record).values(appended_ms=0))
     prune_dropped_tables(world.context(Process()))
-    assert len(world.ledger.dropped_tables()) == 1
+    assert len(world.ledger.records.dropped_tables()) == 1
 
 
 def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
@@ -47,4 +47,4 @@ def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
     world.clock.ms += 2 * 3_600_000
     world.ledger_clock = replace(world.clock, ms=world.clock.ms - 2 * 3_600_000)
     list_and_forget(world.context(Process()))
-    assert len(world.ledger.dropped_tables()) == 1
+    assert len(world.ledger.records.dropped_tables()) == 1

@@ -41,7 +41,7 @@ def test_budget_of_one_commit_stops_the_run_and_the_next_one() -> None:
     rewrite = next(o for o in first if o.operation is Operation.REWRITE_DATA_FILES)
     waiting = {p: r for p, status, r in rewrite.partitions if status is OutcomeStatus.NO_OP}
     assert waiting == {"p=b": Reason.FLEET_BUDGET, "p=c": Reason.FLEET_BUDGET}
-    assert len(world.ledger.fleet_spends(3600)) == 1
+    assert len(world.ledger.records.fleet_spends(3600)) == 1
     assert world.our_commits() == 1
 
 
@@ -49,8 +49,8 @@ def test_partition_that_waits_has_its_reason_and_time_and_a_request_waives_it() 
     world = World("ab")
     context = context_of(world, FleetBudget(max_commits=1))
     uuid = assess(TABLE, context).state.uuid
-    until_ms = world.ledger.now_ms() + 3_600_000
-    world.ledger.replace_fleet_waits({(uuid, "p=a"): FleetWait(5, until_ms)})
+    until_ms = world.ledger.registry.now_ms() + 3_600_000
+    world.ledger.registry.replace_fleet_waits({(uuid, "p=a"): FleetWait(5, until_ms)})
     decision = assess(TABLE, context).decision
     held = {p.partition: (p.verdict, p.reason, p.until_ms) for p in decision.partitions}
     assert held["p=a"] == (Verdict.DEFER, Reason.FLEET_BUDGET, until_ms)
@@ -66,15 +66,15 @@ def test_pass_keeps_when_the_wait_began_and_a_removed_budget_ends_it() -> None:
     budget = FleetBudget(max_commits=1)
     context = context_of(world, budget)
     divide_budget(context)
-    first = world.ledger.fleet_waits()
+    first = world.ledger.registry.fleet_waits()
     assert len(first) == 2
-    world.ledger.replace_fleet_waits({k: replace(w, since_ms=7) for k, w in first.items()})
+    world.ledger.registry.replace_fleet_waits({k: replace(w, since_ms=7) for k, w in first.items()})
     again = allotment(context, budget)
     assert [p for _, p in again.granted] == ["p=b"]
     assert {p: w.since_ms == 7 for (_, p), w in again.waits.items()} == {"p=a": False, "p=c": True}
     assert in_budget_order(context, [TABLE]) == [TABLE]
     divide_budget(context_of(world, None))
-    assert (world.ledger.fleet_waits(), world.ledger.fleet_passed_ms()) == ({}, None)
+    assert (world.ledger.registry.fleet_waits(), world.ledger.registry.fleet_passed_ms()) == ({}, None)
 
 
 def test_table_with_a_wrong_policy_has_no_part_of_the_budget_and_ends_no_pass() -> None:
@@ -87,7 +87,7 @@ def test_table_with_a_wrong_policy_has_no_part_of_the_budget_and_ends_no_pass() 
 
     broken = changed(context, policy_for=refuse)
     assert in_budget_order(broken, [TABLE]) == [TABLE]
-    assert world.ledger.fleet_waits() == {}
+    assert world.ledger.registry.fleet_waits() == {}
 
 
 def test_force_ignores_the_budget() -> None:
@@ -100,7 +100,7 @@ def test_force_ignores_the_budget() -> None:
 def test_prediction_is_recorded_and_the_next_batch_learns_from_it() -> None:
     world = World("abc", ONE_BATCH)
     maintain(TABLE, Request("r1"), context_of(world, None))
-    batches = [b for r in world.ledger.records(str(TABLE), 10) for b in r.outcome.batches]
+    batches = [b for r in world.ledger.records.newest(str(TABLE), 10) for b in r.outcome.batches]
     predicted = [b.predicted for b in batches if b.predicted is not None]
     assert [(p.output_files, b.output_files) for p, b in zip(predicted, batches, strict=True)] == [(1, 1)] * 3
 
@@ -109,10 +109,10 @@ def test_why_says_when_the_budget_is_expected() -> None:
     world = World("a")
     context = context_of(world, FleetBudget(max_commits=1))
     uuid = assess(TABLE, context).state.uuid
-    until_ms = world.ledger.now_ms() + 3_600_000
-    world.ledger.replace_fleet_waits({(uuid, PartitionKey("p=a")): FleetWait(5, until_ms)})
+    until_ms = world.ledger.registry.now_ms() + 3_600_000
+    world.ledger.registry.replace_fleet_waits({(uuid, PartitionKey("p=a")): FleetWait(5, until_ms)})
     found = assess(TABLE, context)
-    now_ms = world.ledger.now_ms()
+    now_ms = world.ledger.registry.now_ms()
     shown = explain(
         found.decision, found.measured, found.policy, defaultdict(str), found.history, None, now_ms
     )
@@ -124,7 +124,9 @@ def test_why_says_when_the_budget_is_expected() -> None:
 
 
 def never_read(world: World, reads: float | None = 0.0) -> None:
-    world.clock.ms = world.ledger.now_ms()  # The database drops entries that have ended by its own clock.
+    world.clock.ms = (
+        world.ledger.registry.now_ms()
+    )  # The database drops entries that have ended by its own clock.
     windows = replace(ONE_BATCH.windows, reads_per_day=reads)
     world.policy = replace(ONE_BATCH, windows=windows)
 
@@ -139,7 +141,7 @@ def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
     context = context_of(world, FleetBudget(max_commits=5))
     before = reasons(world, context)
     divide_budget(context)
-    assert [w.is_left_alone for w in world.ledger.fleet_waits().values()] == [True, True]
+    assert [w.is_left_alone for w in world.ledger.registry.fleet_waits().values()] == [True, True]
     assert before == reasons(world, context) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
     found = assess(TABLE, context)
     assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
@@ -173,7 +175,7 @@ def test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known(
     context = context_of(world, budget)
     assess(TABLE, context)
     divide_budget(context)
-    waiting = world.ledger.fleet_waits()
+    waiting = world.ledger.registry.fleet_waits()
     assert [(p, w.is_left_alone) for (_, p), w in waiting.items()] == [("p=b", False)]
     never_read(world)
     after = allotment(context_of(world, budget), budget).waits
@@ -194,7 +196,7 @@ def test_why_says_what_ends_being_left_alone() -> None:
         defaultdict(str),
         found.history,
         None,
-        world.ledger.now_ms(),
+        world.ledger.registry.now_ms(),
     )
     assert shown.partitions[0].change == (
         "windows.reads_per_day of 1.4 or more, a higher fleet_budget.pay_back_seconds, more files or deletes, or at once: "
@@ -207,8 +209,8 @@ def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
     context = context_of(world, None)
     uuid = assess(TABLE, context).state.uuid
     maintain(TABLE, Request("r1"), context)
-    (work,) = world.ledger.past_work([uuid], 30, 30)[uuid]
-    pinned = next(b for r in world.ledger.records(str(TABLE), 1) for b in r.outcome.batches)
+    (work,) = world.ledger.records.past_work([uuid], 30, 30)[uuid]
+    pinned = next(b for r in world.ledger.records.newest(str(TABLE), 1) for b in r.outcome.batches)
     assert pinned.generation is not None
     assert (work.partitions, work.is_landed, work.is_lost) == (("p=a",), True, False)
     assert (work.sequence_number, work.oldest) == (pinned.generation.sequence_number, {"p=a": 1})
@@ -219,16 +221,16 @@ def test_measured_cpu_seconds_of_a_batch_are_spent() -> None:
     readings = iter((10.0, 17.5))
     context = changed(context_of(world, None), cpu_seconds=lambda: next(readings, None))
     maintain(TABLE, Request("r1"), context)
-    assert [s.load.cpu_seconds for s in world.ledger.fleet_spends(3600)] == [7.5]
+    assert [s.load.cpu_seconds for s in world.ledger.records.fleet_spends(3600)] == [7.5]
 
 
 def test_batch_without_an_end_spends_its_predicted_seconds() -> None:
     world = World("ab", ONE_BATCH)
-    world.clock.ms = world.ledger.now_ms()
+    world.clock.ms = world.ledger.registry.now_ms()
     with pytest.raises(Killed):
         world.run(Process("before:finish_attempt"))
     world.expire_leases()
-    assert [(s.load.seconds, s.is_open) for s in world.ledger.fleet_spends(3600)] == [(0.0, True)]
+    assert [(s.load.seconds, s.is_open) for s in world.ledger.records.fleet_spends(3600)] == [(0.0, True)]
     assert allotment(context_of(world, None), FleetBudget(max_seconds=8.0)).granted == ()
     granted = allotment(context_of(world, None), FleetBudget(max_seconds=20.0)).granted
     assert [p for _, p in granted] == ["p=a", "p=b"]
@@ -245,9 +247,9 @@ def test_past_work_is_the_newest_of_each_table() -> None:
     world = World("abc", ONE_BATCH)
     uuid = assess(TABLE, context_of(world, None)).state.uuid
     maintain(TABLE, Request("r1"), context_of(world, None))
-    assert [len(world.ledger.past_work([uuid], 30, n)[uuid]) for n in (1, 2, 3, 30)] == [1, 2, 3, 3]
-    assert [w.partitions for w in world.ledger.past_work([uuid], 30, 1)[uuid]] == [("p=c",)]
-    assert world.ledger.past_work(["none"], 30, 30) == {}
+    assert [len(world.ledger.records.past_work([uuid], 30, n)[uuid]) for n in (1, 2, 3, 30)] == [1, 2, 3, 3]
+    assert [w.partitions for w in world.ledger.records.past_work([uuid], 30, 1)[uuid]] == [("p=c",)]
+    assert world.ledger.records.past_work(["none"], 30, 30) == {}
 
 
 def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_not_measured() -> None:
@@ -260,7 +262,7 @@ def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_
 
 def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one() -> None:
     world = World("abcde", replace(POLICY, windows=WindowsPolicy()))
-    world.clock.ms = world.ledger.now_ms()
+    world.clock.ms = world.ledger.registry.now_ms()
     budget = FleetBudget(max_commits=1)
     context = context_of(world, budget)
     assess(TABLE, context)
@@ -280,7 +282,7 @@ def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch:
     never_read(world)
     context = context_of(world, FleetBudget(max_commits=5))
     reads = []
-    spends = context.ledger.fleet_spends
+    spends = context.ledger.records.fleet_spends
     monkeypatch.setattr(
         context.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
     )

@@ -108,23 +108,23 @@ def test_changed_table_is_read_and_its_new_health_is_stored(fleet: Fleet) -> Non
     found = fleet.look()
     assert [n for n, f in found.items() if isinstance(f, TableReading)] == ["lake.db.b"]
     fleet.observe()
-    health = fleet.context.ledger.health(TableId.parse("lake.db.b"))
+    health = fleet.context.ledger.health.get(TableId.parse("lake.db.b"))
     assert health is not None
     assert (health.metadata_location, health.partitions["day=1"].data_files) == ("file:///mem/new", 7)
 
 
 def test_pointer_that_does_not_come_leaves_its_table_unknown(fleet: Fleet) -> None:
     fleet.observe()
-    before = fleet.context.ledger.known_tables()
+    before = fleet.context.ledger.health.known_tables()
     fleet.lake.silent = {"b"}
     fleet.lake.stuck = {"b"}
     found = fleet.observe()
     assert [n for n, f in found.items() if f == "ICM-179"] == ["lake.db.b"]
-    assert [(k.table, k.pointer) for k in fleet.context.ledger.known_tables()] == [
+    assert [(k.table, k.pointer) for k in fleet.context.ledger.health.known_tables()] == [
         (k.table, k.pointer) for k in before
     ]
     list_and_forget(fleet.context)
-    assert fleet.context.ledger.health(TableId.parse("lake.db.b")) is not None
+    assert fleet.context.ledger.health.get(TableId.parse("lake.db.b")) is not None
 
 
 def test_catalog_whose_tables_all_hang_holds_no_other(fleet: Fleet) -> None:
@@ -140,7 +140,7 @@ def test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table(fleet
     assert str(listing.errors["lake"]).startswith(
         "ICM-179 catalog 'lake' did not list its tables within 2 seconds (catalogs.lake.look_seconds)."
     )
-    assert len(fleet.context.ledger.known_tables()) == 6
+    assert len(fleet.context.ledger.health.known_tables()) == 6
     fleet.pond.is_mute = True
     with pytest.raises(IcebergMaintError, match="ICM-179 catalog 'pond'"):
         list_tables(fleet.context)
@@ -159,8 +159,8 @@ def test_table_that_was_observed_the_longest_time_ago_is_asked_for_first(fleet: 
     fleet.lake.looks = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
     for name in ("lake.db.c", "lake.db.a", "lake.db.d", "lake.db.b"):
         list(observe_tables([TableId.parse(name)], fleet.context))
-        start = fleet.context.ledger.now_ms()
-        while fleet.context.ledger.now_ms() == start:
+        start = fleet.context.ledger.registry.now_ms()
+        while fleet.context.ledger.registry.now_ms() == start:
             pass
     fleet.lake.asked.clear()
     fleet.look()
@@ -202,13 +202,13 @@ def test_large_tables_are_measured_one_at_a_time(fleet: Fleet, monkeypatch: pyte
 
 def test_health_is_written_by_the_thread_of_the_caller_alone(fleet: Fleet) -> None:
     writers = set()
-    put = fleet.context.ledger.put_health
+    put = fleet.context.ledger.health.put
 
     def noted(measured: Measured) -> None:
         writers.add(threading.get_ident())
         put(measured)
 
-    fleet.context.ledger.put_health = noted  # type: ignore[method-assign]
+    fleet.context.ledger.health.put = noted  # type: ignore[method-assign]
     fleet.observe()
     assert writers == {threading.get_ident()}
 

@@ -152,7 +152,7 @@ def test_expiry_that_took_more_with_it_is_reported_and_held_for_a_person(
             world.policy = replace(HOUSEKEEPING_POLICY, expire_snapshots=expiry)
             seen = assess(TABLE, world.context(Process()), (EXPIRE,))
             assert (seen.retention.expire, seen.sweeps) == ((), swept)
-        world.ledger.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
+        world.ledger.health.set_partition_history(seen.state.uuid, EXPIRE, {WHOLE_TABLE: PartitionHistory()})
 
 
 class Careless:
@@ -187,7 +187,7 @@ def killed_after_its_swap(world: HousekeepingWorld) -> None:
 
 
 def last_record(world: HousekeepingWorld) -> OperationOutcome:
-    (record,) = world.ledger.records(str(TABLE), 1)
+    (record,) = world.ledger.records.newest(str(TABLE), 1)
     return record.outcome
 
 
@@ -256,7 +256,7 @@ def on_its_way(world: HousekeepingWorld) -> tuple[int, ...]:
     with pytest.raises(Killed):
         world.run(Process(dies="after:record_try"), operations=(EXPIRE,))
     world.expire_leases()
-    (stored,) = world.ledger.open_batches(world.now.state.uuid, EXPIRE)
+    (stored,) = world.ledger.work.open_batches(world.now.state.uuid, EXPIRE)
     return stored.batch.work.snapshots
 
 
@@ -271,7 +271,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
     world = HousekeepingWorld()
     on_its_way(world)
     world.append("p=a", 1)
-    world.ledger_clock = SetClock(world.ledger.now_ms())  # tries are dated by the database
+    world.ledger_clock = SetClock(world.ledger.registry.now_ms())  # tries are dated by the database
     for age_seconds, status in ((0, CommitStatus.UNKNOWN), (3600, CommitStatus.REJECTED)):
         with world.ledger._database.write(world.now.state.uuid) as conn:
             conn.execute(update(tries).values(recorded_ms=tries.c.recorded_ms - age_seconds * 1000))
@@ -315,7 +315,7 @@ def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
     world.run(operations=(EXPIRE,))
     assert world.past(EXPIRE).quarantined
     assert world.left_open(EXPIRE) == (0, 0)
-    told = [b.reason for r in world.ledger.records(str(TABLE), 9) for b in r.outcome.batches]
+    told = [b.reason for r in world.ledger.records.newest(str(TABLE), 9) for b in r.outcome.batches]
     assert told == [Reason.REFS_LOST]
 
 
@@ -370,7 +370,7 @@ def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:
     with world.ledger._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_rows).values(updated_ms=0))
         conn.execute(update(record_rows).values(appended_ms=0))
-    world.clock.ms = world.ledger.now_ms()
+    world.clock.ms = world.ledger.registry.now_ms()
     kept = replace(HOUSEKEEPING_POLICY, ledger_keep_days=None)
     for world.policy, records in ((kept, 3), (HOUSEKEEPING_POLICY, 2)):
         world.append("p=a", 1)
@@ -379,4 +379,4 @@ def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:
         world.append("p=a", 1)
         world.change(refs=(Ref("main", "branch", world.ids()[-1]),))
         assert world.run(operations=(EXPIRE,)).outcome is OutcomeStatus.IMPROVED
-        assert len(world.ledger.records(str(world.now.state.table), 10)) == records
+        assert len(world.ledger.records.newest(str(world.now.state.table), 10)) == records

@@ -99,13 +99,13 @@ def check_records(world: World) -> None:
     world.run()
 
     ours = [s.snapshot_id for s in world.now.state.snapshots if TOKEN_PROPERTY in s.summary]
-    records = world.ledger.records(str(TABLE), 100)
+    records = world.ledger.records.newest(str(TABLE), 100)
     assert Counter(
         b.snapshot_after for r in records for b in r.outcome.batches if b.snapshot_after is not None
     ) == Counter(ours)
-    lease = world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "another", 60, 0)
+    lease = world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), "another", 60, 0)
     assert lease is not None
-    assert world.ledger.unrecorded_runs(lease) == ()
+    assert world.ledger.records.unrecorded_runs(lease) == ()
 
 
 def check_expiry(world: World, before: World) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop import lease
+from iceberg_maint.ports.ledger import Ledger
 
 RUN = "run-1"
 
 
-class Silent(SqlLedger):
+class Silent(Ledger):
     """A ledger that goes away without a word after the first beat of a run, and comes back when it is let."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def test_run_ends_though_a_beat_of_it_is_never_answered(
 
 def test_run_that_ends_is_heard_no_more(ledger: Silent) -> None:
     with lease.run_heartbeat(ledger, RUN):
-        assert set(ledger.run_heartbeats()) == {RUN}
+        assert set(ledger.leases.run_heartbeats()) == {RUN}
         assert ledger.asked.wait(30)
         ledger.back.set()
-    assert ledger.run_heartbeats() == {}
+    assert ledger.leases.run_heartbeats() == {}

@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint_tests.support.loop.world import World
 from iceberg_maint_tests.support.servers.postgres import PostgresServer, postgres_server
 
@@ -22,12 +22,13 @@ pytestmark = pytest.mark.postgres
 
 WORKER = """
 import sys
-from iceberg_maint.ledger.ledger import SqlLedger
-ledger = SqlLedger(sys.argv[1])
-lease = ledger.acquire_lease("uuid", "lake.db.t", sys.argv[2], 60, 0)
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
+ledger = sql_ledger(sys.argv[1])
+lease = ledger.leases.acquire("uuid", "lake.db.t", sys.argv[2], 60, 0)
 print("ready", lease is not None, flush=True)
 sys.stdin.readline()
-print(ledger.installation(), flush=True)
+print(ledger.registry.installation(), flush=True)
 """
 
 
@@ -43,7 +44,7 @@ def world_on(server: PostgresServer, database: str) -> World:
         conn.execute(text(f"CREATE DATABASE {database}"))
     admin.dispose()
     world = World()
-    world.ledger = SqlLedger(server.url.rpartition("/")[0] + f"/{database}")
+    world.ledger = sql_ledger(server.url.rpartition("/")[0] + f"/{database}")
     return world
 
 

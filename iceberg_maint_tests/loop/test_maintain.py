@@ -38,7 +38,7 @@ def test_run_heals_every_due_partition_and_records_it() -> None:
     assert (found.outcome, found.reason) == (OutcomeStatus.IMPROVED, Reason.SMALL_FILES)
     assert [b.partitions for b in found.batches] == [("p=a",), ("p=b",)]
     assert [(b.input_files, b.output_files) for b in found.batches] == [(6, 1), (6, 1)]
-    (record,) = world.ledger.records(str(TABLE), 10)
+    (record,) = world.ledger.records.newest(str(TABLE), 10)
     assert record.outcome == found
     assert loads(Record, dumps(record)) == record
     before, after = next((e.before, e.after) for e in world.events if isinstance(e, BatchEnded))
@@ -59,7 +59,7 @@ def test_run_of_a_healthy_table_does_nothing() -> None:
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.HEALTHY)
     assert len(world.writes) == writes
-    assert len(world.ledger.records(str(TABLE), 10)) == 1
+    assert len(world.ledger.records.newest(str(TABLE), 10)) == 1
 
 
 def test_stale_batch_is_planned_again_in_the_same_run() -> None:
@@ -374,10 +374,12 @@ def test_plan_whose_files_are_refused_is_unsupported_backs_off_and_leaves_other_
     )
     assert (second.operation, second.outcome) == (Operation.REWRITE_MANIFESTS, OutcomeStatus.NO_OP)
     assert [world.history(p).reason for p in ("p=a", "p=b")] == [str(why)] * 2
-    faults = world.ledger.history(world.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES).faults
+    faults = world.ledger.health.history(
+        world.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES
+    ).faults
     verdict = verdict_on(True, faults)
     assert (verdict.standing, verdict.code) == (Standing.REFUSED, code)
-    (record,) = world.ledger.records(str(TABLE), 10)
+    (record,) = world.ledger.records.newest(str(TABLE), 10)
     assert record.outcome == first
     assert world.run().outcome is OutcomeStatus.NO_OP
     monkeypatch.undo()
@@ -396,7 +398,7 @@ def test_run_that_an_error_with_a_code_ends_is_recorded_with_the_code(
     monkeypatch.setattr(world.catalog, "live_files", fails)
     with pytest.raises(IcebergMaintError, match="ICM-104"):
         world.run()
-    (record,) = world.ledger.records(str(TABLE), 10)
+    (record,) = world.ledger.records.newest(str(TABLE), 10)
     assert record.outcome.message == "ended by ICM-104: 0 of 1 partition done, the rest resumes"
 
 
@@ -437,8 +439,8 @@ def test_unknown_commit_that_lands_late_has_one_effect() -> None:
     rows = world.rows()
     with pytest.raises(Killed):
         world.run(Process(dies="before:swap"))
-    (attempt,) = world.ledger.open_attempts(world.now.state.uuid)
-    stored = world.ledger.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)[0]
+    (attempt,) = world.ledger.work.open_attempts(world.now.state.uuid)
+    stored = world.ledger.work.open_batches(world.now.state.uuid, Operation.REWRITE_DATA_FILES)[0]
     replaced = [
         replace(world.now.live_files[0], path=f.path, size_bytes=f.size_bytes, record_count=f.record_count)
         for f in attempt.files or ()

@@ -53,7 +53,7 @@ def test_table_that_exceeds_the_memory_is_measured_by_the_engine_with_the_same_h
     made.policy = replace(POLICY, health=HealthPolicy(HealthSource.MANIFESTS, MIB))
     assert assess(TABLE, context).measured == by_engine.measured
     assert made.measured_by_engine == [TABLE]
-    assert made.ledger.health(TABLE) == by_engine.measured
+    assert made.ledger.health.get(TABLE) == by_engine.measured
 
 
 def test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes() -> None:
@@ -65,7 +65,7 @@ def test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes() -
         "command starts no Spark. It was not measured. Fix: observe the table, or set health.source to manifests, or "
         "raise health.memory."
     )
-    assert (made.measured_by_engine, made.ledger.health(TABLE)) == ([], None)
+    assert (made.measured_by_engine, made.ledger.health.get(TABLE)) == ([], None)
 
 
 def test_table_that_spark_confuses_is_measured_from_manifests_with_a_warning(

@@ -33,7 +33,7 @@ def test_batch_that_ran_out_of_memory_is_estimated_higher_at_each_attempt() -> N
         assert found.batches[0].message.startswith("ICM-124 Spark ran out of memory")
         world.clock.ms += 3_600_000
     assert tried == [1.0, 2.0]
-    (last, first) = world.ledger.memory_uses(world.now.state.uuid)
+    (last, first) = world.ledger.records.memory_uses(world.now.state.uuid)
     assert (first.correction, last.correction, last.peak_bytes) == (1.0, 2.0, 50 * MIB)
     planned: list[Batch] = []
     world.before_write = planned.append

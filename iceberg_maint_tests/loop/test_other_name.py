@@ -65,19 +65,19 @@ def test_second_name_of_a_maintained_table_is_refused(two: TwoNames) -> None:
         "Fix: set mode: advise for one of the two names."
     )
     assert two.world.our_commits() == commits
-    assert two.world.ledger.last_leased_name(two.world.now.state.uuid) == str(TABLE)
+    assert two.world.ledger.leases.last_leased_name(two.world.now.state.uuid) == str(TABLE)
 
 
 def test_second_name_takes_over_where_the_first_only_advises(two: TwoNames) -> None:
     two.modes["lake"] = Mode.ADVISE
     two.run(OTHER)
-    assert two.world.ledger.last_leased_name(two.world.now.state.uuid) == str(OTHER)
+    assert two.world.ledger.leases.last_leased_name(two.world.now.state.uuid) == str(OTHER)
 
 
 def test_renamed_table_goes_on_under_its_new_name(two: TwoNames) -> None:
     two.world.catalog.content.clear()
     two.run(OTHER)
-    assert two.world.ledger.last_leased_name(two.world.now.state.uuid) == str(OTHER)
+    assert two.world.ledger.leases.last_leased_name(two.world.now.state.uuid) == str(OTHER)
 
 
 def test_second_name_is_not_maintained_while_the_first_catalog_does_not_answer(two: TwoNames) -> None:

@@ -70,7 +70,7 @@ def test_stored_health_decides_the_same() -> None:
     world.branch("audit")
     context = world.context(Process())
     seen = assess(TABLE, context)
-    stored = world.ledger.health(TABLE)
+    stored = world.ledger.health.get(TABLE)
     assert stored == seen.measured
     _, decision = decide_stored(stored, world.policy, world.ledger, world.clock.now_ms())
     assert (decision.verdict, decision.reason) == (Verdict.DEFER, Reason.PENDING_PUBLISH)
@@ -88,4 +88,4 @@ def test_types_that_nothing_reads_are_refused_without_an_attempt() -> None:
         (OutcomeStatus.UNSUPPORTED, Reason.UNSUPPORTED_TYPE)
     ] * 2
     assert (world.writes, world.history("p=a").not_before_ms) == ([], None)
-    assert world.ledger.health(TABLE).uncommon_types == types
+    assert world.ledger.health.get(TABLE).uncommon_types == types

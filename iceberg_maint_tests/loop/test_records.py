@@ -25,7 +25,7 @@ pytestmark = pytest.mark.seconds
 
 def records(world: World) -> list[Record]:
     """Those of work, oldest first."""
-    return [r for r in reversed(world.ledger.records(str(TABLE), 100)) if r.outcome.batches]
+    return [r for r in reversed(world.ledger.records.newest(str(TABLE), 100)) if r.outcome.batches]
 
 
 def kill(world: World, step: str, spares: int = 0) -> None:
@@ -70,7 +70,7 @@ def test_killed_run_worked_until_the_last_heartbeat_of_its_lease() -> None:
     world = World("a")
     with pytest.raises(Killed):
         world.run(Process(dies="before:write"))
-    started_ms = world.ledger.now_ms() - 100_000
+    started_ms = world.ledger.registry.now_ms() - 100_000
     with world.ledger._database.write(world.now.state.uuid) as conn:
         conn.execute(update(attempt).values(started_ms=started_ms))
         beat_ms = started_ms + 20_000
@@ -130,7 +130,7 @@ def test_run_is_on_record_before_it_gives_its_lease_back() -> None:
     world.run(process)
     steps = process.seen
     assert steps.index("after:append_record") < steps.index("before:release_lease")
-    assert world.ledger.unrecorded_runs(lease_of(world, "another")) == ()
+    assert world.ledger.records.unrecorded_runs(lease_of(world, "another")) == ()
 
 
 @pytest.mark.parametrize(
@@ -148,17 +148,17 @@ def test_conversion_whose_token_is_gone_is_known_by_its_delete_files(
     world = World("a")
     batch, lease = conversion(world), lease_of(world, "dead")
     plan = make_plan(str(TABLE), batch.table_uuid, batch.operation, batch.snapshot_id, (batch,), ())
-    world.ledger.save_plan(lease, plan, "dead")
-    attempt = world.ledger.start_attempt(lease, batch.batch_id, "dead", {})
+    world.ledger.work.save_plan(lease, plan, "dead")
+    attempt = world.ledger.work.start_attempt(lease, batch.batch_id, "dead", {})
     written = WrittenFile("deletes", 5, 1, 0, 0, "{}", kind, None, min(batch.paths()))
     proof = Proof("full", equal=True, input_records=10, output_records=1, removed_records=1)
-    world.ledger.record_intent(lease, attempt.attempt_id, (written,), proof)
-    world.ledger.record_try(lease, attempt.attempt_id, batch.snapshot_id, "v1")
+    world.ledger.work.record_intent(lease, attempt.attempt_id, (written,), proof)
+    world.ledger.work.record_try(lease, attempt.attempt_id, batch.snapshot_id, "v1")
     world.expire_leases()
     world.commit((), [delete("deletes", live)])
     (settled,) = world.reconcile()
     assert settled.settlement.status is status
-    still_open = world.ledger.open_batches(batch.table_uuid, batch.operation)
+    still_open = world.ledger.work.open_batches(batch.table_uuid, batch.operation)
     assert bool(still_open) is (status is CommitStatus.REJECTED)
     (told,) = records(world)
     committed = told.outcome.outcome is OutcomeStatus.IMPROVED
@@ -187,6 +187,6 @@ def conversion(world: World) -> Batch:
 
 
 def lease_of(world: World, owner: str) -> Lease:
-    lease = world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), owner, 60, 0)
+    lease = world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), owner, 60, 0)
     assert lease is not None
     return lease

@@ -63,7 +63,7 @@ def test_expiry_whose_commit_no_metadata_log_will_show_releases_nothing(
 def test_expiry_counts_what_it_released_held_and_deleted(world: HousekeepingWorld) -> None:
     outcome = world.run(operations=(EXPIRE,))
     assert dict(outcome.batches[0].counts) == {"expired_snapshots": 4, "expired_refs": 1, **COUNTS}
-    [record] = world.ledger.records(str(world.now.state.table), 1)
+    [record] = world.ledger.records.newest(str(world.now.state.table), 1)
     assert dict(record.outcome.batches[0].counts) == dict(outcome.batches[0].counts)
     assert (outcome.batches[0].message, world.orphans.releases) == ("", [])
 
@@ -155,7 +155,7 @@ def test_quarantined_expiry_keeps_the_files_of_all_expiries(world: HousekeepingW
     state, context = world.now.state, world.context(Process())
     assert takes_released(state, context)
     held = PartitionHistory(quarantined=True, reason="ICM-130")
-    world.ledger.set_partition_history(state.uuid, EXPIRE, {WHOLE_TABLE: held})
+    world.ledger.health.set_partition_history(state.uuid, EXPIRE, {WHOLE_TABLE: held})
     assert not takes_released(state, context)
 
 

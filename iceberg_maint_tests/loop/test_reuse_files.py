@@ -91,7 +91,7 @@ def test_files_are_reported_once_however_many_died_with_them(step: str, *, commi
     if not committed:
         world.commit(["p=a/0"], ())
     world.reconcile()
-    told = [b for r in reversed(world.ledger.records(str(TABLE), 9)) for b in r.outcome.batches]
+    told = [b for r in reversed(world.ledger.records.newest(str(TABLE), 9)) for b in r.outcome.batches]
     assert world.writes == [A]
     assert [b.wasted_bytes for b in told] == [60, 0, 0]
     adopted = [{}, {}, {"adopted_files": 1} if committed else {}]
@@ -156,7 +156,7 @@ def test_files_survive_a_commit_of_others_beside_them() -> None:
 @pytest.mark.parametrize(("older_seconds", "writes"), [(-60, 1), (60, 2)])
 def test_files_wait_half_as_long_as_an_orphan_must_be_old(older_seconds: int, writes: int) -> None:
     world = dead()
-    then_ms = world.ledger.now_ms() - (ADOPT_WITHIN_SECONDS + older_seconds) * 1000
+    then_ms = world.ledger.registry.now_ms() - (ADOPT_WITHIN_SECONDS + older_seconds) * 1000
     with world.ledger._database.write(world.now.state.uuid) as conn:
         conn.execute(update(attempt).values(started_ms=then_ms))
     world.run()
@@ -221,14 +221,14 @@ def test_files_of_two_attempts_are_the_commit_of_one() -> None:
     assert newer.settlement.status is CommitStatus.COMMITTED
     assert older.settlement.status is not CommitStatus.COMMITTED
     assert (older.leftover_bytes, newer.leftover_bytes) == (0, 0)
-    assert world.ledger.open_batches(world.now.state.uuid, REWRITE) == ()
+    assert world.ledger.work.open_batches(world.now.state.uuid, REWRITE) == ()
 
 
 def test_swap_of_the_dead_run_that_comes_late_is_its_own_commit() -> None:
     """Its files were adopted meanwhile, and the other run died before its own swap."""
     world = dead("before:swap")
     killed_at(world, "before:swap")
-    first, second = world.ledger.open_attempts(world.now.state.uuid)
+    first, second = world.ledger.work.open_attempts(world.now.state.uuid)
     assert first.files == second.files
     token = {TOKEN_PROPERTY: first.token}
     added = [replace(f, path="out-1-0") for f in world.now.live_files[:1]]

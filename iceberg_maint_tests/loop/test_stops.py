@@ -39,13 +39,13 @@ def test_terminated_while_writing_hands_the_batch_back() -> None:
     with pytest.raises(KeyboardInterrupt):
         world.run()
     assert world.cancelled == 1
-    report = world.ledger.last_report(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
+    report = world.ledger.records.last_report(world.now.state.uuid, Operation.REWRITE_DATA_FILES)
     assert report is not None
     assert (report.outcome.outcome, report.outcome.reason) == (OutcomeStatus.DEFERRED, Reason.TERMINATED)
     assert report.outcome.seconds == 20.0
     assert world.history("p=a").crashes == 0
     assert world.open_work() == (0, 2)
-    (record,) = world.ledger.records(str(TABLE), 10)
+    (record,) = world.ledger.records.newest(str(TABLE), 10)
     assert (record.outcome.outcome, record.outcome.reason, record.outcome.message) == (
         OutcomeStatus.DEFERRED,
         Reason.TERMINATED,
@@ -79,7 +79,7 @@ def test_lost_fence_stops_before_the_table_is_touched() -> None:
     def steal(_batch: Batch) -> None:
         if not stolen:
             world.expire_leases()
-            stolen.append(world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "thief", 60, 0))
+            stolen.append(world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), "thief", 60, 0))
 
     world.before_commit = steal
     found = world.run()
@@ -108,7 +108,7 @@ def test_run_appends_to_the_audit_log_only_while_it_has_the_lease(is_stolen: boo
 
     def steal(_batch: Batch) -> None:
         world.expire_leases()
-        world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "thief", 60, 0)
+        world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), "thief", 60, 0)
 
     if is_stolen:
         world.before_commit = steal
@@ -119,7 +119,7 @@ def test_run_appends_to_the_audit_log_only_while_it_has_the_lease(is_stolen: boo
 
 def test_lease_of_another_run_is_waited_for_then_left() -> None:
     world = World()
-    world.ledger.acquire_lease(world.now.state.uuid, str(TABLE), "other", 600, 0)
+    world.ledger.leases.acquire(world.now.state.uuid, str(TABLE), "other", 600, 0)
     started = world.clock.ms
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.LEASE_HELD)
@@ -152,7 +152,7 @@ def test_rewrite_of_another_installation_refuses_the_table_by_default() -> None:
     outcome = world.run()
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.FOREIGN_MAINTAINER)
     assert world.writes == []
-    (commit,) = world.ledger.health(TABLE).foreign
+    (commit,) = world.ledger.health.get(TABLE).foreign
     assert commit.maintainer == "iceberg_maint (installation other)"
 
 
@@ -160,14 +160,14 @@ def test_higher_fence_of_another_installation_ends_no_lease() -> None:
     policy = replace(POLICY, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE))
     world = World(policy=policy)
 
-    acquire = world.ledger.acquire_lease
+    acquire = world.ledger.leases.acquire
 
     def acquire_then_foreign_commit(*args: Any) -> Lease | None:
         lease = acquire(*args)
         foreign_rewrite(world, 1000)
         return lease
 
-    world.ledger.acquire_lease = acquire_then_foreign_commit
+    world.ledger.leases.acquire = acquire_then_foreign_commit
     outcome = world.run()
     assert outcome.outcome is OutcomeStatus.IMPROVED
     assert [b.partitions for b in outcome.batches] == [("p=a",), ("p=b",)]
@@ -188,23 +188,23 @@ def test_paused_table_resumes_not_even_old_work() -> None:
     with pytest.raises(Killed):
         world.run(Process(dies="after:save_plan"))
     world.expire_leases()
-    world.ledger.pause(str(TABLE), "migration")
+    world.ledger.registry.pause(str(TABLE), "migration")
     assert world.run().reason is Reason.PAUSED
     assert world.writes == []
-    world.ledger.resume(str(TABLE))
+    world.ledger.registry.resume(str(TABLE))
     assert world.run().outcome is OutcomeStatus.IMPROVED
 
 
 @pytest.mark.parametrize("name", [str(TABLE), "*"])
 def test_pause_while_a_batch_is_at_work_starts_no_further_one(name: str) -> None:
     world = World("abc")
-    world.before_write = lambda _batch: world.ledger.pause(name, "migration")
+    world.before_write = lambda _batch: world.ledger.registry.pause(name, "migration")
     found = world.run()
     assert [b.partitions for b in found.batches] == [("p=a",)]
     assert [r for _, _, r in found.partitions] == [Reason.SMALL_FILES, Reason.PAUSED, Reason.PAUSED]
     assert world.open_work() == (0, 2)
     world.before_write = lambda _batch: None
-    world.ledger.resume(name)
+    world.ledger.registry.resume(name)
     assert [b.partitions for b in world.run().batches] == [("p=b",), ("p=c",)]
 
 
@@ -288,8 +288,8 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
 def test_wait_for_a_lease_names_its_owner_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
     world = World("a")
     uuid = world.now.state.uuid
-    assert world.ledger.acquire_lease(uuid, str(TABLE), "run-of-anna", 45, 0) is not None
-    owner = world.ledger.lease_owner(uuid)
+    assert world.ledger.leases.acquire(uuid, str(TABLE), "run-of-anna", 45, 0) is not None
+    owner = world.ledger.leases.owner(uuid)
     assert owner is not None
     assert world.run().reason is Reason.LEASE_HELD
     end = datetime.fromtimestamp(owner[1] / 1000, UTC).strftime("%H:%M:%S")
@@ -309,7 +309,7 @@ def test_table_that_hangs_gives_up_after_its_time_and_its_batch_counts_as_failed
     assert signal.getsignal(signal.SIGALRM) is before
     assert world.abandoned == 1
     assert (world.history("p=a").ineffective, world.history("p=b").ineffective) == (1, 0)
-    (record,) = world.ledger.records(str(TABLE), 10)
+    (record,) = world.ledger.records.newest(str(TABLE), 10)
     assert (record.outcome.outcome, record.outcome.reason) == (OutcomeStatus.FAILED, Reason.TERMINATED)
     assert record.outcome.message.startswith("ICM-171 ")
     world.before_write = lambda _batch: None

@@ -92,7 +92,7 @@ def test_prepared_table_that_changes_before_its_run_is_read_again() -> None:
 def test_prepared_table_is_decided_again_with_what_the_ledger_has_by_then() -> None:
     world = CountedWorld("a")
     prepared = PreparedTable(TABLE, REQUEST, world.context(Process())).context()
-    world.ledger.pause(str(TABLE), "migration")
+    world.ledger.registry.pause(str(TABLE), "migration")
     assert world.maintain(prepared) == [OutcomeStatus.NO_OP] * 3
     assert world.writes == []
 

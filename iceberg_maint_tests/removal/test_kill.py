@@ -55,9 +55,9 @@ def test_killed_pass_is_resumed_with_the_right_state(point: str, tmp_path: Path)
     assert batch.outcome is (OutcomeStatus.IMPROVED if left else OutcomeStatus.NO_OP)
 
     uuid = lake.catalog.pin(lake.target().state.table).uuid
-    assert passes.ledger.open_attempts(uuid) == ()
-    assert passes.ledger.open_batches(uuid, OPERATION) == ()
-    records = passes.ledger.records(None, 10)
+    assert passes.ledger.work.open_attempts(uuid) == ()
+    assert passes.ledger.work.open_batches(uuid, OPERATION) == ()
+    records = passes.ledger.records.newest(None, 10)
     told = [r for r in records if "without a record" in r.outcome.message]
     assert [r.outcome.outcome for r in told] == [OutcomeStatus.FAILED]
     passes.store = ShiftedStore(ahead_ms + 2 * AFTER_HOLD_MS)

@@ -210,15 +210,15 @@ def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -
     assert (len(first), len(read)) == (4, 4)
     catalog.tables = lambda: (TABLE,)  # type: ignore[method-assign]
     assert FleetClaims({"lake": catalog}, ledger).others(TABLE) == ()
-    assert ledger.claims("lake") == {}  # of dropped tables
+    assert ledger.registry.claims("lake") == {}  # of dropped tables
 
 
 @pytest.mark.parametrize("content", ["{", "[" * 100_000], ids=["cut off", "too deep"])
 def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake, content: str) -> None:
     ledger = memory_ledger()
-    before_ms = ledger.now_ms()
+    before_ms = ledger.registry.now_ms()
     readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
-    after_ms = ledger.now_ms()
+    after_ms = ledger.registry.now_ms()
     moved_pointer(neighbours, "warehouse/db/s/metadata", content)
     for _ in range(2):
         claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
@@ -326,9 +326,9 @@ def test_interrupted_pass_is_made_good_by_the_next(passes: Passes, at: int) -> N
     assert passes.lake.trashed() == max(0, at - 1)
     # Stopped on purpose: no crash that would hold later passes back, and nothing left to settle.
     uuid = passes.lake.catalog.pin(TABLE).uuid
-    past = passes.ledger.history(uuid, str(TABLE), OPERATION).of(WHOLE_TABLE)
+    past = passes.ledger.health.history(uuid, str(TABLE), OPERATION).of(WHOLE_TABLE)
     assert (past.crashes, past.not_before_ms) == (0, None)
-    assert passes.ledger.open_attempts(uuid) == ()
+    assert passes.ledger.work.open_attempts(uuid) == ()
     assert replace(passes, store=ShiftedStore(DAY_MS)).run().outcome is OutcomeStatus.IMPROVED
     assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 

@@ -351,7 +351,7 @@ def test_files_of_a_dropped_table_that_the_ledger_does_not_know_are_counted_by_o
 def test_table_of_this_name_that_the_ledger_knows_is_no_second_owner(
     tmp_path: Path, passes: Passes, ours: Table
 ) -> None:
-    known = replace(passes, around={"name_of": passes.ledger.last_leased_name})
+    known = replace(passes, around={"name_of": passes.ledger.leases.last_leased_name})
     assert known.run().batches[0].counts["orphan_files"] == 0
     recreated(tmp_path, passes)
     known = replace(known, policy=replace(POLICY, remove_orphan_files=replace(DAILY, max_orphan_ratio=1.0)))
@@ -364,7 +364,7 @@ def test_table_of_this_name_that_the_ledger_knows_is_no_second_owner(
 def test_commit_to_the_dropped_table_after_the_new_one_is_refused(
     tmp_path: Path, passes: Passes, ours: Table, theirs: Table
 ) -> None:
-    known = replace(passes, around={"name_of": passes.ledger.last_leased_name})
+    known = replace(passes, around={"name_of": passes.ledger.leases.last_leased_name})
     known.run()
     uuid, table = recreated(tmp_path, passes)
     theirs.append(ROWS)

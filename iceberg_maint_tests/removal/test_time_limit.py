@@ -219,10 +219,10 @@ def test_stopped_run_reports_its_time_and_is_due_at_once(passes: Passes) -> None
     stopped = limited.run()
     assert (stopped.outcome, stopped.reason) == (OutcomeStatus.IMPROVED, Reason.TIME_BUDGET)
     uuid = passes.lake.catalog.pin(TABLE).uuid
-    assert passes.ledger.history(uuid, str(TABLE), OPERATION).last_done_ms is None
-    lease = passes.ledger.acquire_lease(uuid, str(TABLE), "a data rewrite", 60, 0)
+    assert passes.ledger.health.history(uuid, str(TABLE), OPERATION).last_done_ms is None
+    lease = passes.ledger.leases.acquire(uuid, str(TABLE), "a data rewrite", 60, 0)
     assert lease is not None
-    passes.ledger.release_lease(lease)
+    passes.ledger.leases.release(lease)
     # Without a limit the next run ends the pass, without back-off.
     done = passes.run()
     assert (done.outcome, passes.lake.trashed()) == (OutcomeStatus.IMPROVED, ALL)

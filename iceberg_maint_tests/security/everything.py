@@ -96,7 +96,7 @@ def main() -> None:
     # A database that does not answer, in the words of its driver.
     away = {**os.environ, "LEDGER": os.environ["LEDGER"].replace("127.0.0.1:", "127.0.0.1:1")}
     try:
-        adapters.build(load_config(None, away)).ledger.now_ms()
+        adapters.build(load_config(None, away)).ledger.registry.now_ms()
     except Exception as error:  # noqa: BLE001 - what it says is what is looked at
         print(error)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake, lake_of
 
 pytestmark = pytest.mark.seconds
@@ -29,8 +29,8 @@ def warnings(lake: Lake) -> list[str]:
 
 
 def test_ledger_is_made_for_its_owner_only(tmp_path: Path) -> None:
-    ledger = SqlLedger(f"sqlite:///{tmp_path}/home/ledger.db")
-    ledger.now_ms()
+    ledger = sql_ledger(f"sqlite:///{tmp_path}/home/ledger.db")
+    ledger.registry.now_ms()
     files = list((tmp_path / "home").iterdir())
     assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o700

@@ -23,7 +23,8 @@ from iceberg_maint.catalog.rest_grants import refreshed, restrictions
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import GovernedTableError
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.ledger.values import make_record
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
@@ -79,8 +80,8 @@ class GovernedLake:
     def catalog(self) -> PyIcebergCatalog:
         return PyIcebergCatalog("lake", {"type": "rest", "uri": self.url})
 
-    def ledger(self) -> SqlLedger:
-        return SqlLedger(f"sqlite:///{self.folder}/ledger.db")
+    def ledger(self) -> Ledger:
+        return sql_ledger(f"sqlite:///{self.folder}/ledger.db")
 
     def invoke(self, *arguments: str) -> Result:
         return CliRunner().invoke(iceberg_maint, ["--config", str(self.config), *arguments])
@@ -162,20 +163,20 @@ def test_stored_values_of_a_table_that_becomes_governed_are_redacted_until_it_is
         ("--json", "tables"),
     )
     assert SECRET in lake.invoke("--json", "observe", "lake.db.people").output
-    uuid = lake.ledger().measurements([TABLE])[0].table_uuid
-    lake.ledger().append_record(make_record("r1", TABLE, uuid))
+    uuid = lake.ledger().health.measurements([TABLE])[0].table_uuid
+    lake.ledger().records.append(make_record("r1", TABLE, uuid))
     assert "day=1" in lake.invoke("--json", "history").output
     lake.server.restricts = MASK
     assert lake.invoke("observe", "lake.db.people").exit_code == 3
     for arguments in shows:
         output = lake.invoke(*arguments).output
         assert (arguments, SECRET in output, "day=1" in output) == (arguments, False, False)
-    assert lake.ledger().health(TABLE) is None
-    record = lake.ledger().records(str(TABLE), 1)[0]
+    assert lake.ledger().health.get(TABLE) is None
+    record = lake.ledger().records.newest(str(TABLE), 1)[0]
     assert {p for b in record.outcome.batches for p in b.partitions} == {"redacted"}
     lake.server.restricts = None
     assert lake.invoke("observe", "lake.db.people").exit_code == 0
-    assert lake.ledger().health(TABLE) is not None
+    assert lake.ledger().health.get(TABLE) is not None
     assert "day=1" in lake.invoke("--json", "history").output
 
 

@@ -130,11 +130,13 @@ def test_lock_of_another_process_is_coded_and_counts_against_nothing(
     holder.free()
 
     uuid = keeper.state(name).uuid
-    (history,) = keeper.ledger.history(uuid, name, operation).partitions.values()
+    (history,) = keeper.ledger.health.history(uuid, name, operation).partitions.values()
     # The attempt at the swap is open until the next run settles it.
     assert (history.ineffective, history.crashes, history.quarantined) == (0, int(kind is _AtSwap), False)
     after = Keeper(workshop, ledger=keeper.ledger).run(name, operation)
     no_orphans = operation is Operation.REMOVE_ORPHAN_FILES
     assert after.outcome is (OutcomeStatus.NO_OP if no_orphans else OutcomeStatus.IMPROVED)
-    assert set(keeper.ledger.history(uuid, name, operation).partitions.values()) <= {PartitionHistory()}
+    assert set(keeper.ledger.health.history(uuid, name, operation).partitions.values()) <= {
+        PartitionHistory()
+    }
     assert [r.id for r in workshop.sql(f"select id from {name} order by id").collect()] == list(range(6))

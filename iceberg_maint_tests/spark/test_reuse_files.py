@@ -24,10 +24,10 @@ from iceberg_maint.core.policy.data import (
     Route,
 )
 from iceberg_maint.engines.spark.engine import SparkEngine
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written, WrittenFile
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
@@ -49,7 +49,7 @@ class MortalLedger:
     """The real ledger of a process that dies when its files are written down, or once it has said
     that it is about to commit."""
 
-    def __init__(self, ledger: SqlLedger, after: str) -> None:
+    def __init__(self, ledger: Ledger, after: str) -> None:
         self._ledger, self._after = ledger, after
         self._dead = False
 
@@ -92,7 +92,7 @@ class Case:
             self.run(self.shop.engine, MortalLedger(self.ledger, after))
         with self.ledger._database.write(self.uuid) as conn:
             conn.execute(update(lease_table).values(expires_ms=0))
-        [attempt] = self.ledger.open_attempts(self.uuid)
+        [attempt] = self.ledger.work.open_attempts(self.uuid)
         assert attempt.files
         return attempt.files
 
@@ -189,7 +189,7 @@ def test_files_of_a_dead_run_are_committed_by_another_process_as_they_are(
     assert {f.path for f in files} <= case.live()
     assert shop.writers.rows(case.name) == rows
     assert lineage is None or shop.lineage(case.name) == lineage
-    assert case.ledger.open_attempts(case.uuid) == ()
+    assert case.ledger.work.open_attempts(case.uuid) == ()
 
 
 def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_again(shop: Workshop) -> None:
@@ -202,7 +202,7 @@ def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_a
     assert {f.path for f in files}.isdisjoint(case.live())
     assert shop.writers.rows(case.name) == rows
     # Not in flight any more: the orphan pass takes them when they are old enough.
-    assert case.ledger.open_attempts(case.uuid) == ()
+    assert case.ledger.work.open_attempts(case.uuid) == ()
 
 
 @pytest.mark.parametrize("make", [sorted_with_lineage, columnar])
@@ -211,8 +211,8 @@ def test_files_are_adopted_only_if_they_hold_what_their_proof_says(
 ) -> None:
     case = make(shop)
     files = case.dies("record_intent")
-    [attempt] = case.ledger.open_attempts(case.uuid)
-    [stored] = case.ledger.open_batches(case.uuid, REWRITE)
+    [attempt] = case.ledger.work.open_attempts(case.uuid)
+    [stored] = case.ledger.work.open_batches(case.uuid, REWRITE)
     assert attempt.proof is not None
     assert attempt.proof.fingerprint is not None
     engine = other_engine(shop)

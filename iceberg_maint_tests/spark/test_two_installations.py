@@ -111,7 +111,7 @@ def test_two_installations_neither_repeat_nor_adopt_each_others_work(
     properties = {"type": "sql", "uri": f"sqlite:///{lake_dir}/catalog.db", "warehouse": lake_dir.as_uri()}
     catalog = PyIcebergCatalog("lake", properties)
     one, other = Installation(spark, catalog), Installation(spark, catalog)
-    first, second = one.ledger.installation(), other.ledger.installation()
+    first, second = one.ledger.registry.installation(), other.ledger.registry.installation()
     assert first != second
     before = rows(table)
 
@@ -123,7 +123,7 @@ def test_two_installations_neither_repeat_nor_adopt_each_others_work(
     before = rows(table)
     refused = other.run()
     assert (refused.outcome, refused.reason) == (OutcomeStatus.UNSUPPORTED, Reason.FOREIGN_MAINTAINER)
-    (commit,) = other.ledger.health(TABLE).foreign
+    (commit,) = other.ledger.health.get(TABLE).foreign
     assert commit.maintainer == f"iceberg_maint (installation {first})"
     assert one.run().outcome is OutcomeStatus.IMPROVED
     assert (makers(table), rows(table)) == ([first, first], before)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def check_ledger(config: Config, ledger: Ledger) -> str:
     """Writes to the ledger, and returns its place and clock."""
     # No run has this name. A ledger that is read-only refuses the statement although it changes no row.
-    ledger.end_run("doctor")
+    ledger.leases.end_run("doctor")
     from iceberg_maint.report.formatting import moment
 
-    return f"{place(config.ledger_url)}, clock {moment(ledger.now_ms())}"
+    return f"{place(config.ledger_url)}, clock {moment(ledger.registry.now_ms())}"
 
 
 def check_policies(config: Config, context: Context, tables: list[TableId]) -> str:

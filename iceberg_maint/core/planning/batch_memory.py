@@ -116,7 +116,7 @@ _EXCEEDED = 2.0
 
 
 def learned_correction(uses: Sequence[MemoryUse]) -> float:
-    """Returns the correction of the next estimate from `Ledger.memory_uses`: the median of measured to
+    """Returns the correction of the next estimate from `Ledger.records.memory_uses`: the median of measured to
     estimated memory, 1 without any use. It is at least what each batch that ran out of memory would have
     needed.
 

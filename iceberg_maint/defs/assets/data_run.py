@@ -83,7 +83,7 @@ class MaintenanceRun(TableRun):
 
     def _start_spark(self) -> None:
         """Starts Spark if work is due by stored health. Spark then starts while the run measures and plans."""
-        measured = self._loop_context.ledger.health(self._table)
+        measured = self._loop_context.ledger.health.get(self._table)
         if measured is not None and stored_decision(self._loop_context, measured)[1].verdict is Verdict.RUN:
             self._session.start()
 
@@ -93,11 +93,11 @@ class MaintenanceRun(TableRun):
         if not requested:
             return requested
         keys = unknown_partitions(self._loop_context, self._table, requested)
-        if keys or self._loop_context.ledger.health(self._table) is None:
+        if keys or self._loop_context.ledger.health.get(self._table) is None:
             # A partition may be newer than the stored health.
             assess(self._table, self._loop_context)
             keys = unknown_partitions(self._loop_context, self._table, requested)
-        self._evaluate(sorted(keys), self._loop_context.ledger.health(self._table))
+        self._evaluate(sorted(keys), self._loop_context.ledger.health.get(self._table))
         return frozenset(keys)
 
     def _drop(self, unknown: frozenset[PartitionKey]) -> None:
@@ -144,7 +144,7 @@ class MaintenanceRun(TableRun):
         self._log_batch(outcome, line)
         finished = []
         self._batch_outcomes.append((self._operation, outcome))
-        cursors = cursor_metadata(self._loop_context.ledger.cursors(self._table_uuid), DATA_OPERATIONS)
+        cursors = cursor_metadata(self._loop_context.ledger.work.cursors(self._table_uuid), DATA_OPERATIONS)
         for partition in outcome.partitions:
             self._before.setdefault(partition, event.before[partition])
             self._batches.setdefault(partition, []).append(outcome)
@@ -154,7 +154,7 @@ class MaintenanceRun(TableRun):
                 self._after[partition] = event.after[partition]
                 finished.append(partition)
         plan_ended = not any(self._open.values())
-        measured = self._loop_context.ledger.health(self._table)
+        measured = self._loop_context.ledger.health.get(self._table)
         look = self._look(measured)
         for partition in finished:
             # Earlier ones have none: it would repeat all batches on each partition.
@@ -212,7 +212,7 @@ class MaintenanceRun(TableRun):
         unknown: frozenset[PartitionKey],
     ) -> None:
         log = self._context.log
-        measured = self._loop_context.ledger.health(self._table)
+        measured = self._loop_context.ledger.health.get(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
         look = self._look(measured)
         for partition, status, reason in outcome.partitions:
@@ -247,7 +247,7 @@ class MaintenanceRun(TableRun):
         return next((b.message for b in reversed(self._batches.get(partition, [])) if b.message), "")
 
     def _evaluate_all(self, requested: frozenset[PartitionKey]) -> None:
-        measured = self._loop_context.ledger.health(self._table)
+        measured = self._loop_context.ledger.health.get(self._table)
         if measured is None:
             return
         history, decision = stored_decision(self._loop_context, measured)

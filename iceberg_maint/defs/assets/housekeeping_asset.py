@@ -108,7 +108,7 @@ class HousekeepingRun(TableRun):
             evaluations = housekeeping_evaluations(assessment, self._translator, last_pass, last)
             log_evaluations(self._context, evaluations)
             if outcomes:
-                cursors = self._loop_context.ledger.cursors(assessment.state.uuid)
+                cursors = self._loop_context.ledger.work.cursors(assessment.state.uuid)
                 self._materialize(outcomes, assessment, last_pass, cursors)
         if outcomes:
             self._report_health(assessment.state.uuid)

@@ -324,12 +324,14 @@ def stored_view(
 
 def last_proof(context: Context, table: str) -> str:
     """The line of the last proof in the newest records; empty if none of them has a commit."""
-    proofs = [c for c in certificates(context.ledger.records(table, _RECORDS)) if c.committed]
+    proofs = [c for c in certificates(context.ledger.records.newest(table, _RECORDS)) if c.committed]
     return proof_line(proofs[-1]) if proofs else ""
 
 
 def _last_reports(
     context: Context, measured: Measured, decisions: Sequence[Decision]
 ) -> dict[Operation, Report]:
-    reports = {d.operation: context.ledger.last_report(measured.table_uuid, d.operation) for d in decisions}
+    reports = {
+        d.operation: context.ledger.records.last_report(measured.table_uuid, d.operation) for d in decisions
+    }
     return {operation: report for operation, report in reports.items() if report is not None}

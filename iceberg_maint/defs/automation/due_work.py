@@ -64,21 +64,21 @@ def stored_decision(context: Context, measured: Measured) -> tuple[TableHistory,
 def unknown_partitions(context: Context, table: TableId, keys: Iterable[PartitionKey]) -> set[PartitionKey]:
     """Returns the keys that no partition of the table has or had, by its stored health. Returns none without
     stored health."""
-    measured = context.ledger.health(table)
+    measured = context.ledger.health.get(table)
     if measured is None:
         return set()
-    known = {UNPARTITIONED_KEY, *measured.partitions, *context.ledger.missing_partitions(table)}
+    known = {UNPARTITIONED_KEY, *measured.partitions, *context.ledger.health.missing_partitions(table)}
     return set(keys) - known
 
 
 def last_expiry(context: Context, table_uuid: str) -> Report | None:
     """The report of the table's last expiry, from any run."""
-    return context.ledger.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
+    return context.ledger.records.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
 
 
 def last_orphan_pass(context: Context, table_uuid: str) -> Report | None:
     """The report of the table's last orphan pass, from any run."""
-    return context.ledger.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
+    return context.ledger.records.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
 
 
 _TABLES_AT_ONCE = 50
@@ -107,9 +107,9 @@ def read_due_work(context: Context, tables: Iterable[TableId]) -> dict[TableId, 
     rest, work = iter(tables), {}
     clocks: Clocks | None = None
     while group := tuple(islice(rest, _TABLES_AT_ONCE)):
-        measured = context.ledger.healths(group)
+        measured = context.ledger.health.get_all(group)
         uuids = {m.table_uuid: str(m.table) for m in measured.values()}
-        histories = context.ledger.histories(uuids, _OPERATIONS)
+        histories = context.ledger.health.histories(uuids, _OPERATIONS)
         clocks = clocks or read_clocks(context.clock, context.ledger)
         for table in group:
             if (health := measured.get(table)) is None:

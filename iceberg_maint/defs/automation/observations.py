@@ -149,9 +149,9 @@ def read_signs(
     pointers = read_pointers(context, tables)
     keys = {t: translator.get_asset_key(t) for t in tables}
     last = read_last_observations(instance, list(keys.values()))
-    pauses = context.ledger.pauses()
+    pauses = context.ledger.registry.pauses()
     uuids: Mapping[TableId, str] = (
-        {k.table: k.table_uuid for k in context.ledger.known_tables()} if pauses else {}
+        {k.table: k.table_uuid for k in context.ledger.health.known_tables()} if pauses else {}
     )
     ended = finished_runs(instance, [o.run_id for o in last.values() if o.run_id is not None])
     queued = queued_runs(instance, context.clock.now_ms())

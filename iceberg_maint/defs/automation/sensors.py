@@ -206,7 +206,7 @@ def follow_table_list(
         messages += [f"new table {t}" for t in sorted(now - stored)]
         messages += [f"table {t} is gone" for t in sorted(stored - now)]
         for table in stored - now:
-            loop_context.ledger.forget_table(table)
+            loop_context.ledger.health.forget_table(table)
     prune_dropped_tables(loop_context)
     if frozenset(t for t in now if belongs(t)) != frozenset(tables):
         messages.append(reload())

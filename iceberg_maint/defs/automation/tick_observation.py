@@ -176,7 +176,7 @@ class TickObservation:
         another table."""
         if signs.last is None or signs.last.unexamined:
             return None
-        measured = self._context.ledger.health(signs.table)
+        measured = self._context.ledger.health.get(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
             return None
         try:

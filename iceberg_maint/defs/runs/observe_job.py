@@ -183,7 +183,7 @@ class Observation:
         pointers = read_pointers(self._loop_context, others)
         return any(
             k.table in others and pointers.get(k.table) == k.pointer
-            for k in self._loop_context.ledger.known_tables()
+            for k in self._loop_context.ledger.health.known_tables()
         )
 
     def _due(self, tables: Sequence[TableId]) -> list[TableId]:
@@ -192,8 +192,8 @@ class Observation:
 
         The tables of a catalog that does not answer are due too, so that its error becomes visible.
         """
-        known = {k.table for k in self._loop_context.ledger.known_tables()}
-        oldest_ms = self._loop_context.ledger.now_ms() - OBSERVE_AGAIN_AFTER_MS
+        known = {k.table for k in self._loop_context.ledger.health.known_tables()}
+        oldest_ms = self._loop_context.ledger.registry.now_ms() - OBSERVE_AGAIN_AFTER_MS
         return [
             s.table
             for s in read_signs(tables, self._loop_context, self._instance, self._translator)
@@ -211,8 +211,8 @@ class Observation:
         with kept_connections(self._instance):
             last = read_last_observation(self._instance, key) or LastObservation()
             ended = finished_runs(self._instance, [last.run_id] if last.run_id else [])
-        before = self._loop_context.ledger.health(table)
-        pauses = self._loop_context.ledger.pauses()
+        before = self._loop_context.ledger.health.get(table)
+        pauses = self._loop_context.ledger.registry.pauses()
         assessment = assess(table, self._loop_context, CYCLE)
         report_observed(assessment, self._loop_context)
         data = assessment.only(DATA_OPERATIONS)
@@ -246,7 +246,7 @@ class Observation:
                 )
             observation = LastObservation(
                 pointer=data.measured.metadata_location,
-                observed_ms=self._loop_context.ledger.now_ms(),
+                observed_ms=self._loop_context.ledger.registry.now_ms(),
                 sequence_number=data.measured.sequence_number,
                 pause=pauses_text(pauses, table, assessment.state.uuid),
                 hold=held_by,
@@ -272,7 +272,7 @@ class Observation:
         ]
         log_evaluations(self._context, changed_evaluations(self._instance, evaluations))
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"
-        cursors = self._loop_context.ledger.cursors(uuid)
+        cursors = self._loop_context.ledger.work.cursors(uuid)
         # The table's event comes last and has its own labels: Dagster plots the last hundred events of an asset.
         self._context.log_event(
             dg.AssetObservation(
@@ -339,7 +339,7 @@ class Observation:
         except IcebergMaintError as why:
             self._context.log.warning(f"{table}: no plan: {self._loop_context.process.masked(str(why))}")
             return ""
-        records = self._loop_context.ledger.records(str(table), ESTIMATE_RECORDS)
+        records = self._loop_context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
         partitions = len(assessment.measured.partitions)
         return advice_of(assessment.decision, plans, partitions, records).sentence()
 
@@ -350,7 +350,7 @@ class Observation:
         known = set(self._instance.get_dynamic_partitions(name))
         if new := sorted(set(measured.partitions) - known):
             self._instance.add_dynamic_partitions(name, new)
-        retired = known & set(self._loop_context.ledger.retired_partitions(measured.table))
+        retired = known & set(self._loop_context.ledger.health.retired_partitions(measured.table))
         retired |= unknown_partitions(self._loop_context, measured.table, known)
         retired -= set(measured.partitions)
         if not retired or self._busy(self._translator.get_asset_key(measured.table)):
@@ -419,7 +419,7 @@ class Observation:
         """The catalog has no such table. Its partitions stay until the table list drops it."""
         self._context.log.warning(f"{table}: {self._loop_context.process.masked(str(why))}")
         if table not in self._loop_context.catalogs.of(table).tables():
-            self._loop_context.ledger.forget_table(table)
+            self._loop_context.ledger.health.forget_table(table)
 
     def _unreadable(self, table: TableId, error: Exception) -> None:
         why = self._loop_context.process.redacted_error(error)
@@ -427,14 +427,16 @@ class Observation:
         text = str(why) if known else f"{type(why).__name__}: {why}"
         self._context.log.error(f"{table}: {text}", exc_info=None if known else why)
         key = self._translator.get_asset_key(table)
-        if (measured := self._loop_context.ledger.health(table)) is not None:
+        if (measured := self._loop_context.ledger.health.get(table)) is not None:
             card = described(
                 self._loop_context,
                 self._context.log,
                 table,
                 lambda: table_card(stored_view(self._loop_context, measured, {})),
             )
-            history = self._loop_context.ledger.history(measured.table_uuid, str(table), DATA_OPERATIONS[0])
+            history = self._loop_context.ledger.health.history(
+                measured.table_uuid, str(table), DATA_OPERATIONS[0]
+            )
             self._log_card(key, {CARD: card} | failure_metadata(history))
         log_evaluations(self._context, [unreadable_evaluation(table, self._translator, text)])
         self._context.log_event(

@@ -130,7 +130,7 @@ class TableRun(ABC):
             operations=tuple(self.operations),
             started_by=started_in_dagster(context.run.tags),
         )
-        measured = self._loop_context.ledger.health(self._table)
+        measured = self._loop_context.ledger.health.get(self._table)
         self._sizes_before = measured.total().size_histogram if measured is not None else ()
         try:
             return maintain(self._table, request, self._loop_context, self._report)
@@ -253,7 +253,7 @@ class TableRun(ABC):
             retry_later(self._context, why, None)
 
     def _refusal(self, reason: Reason) -> RefusedError | None:
-        return refusal(str(self._table), reason, self._loop_context.ledger.health(self._table))
+        return refusal(str(self._table), reason, self._loop_context.ledger.health.get(self._table))
 
 
 def started_in_dagster(tags: Mapping[str, str]) -> str:

@@ -131,14 +131,14 @@ def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg
         origin = context.code_location_origin
         runs = _started(context.instance, origin.location_name if origin else None)
         # The sensor writes a heartbeat of its own first: if the ledger accepts no writes, no run can send one.
-        ledger.record_run_heartbeat("lost_runs")
-        beats, now_ms = ledger.run_heartbeats(), ledger.now_ms()
+        ledger.leases.record_run_heartbeat("lost_runs")
+        beats, now_ms = ledger.leases.run_heartbeats(), ledger.registry.now_ms()
         candidates = {r.run_id: beats.get(r.run_id) for r in runs if r.run_id in beats or _is_ours(r)}
         missed = update_missed_heartbeats(_read(context.cursor), candidates, now_ms)
         lost = {run_id: s for run_id, s in missed.items() if s.is_lost(now_ms)}
         for run_id, heartbeats in lost.items():
             _fail(context.instance, run_id, (now_ms - heartbeats.since_ms) // 1000)
-            ledger.end_run(run_id)
+            ledger.leases.end_run(run_id)
             context.log.warning(f"run {run_id} is lost")
         remaining = {run_id: asdict(s) for run_id, s in missed.items() if run_id not in lost}
         return dg.SensorResult(

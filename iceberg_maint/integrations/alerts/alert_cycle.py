@@ -44,9 +44,9 @@ def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> 
     for start in range(0, len(known), _CHUNK):
         chunk = known[start : start + _CHUNK]
         names = {k.table_uuid: str(k.table) for k in chunk}
-        healths = context.ledger.healths([k.table for k in chunk])
-        histories = context.ledger.histories(names, tuple(Operation))
-        passes = context.ledger.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
+        healths = context.ledger.health.get_all([k.table for k in chunk])
+        histories = context.ledger.health.histories(names, tuple(Operation))
+        passes = context.ledger.records.last_outcomes(names, Operation.REMOVE_ORPHAN_FILES, _MOST_PASSES)
         for k in chunk:
             measured = healths.get(k.table)
             if measured is None:
@@ -176,23 +176,23 @@ def run_alert_pass(
     sends that message a second time, with the same ids, and loses none.
     """
     ledger = context.ledger
-    lease = ledger.acquire_lease(_LEASE, _LEASE, f"alerts {uuid4().hex}", _LEASE_SECONDS, 0)
+    lease = ledger.leases.acquire(_LEASE, _LEASE, f"alerts {uuid4().hex}", _LEASE_SECONDS, 0)
     if lease is None:
         return PassReport(is_busy=True)
     try:
-        now_ms = ledger.now_ms()
-        known = ledger.known_tables()
-        stored = ledger.incidents()
+        now_ms = ledger.registry.now_ms()
+        known = ledger.health.known_tables()
+        stored = ledger.registry.incidents()
         conditions = tuple(judge_tables(context, known, now_ms))
-        ledger.heartbeat(lease)
+        ledger.leases.heartbeat(lease)
         judged = named_holders(conditions, stored, context, holder_seconds)
         incidents = follow(stored, judged, {k.table_uuid for k in known}, now_ms)
-        ledger.replace_incidents(lease, incidents)
+        ledger.registry.replace_incidents(lease, incidents)
         sent, failures = 0, dict[str, IcebergMaintError]()
         for name, receiver in receivers.items():
             messages = messages_for(name, receiver.owners, incidents)
             open_incidents = _open_of(receiver.owners, incidents)
-            ledger.heartbeat(lease)
+            ledger.leases.heartbeat(lease)
             try:
                 _send(receiver, messages, open_incidents, now_ms, send_seconds)
             except Exception as why:  # noqa: BLE001 - no receiver may keep the others from their messages
@@ -201,12 +201,12 @@ def run_alert_pass(
             if not messages.is_empty:
                 sent += 1
                 incidents = taken(name, messages, incidents)
-                ledger.replace_incidents(lease, incidents)
+                ledger.registry.replace_incidents(lease, incidents)
         incidents = unfinished(incidents, receivers)
-        ledger.replace_incidents(lease, incidents)
+        ledger.registry.replace_incidents(lease, incidents)
         return PassReport(incidents, sent, failures)
     finally:
-        ledger.release_lease(lease)
+        ledger.leases.release(lease)
 
 
 def _send(

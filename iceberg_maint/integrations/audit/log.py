@@ -118,7 +118,7 @@ class AuditLog:
         self._pruned.add(table_uuid)
         folder = self._folder_of(table_uuid)
         try:
-            old = removal(folder, self._ledger.now_ms() - self._keep_days * DAY_MS)
+            old = removal(folder, self._ledger.registry.now_ms() - self._keep_days * DAY_MS)
             if old is not None:
                 self._remove(table, table_uuid, folder, old)
         except Exception as why:  # noqa: BLE001 - the maintenance is done; old entries stay
@@ -166,7 +166,7 @@ class AuditLog:
     def _append(
         self, table_uuid: str, tail: _Tail, kind: Kind, subject: str, body: Mapping[str, object]
     ) -> None:
-        entry = next_entry(tail.last, kind, subject, self._ledger.now_ms(), body)
+        entry = next_entry(tail.last, kind, subject, self._ledger.registry.now_ms(), body)
         # After a failure the log is read again.
         self._tails.pop(table_uuid, None)
         self._folder_of(table_uuid).create(entry_file_name(entry.sequence), entry.to_bytes())
@@ -218,13 +218,13 @@ class AuditLog:
         Retention removes no entry of the last day."""
         if tail.since_ms is None:
             return 0
-        return min(tail.since_ms, self._ledger.now_ms() - DAY_MS) + _CLOCK_MARGIN_MS
+        return min(tail.since_ms, self._ledger.registry.now_ms() - DAY_MS) + _CLOCK_MARGIN_MS
 
     def _newest_records(self, table: str, table_uuid: str, tail: _Tail) -> list[Record]:
         """The ledger's newest records of the table, newest first: back to as many as the end of the log has."""
         limit = _PAGE_RECORDS
         while True:
-            page = self._ledger.records(table, limit)
+            page = self._ledger.records.newest(table, limit)
             records = [r for r in page if r.table_uuid == table_uuid]
             common = sum(r.record_id in tail.record_ids for r in records)
             if len(page) < limit or (tail.record_ids and common >= len(tail.record_ids)):

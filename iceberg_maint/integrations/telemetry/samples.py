@@ -225,7 +225,7 @@ class LedgerTotals:
         """Returns the totals of now. Raises what reading the ledger raises."""
         with self._lock:
             now = self._seconds()
-            known = self._ledger.known_tables()
+            known = self._ledger.health.known_tables()
             labels = {k.table_uuid: self._tables.of(str(k.table)) for k in known}
             born: dict[Key, float] = {}
             for record in self._new_records():
@@ -253,7 +253,7 @@ class LedgerTotals:
         """The records since the last call, oldest first."""
         limit = _PAGE_RECORDS
         while True:
-            records = self._ledger.records(None, limit)
+            records = self._ledger.records.newest(None, limit)
             ids = [r.record_id for r in records]
             end = ids.index(self._newest) + _LATE_RECORDS if self._newest in ids else len(ids) + 1
             if end <= len(ids) or len(records) < limit:

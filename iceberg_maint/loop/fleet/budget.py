@@ -125,9 +125,9 @@ def predicted(batch: Batch, policy: Policy, context: Context, earlier: int) -> B
     if not isinstance(batch.work, RewriteDataFiles):
         return None
     ledger = context.ledger
-    trials = ledger.commit_trials(batch.table_uuid, batch.operation, LEARNED_FROM)
+    trials = ledger.records.commit_trials(batch.table_uuid, batch.operation, LEARNED_FROM)
     return predict_batch(
-        batch, policy.rewrite_data_files, trials, earlier, ledger.fleet_rewrites(FLEET_LEARNED_FROM)
+        batch, policy.rewrite_data_files, trials, earlier, ledger.records.fleet_rewrites(FLEET_LEARNED_FROM)
     )
 
 
@@ -142,18 +142,18 @@ def divide_budget(context: Context) -> None:
     """Stores which due partitions wait for the budget of the fleet. Does nothing within `PASS_SECONDS` of the last
     pass. Without a budget it deletes the waits of an earlier configuration."""
     budget, ledger = context.policies.fleet_budget, context.ledger
-    passed_ms = ledger.fleet_passed_ms()
+    passed_ms = ledger.registry.fleet_passed_ms()
     if budget is None:
         if passed_ms is not None:
-            ledger.delete_fleet_waits()
+            ledger.registry.replace_fleet_waits(None)
         return
-    if passed_ms is None or not 0 <= ledger.now_ms() - passed_ms < PASS_SECONDS * 1000:
+    if passed_ms is None or not 0 <= ledger.registry.now_ms() - passed_ms < PASS_SECONDS * 1000:
         store_waits(context, budget)
 
 
 def store_waits(context: Context, budget: FleetBudget) -> None:
     """Divides the budget now, and stores which due partitions wait for it."""
-    context.ledger.replace_fleet_waits(allotment(context, budget).waits)
+    context.ledger.registry.replace_fleet_waits(allotment(context, budget).waits)
 
 
 def in_budget_order(context: Context, tables: Sequence[TableId]) -> list[TableId]:
@@ -164,19 +164,19 @@ def in_budget_order(context: Context, tables: Sequence[TableId]) -> list[TableId
         divide_budget(context)
         return list(tables)
     allotted = allotment(context, budget)
-    context.ledger.replace_fleet_waits(allotted.waits)
+    context.ledger.registry.replace_fleet_waits(allotted.waits)
     rank: dict[str, int] = {}
     for place, (uuid, _) in enumerate(allotted.granted):
         rank.setdefault(uuid, place)
-    uuids = {k.table: k.table_uuid for k in context.ledger.known_tables()}
+    uuids = {k.table: k.table_uuid for k in context.ledger.health.known_tables()}
     return sorted(tables, key=lambda t: rank.get(uuids.get(t, ""), len(rank) + len(allotted.granted)))
 
 
 def allotment(context: Context, budget: FleetBudget) -> Allotment:
     """Divides the budget among the due work of all tables with stored health."""
     spends, speed = spends_of(context.ledger, budget)
-    now_ms = context.ledger.now_ms()
-    work = due_work(context, budget, speed, context.ledger.fleet_waits(), now_ms)
+    now_ms = context.ledger.registry.now_ms()
+    work = due_work(context, budget, speed, context.ledger.registry.fleet_waits(), now_ms)
     return allot(work, budget, spends, now_ms)
 
 
@@ -184,12 +184,12 @@ def due_work(
     context: Context, budget: FleetBudget, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
 ) -> Iterator[DueWork]:
     """Yields the due partitions of all tables, those that wait for the budget or are left alone included."""
-    known: Sequence[KnownTable] = context.ledger.known_tables()
+    known: Sequence[KnownTable] = context.ledger.health.known_tables()
     for start in range(0, len(known), _TABLES_AT_ONCE):
         group = {k.table: k.table_uuid for k in known[start : start + _TABLES_AT_ONCE]}
-        stored = context.ledger.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
+        stored = context.ledger.health.histories({u: str(t) for t, u in group.items()}, DATA_OPERATIONS)
         due_tables = []
-        for table, measured in context.ledger.healths(group).items():
+        for table, measured in context.ledger.health.get_all(group).items():
             try:
                 policy = context.policies.of_table(table, measured.maintenance_properties)
                 histories = {
@@ -206,7 +206,9 @@ def due_work(
                 past = combine_histories(tuple(histories.values()))
                 due_tables.append(DueTable(measured, policy, due, past))
         learning = [t.measured.table_uuid for t in due_tables if t.learns]
-        past_work = context.ledger.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
+        past_work = (
+            context.ledger.records.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
+        )
         for due_table in due_tables:
             yield from due_table.work(
                 budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms
@@ -225,7 +227,7 @@ def fleet_stop(batch: Batch, policy: Policy, context: Context) -> Reason | None:
     if expected is not None and expected.learned_from:
         measured = any(s.load.cpu_seconds is not None for s in spends)
         load = Load(batch.input_bytes, expected.seconds, 1.0, expected.cpu_seconds if measured else None)
-    return None if has_room(budget, spends, load, context.ledger.now_ms()) else Reason.FLEET_BUDGET
+    return None if has_room(budget, spends, load, context.ledger.registry.now_ms()) else Reason.FLEET_BUDGET
 
 
 def judged(
@@ -249,7 +251,7 @@ def judged(
         if due:
             uuid = measured.table_uuid
             speed = context.policies.speed.of(ledger, budget, context.clock.monotonic_seconds())
-            past_work = ledger.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
+            past_work = ledger.records.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
             stored = {(uuid, p): w for p, w in past.fleet_waits.items()}
             for work in DueTable(measured, policy, due, past).work(budget, speed, stored, past_work, now_ms):
                 if not work.pays:

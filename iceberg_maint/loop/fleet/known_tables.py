@@ -41,7 +41,7 @@ def pointer_questions(
         if tables:
             yield tuple(tables), partial(catalog.pointers, tuple(tables))
         return
-    observed = {k.table: k.observed_ms for k in context.ledger.known_tables()}
+    observed = {k.table: k.observed_ms for k in context.ledger.health.known_tables()}
     for table in sorted(tables, key=lambda t: (observed.get(t, 0), t)):
         yield (table,), partial(catalog.pointers, (table,))
 
@@ -109,10 +109,10 @@ def load_unchanged(
     """Yields every table with its stored health; with None if another process has stored newer health since. With
     `observe` the look counts as an observation of these tables."""
     if observe:
-        context.ledger.confirm_health({s.table_uuid: s.pointer for s in stored})
-    healths = context.ledger.healths([s.table for s in stored])
+        context.ledger.health.confirm({s.table_uuid: s.pointer for s in stored})
+    healths = context.ledger.health.get_all([s.table for s in stored])
     stored_histories = (
-        context.ledger.histories({s.table_uuid: str(s.table) for s in stored}) if histories else {}
+        context.ledger.health.histories({s.table_uuid: str(s.table) for s in stored}) if histories else {}
     )
     for s in stored:
         measured = healths.get(s.table)
@@ -129,7 +129,7 @@ _NOT_OF_THE_TABLE = frozenset({"ICM-128", "ICM-179"})
 
 def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableId, TableVerdict]:
     """Returns the verdicts on tables whose health is stored."""
-    histories = context.ledger.histories(
+    histories = context.ledger.health.histories(
         {m.table_uuid: str(m.table) for m in measured}, (Operation.REWRITE_DATA_FILES,)
     )
     return {
@@ -154,7 +154,7 @@ def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) 
     error."""
     if not is_of_the_table(error):
         return
-    stored = context.ledger.measurements((table,))
+    stored = context.ledger.health.measurements((table,))
     if not stored:
         return
     before, now_ms = reading_of(table, stored[0].table_uuid, context), context.clock.now_ms()
@@ -168,7 +168,7 @@ def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) 
     after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
         before, retry, now_ms, text
     )
-    context.ledger.put_unreadable(stored[0].table_uuid, after)
+    context.ledger.health.put_unreadable(stored[0].table_uuid, after)
 
 
 def is_of_the_table(error: IcebergMaintError) -> bool:
@@ -181,6 +181,6 @@ def is_of_the_table(error: IcebergMaintError) -> bool:
 
 def reading_of(table: TableId, table_uuid: str, context: Context) -> PartitionHistory:
     """Returns how the table failed to be read last. An empty history if it did not."""
-    history = context.ledger.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
+    history = context.ledger.health.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
     readings = (f.history for f in history.faults if f.operation == READING)
     return next(readings, PartitionHistory())

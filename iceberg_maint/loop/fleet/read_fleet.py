@@ -54,8 +54,8 @@ class FleetLook:
 
     def __init__(self, tables: Sequence[TableId], context: Context) -> None:
         self._context = context
-        self._installation = context.ledger.installation()
-        self._stored = {s.table: s for s in context.ledger.measurements(tables)}
+        self._installation = context.ledger.registry.installation()
+        self._stored = {s.table: s for s in context.ledger.health.measurements(tables)}
         self._calls = BoundedCalls[_Key](context.catalogs.threads)
         self._groups: dict[str, CallGroup[_Key]] = {}
         self._large: dict[str, CallGroup[_Key]] = {}

@@ -31,7 +31,7 @@ class RememberedSpeed:
 
 def spends_of(ledger: Ledger, budget: FleetBudget) -> tuple[tuple[Spend, ...], Speed]:
     """Returns what was spent in the period, and the speed of its batches. A batch that has not ended counts with its predicted seconds."""
-    spends = ledger.fleet_spends(budget.period_seconds)
+    spends = ledger.records.fleet_spends(budget.period_seconds)
     speed = measured_speed(spends)
     return tuple(replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends), speed
 

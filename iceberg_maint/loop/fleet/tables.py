@@ -25,7 +25,7 @@ def refuse_other_name(state: TableState, context: Context) -> None:
 
     Raises RefusedError ICM-162, and what the other catalog raises if it does not answer.
     """
-    name = context.ledger.last_leased_name(state.uuid)
+    name = context.ledger.leases.last_leased_name(state.uuid)
     if name is None or name == str(state.table):
         return
     other = TableId.parse(name)
@@ -53,7 +53,7 @@ def prune_dropped_tables(context: Context) -> None:
     """Deletes what the ledger has of each dropped table whose last work ended longer ago than the `ledger_keep_days` of
     its name, once the audit log has its records. Does nothing while clocks disagree."""
     old: list[tuple[TableId, str, int]] = []
-    for dropped in context.ledger.dropped_tables():
+    for dropped in context.ledger.records.dropped_tables():
         if not all(dropped.name.split(".")) or dropped.name.count(".") < 2:
             continue
         table = TableId.parse(dropped.name)
@@ -68,7 +68,7 @@ def prune_dropped_tables(context: Context) -> None:
         return
     for table, uuid, keep_days in old:
         if context.observers.audit.settle(str(table), uuid):
-            context.ledger.prune_dropped(uuid, keep_days)
+            context.ledger.records.prune_dropped(uuid, keep_days)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ def list_and_forget(context: Context) -> TableListing:
     """Lists every catalog, and deletes the stored health of tables that a catalog which answers does not list. Else a
     dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
     deleted from the ledger."""
-    known = context.ledger.known_tables()
+    known = context.ledger.health.known_tables()
     listing = list_tables(context)
     answered, listed = set(context.catalogs) - set(listing.errors), set(listing.tables)
     for stored in known:
         if stored.table.catalog in answered and stored.table not in listed:
-            context.ledger.forget_table(stored.table)
+            context.ledger.health.forget_table(stored.table)
     prune_dropped_tables(context)
     return listing

@@ -26,7 +26,8 @@ import yaml
 
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.defs.translator import IcebergTranslator
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.qualification.daemon_kills.daemon import Daemon, Victim
 from iceberg_maint_tests.qualification.daemon_kills.lake import TABLES, Lake
@@ -107,12 +108,12 @@ class World:
     def left_behind(self) -> list[str]:
         """Leases, pool slots, runs and attempts that nobody has any more."""
         found = []
-        ledger = SqlLedger(self.ledger_url)
+        ledger = sql_ledger(self.ledger_url)
         storage = self.instance.event_log_storage
         for name in TABLES:
             table = TableId.parse(f"lake.{name}")
             uuid = str(self.lake.table(name).metadata.table_uuid)
-            found += [f"{name}: attempt {a.attempt_id} is open" for a in ledger.open_attempts(uuid)]
+            found += [f"{name}: attempt {a.attempt_id} is open" for a in ledger.work.open_attempts(uuid)]
             pool = storage.get_concurrency_info(NAMES.get_pool(table))
             if pool.active_slot_count or pool.pending_step_count:
                 found.append(f"{name}: its pool has {pool.active_slot_count} slots taken")
@@ -125,12 +126,12 @@ class World:
 
     def leases(self) -> list[str]:
         """Tables whose lease somebody holds."""
-        ledger = SqlLedger(self.ledger_url)
+        ledger = sql_ledger(self.ledger_url)
         return [name for name in TABLES if _owner(ledger, str(self.lake.table(name).metadata.table_uuid))]
 
 
-def _owner(ledger: SqlLedger, table_uuid: str) -> str | None:
-    return ledger.history(table_uuid, "", Operation.REWRITE_DATA_FILES).lease_owner
+def _owner(ledger: Ledger, table_uuid: str) -> str | None:
+    return ledger.health.history(table_uuid, "", Operation.REWRITE_DATA_FILES).lease_owner
 
 
 def run(kills: int, seed: int, folder: Path, postgres: str | None = None) -> list[str]:

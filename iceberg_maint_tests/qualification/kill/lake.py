@@ -21,7 +21,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build, spark_engine
 from iceberg_maint_tests.qualification.kill.points import Kind
@@ -100,7 +100,7 @@ class Lake:
         config = load_config(self.config, os.environ)
         # What was read before is damaged now, also between a run that was killed and the next.
         damage(config.home / "manifests.db", random.Random())
-        context = changed(build(config), ledger=SqlLedger(f"sqlite:///{self._ledger(kind)}"))
+        context = changed(build(config), ledger=sql_ledger(f"sqlite:///{self._ledger(kind)}"))
         if self.session is None:
             return context
         session = self.session

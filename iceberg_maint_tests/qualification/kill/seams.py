@@ -20,10 +20,10 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, OperationEnded
 from iceberg_maint.ports.engine import CommitContext, Written
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint_tests.qualification.kill.points import Seam
@@ -60,7 +60,7 @@ class Failpoint:
 
 def with_failpoint(context: Context, failpoint: Failpoint, data_folder: Path) -> Context:
     """The context of one run on the table whose data files are in this folder."""
-    assert isinstance(context.ledger, SqlLedger)
+    assert isinstance(context.ledger, Ledger)
     ledger = _Ledger(context.ledger, failpoint)
     engine = _Engine(context.engine, failpoint, data_folder)
 
@@ -84,36 +84,36 @@ def observer_of(failpoint: Failpoint) -> Callable[[Event], None]:
 
 
 class _Ledger:
-    def __init__(self, ledger: SqlLedger, failpoint: Failpoint) -> None:
+    def __init__(self, ledger: Ledger, failpoint: Failpoint) -> None:
         self._ledger, self._failpoint = ledger, failpoint
         self._finishing = threading.local()
-        ledger.now_ms()  # opens the database
+        ledger.registry.now_ms()  # opens the database
         event.listen(ledger._database._engine, "commit", self._before_commit)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
     def acquire_lease(self, *arguments: Any) -> Any:
-        lease = self._ledger.acquire_lease(*arguments)
+        lease = self._ledger.leases.acquire(*arguments)
         if lease is not None:
             self._failpoint.reach(Seam.LOCKED)
         return lease
 
     def save_plan(self, *arguments: Any) -> None:
-        self._ledger.save_plan(*arguments)
+        self._ledger.work.save_plan(*arguments)
         self._failpoint.reach(Seam.PLANNED)
 
     def record_intent(self, *arguments: Any) -> None:
-        self._ledger.record_intent(*arguments)
+        self._ledger.work.record_intent(*arguments)
         self._failpoint.reach(Seam.INTENDED)
 
     def holds(self, *arguments: Any) -> bool:
-        held = self._ledger.holds(*arguments)
+        held = self._ledger.leases.holds(*arguments)
         self._failpoint.reach(Seam.MANIFESTED)
         return held
 
     def record_try(self, *arguments: Any) -> None:
-        self._ledger.record_try(*arguments)
+        self._ledger.work.record_try(*arguments)
         self._failpoint.reach(Seam.TRIED)
 
     def finish_attempt(self, *arguments: Any) -> None:
@@ -121,7 +121,7 @@ class _Ledger:
             self._failpoint.reach(seam)
         self._finishing.now = True
         try:
-            self._ledger.finish_attempt(*arguments)
+            self._ledger.work.finish_attempt(*arguments)
         finally:
             self._finishing.now = False
         self._failpoint.reach(Seam.FINISHED)

@@ -77,10 +77,10 @@ class Verifier:
                 always_due = decision.operation in (*EXPIRE, *ORPHAN_OPERATIONS)
                 if decision.verdict is Verdict.RUN and not always_due:
                     yield f"{decision.operation} is due: {decision.reason}"
-            for attempt in context.ledger.open_attempts(seen.state.uuid):
+            for attempt in context.ledger.work.open_attempts(seen.state.uuid):
                 yield f"open attempt of {attempt.operation}: {attempt.status}"
             for operation in operations:
-                for stored in context.ledger.open_batches(seen.state.uuid, operation):
+                for stored in context.ledger.work.open_batches(seen.state.uuid, operation):
                     yield f"open batch of {operation}: {stored.status}"
             yield from (f"{run_id} is not on record" for run_id in self.lake.untold_runs(kind))
         finally:

@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant("one list of two is enough", "removal/in_place_hold.py", "len(listing) >= max(mark.lists for mark in listing)", "True", (IN_PLACE,)),
     Mutant("a release ends before its list is written", "removal/in_place_hold.py", "    if unmarked or due:\n        memo", "    for file, _ in stored:\n        store.delete(file.path)\n    if unmarked or due:\n        memo", (IN_PLACE,)),
     Mutant("a release is stored after the commit", "loop/execute.py", "    record_release(work, batch, policy, context)\n", "", (RELEASE,)),
-    Mutant("files of a lost expiry may go", "loop/housekeeping_attempt.py", "    if context.ledger.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
+    Mutant("files of a lost expiry may go", "loop/housekeeping_attempt.py", "    if context.ledger.health.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
     Mutant("files of an unsettled expiry may go", "loop/housekeeping_attempt.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),
     Mutant("pages that repeat are listed twice", "catalog/s3_store.py", "if first in self._begun:", "if False:", (UNRELIABLE,)),
     Mutant("a refused continuation ends the listing", "catalog/s3_store.py", 'if "ContinuationToken" not in query or status', "if True or status", (UNRELIABLE,)),

@@ -61,7 +61,7 @@ class Keeper(Maintainer):
     def make(self, version: int, partitioned_by: str, kinds: dict[str, str], **properties: str) -> Wide:
         """A new table of `tag`, the partition columns p, q and d, and these columns by kind."""
         self.time.ahead_ms = 0
-        self.ledger.accept_clock()
+        self.ledger.leases.accept_clock()
         name = f"lake.program.t{next(self._names)}"
         table = self.writers.create(
             name,

@@ -125,7 +125,7 @@ class Hazards:
         for process in world.processes:
             if not process.ended:
                 process.kill()
-        if not world.ledger.open_attempts(table.uuid):
+        if not world.ledger.work.open_attempts(table.uuid):
             table.restore_pointer(self.choose.randint(2, 4))
             world.shown_until.clear()
             world.watch.found["pointers restored"] += 1

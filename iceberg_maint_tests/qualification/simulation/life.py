@@ -135,9 +135,9 @@ class Life:
             return
         if table.state.snapshots and self.choose.random() < 0.7:
             of = self.choose.choice(table.state.snapshots).snapshot_id
-            self.world.ledger.put_reader(table.uuid, name, of)
+            self.world.ledger.registry.put_reader(table.uuid, name, of)
         else:
-            self.world.ledger.remove_reader(table.uuid, name)
+            self.world.ledger.registry.remove_reader(table.uuid, name)
 
     def days_pass(self) -> None:
         """Snapshots and files grow old."""
@@ -199,9 +199,9 @@ class Life:
     def pause(self) -> None:
         name = str(self.table().state.table)
         if self.choose.random() < 0.5:
-            self.world.ledger.pause(name, "by an operator")
+            self.world.ledger.registry.pause(name, "by an operator")
         else:
-            self.world.ledger.resume(name)
+            self.world.ledger.registry.resume(name)
 
     # the end
 
@@ -217,7 +217,7 @@ class Life:
         tables = list(world.lake.tables.values())
         for name in NAMES:
             # Also those that tables had before: a pause goes with the table.
-            world.ledger.resume(str(name))
+            world.ledger.registry.resume(str(name))
         for table in tables:
             # Something to do: a table at rest is not leased, and its dead runs wait for their records.
             world.lake.append(table, "p=a", 6)
@@ -241,10 +241,10 @@ class Life:
     def _is_done(self, table: SimTable) -> None:
         world, name = self.world, table.state.table
         hold, uuid = world.watch.hold, table.uuid
-        attempts = world.ledger.open_attempts(uuid)
+        attempts = world.ledger.work.open_attempts(uuid)
         hold("I-21", not attempts, f"{attempts} are open still")
         for operation in CYCLE if self.keeps_house else DATA_OPERATIONS:
-            batches = world.ledger.open_batches(uuid, operation)
+            batches = world.ledger.work.open_batches(uuid, operation)
             hold("I-21", not batches, f"{batches} are open still")
         last = world.start(name)
         world.run_until_idle()

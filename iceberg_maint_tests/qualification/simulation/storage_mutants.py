@@ -60,7 +60,7 @@ def files_are_adopted_however_old(patch: pytest.MonkeyPatch) -> None:
 )
 def adopted_files_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
     def adopted(batch, _policy, context, lease):
-        left = context.ledger.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
+        left = context.ledger.work.uncommitted_output(lease, batch.batch_id, adopting.ADOPT_WITHIN_SECONDS)
         if left is None or not left.files or left.proof is None:
             return None
         return Written(left.files, left.proof, adopted=True)

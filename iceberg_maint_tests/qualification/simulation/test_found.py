@@ -43,7 +43,7 @@ def test_run_terminated_after_its_last_batch_is_on_record_with_it() -> None:
         world.run_until_idle()
         world.start(TABLE)
         world.run_until_idle()
-        told = [b.batch_id for r in world.ledger.records(None, 10) for b in r.outcome.batches]
+        told = [b.batch_id for r in world.ledger.records.newest(None, 10) for b in r.outcome.batches]
         landed = [one.batch_id for one in world.lake.landed()]
         assert sorted(told) == sorted(landed)
         assert len(landed) == 3
@@ -59,7 +59,7 @@ def test_ledger_put_back_to_before_the_attempt_still_knows_its_commit_by_the_tok
         world.pass_time(60_000)
         world.start(TABLE)
         world.run_until_idle()
-        assert world.ledger.open_attempts("uuid-0") == ()
+        assert world.ledger.work.open_attempts("uuid-0") == ()
         committed = [a for a in world.watch.seen.attempts.values() if a.status == "DONE"]
         assert [a.batch_id for a in committed][:1] == [next(iter(world.lake.landed())).batch_id]
 
@@ -78,7 +78,7 @@ def test_unknown_commit_whose_base_has_expired_is_settled() -> None:
         world.pass_time(60_000)
         world.start(TABLE)
         world.run_until_idle()
-        assert world.ledger.open_attempts(table.uuid) == ()
+        assert world.ledger.work.open_attempts(table.uuid) == ()
 
 
 def test_main_rolled_back_behind_a_batch_is_left_until_the_table_changes() -> None:
@@ -100,7 +100,7 @@ def test_main_rolled_back_behind_a_batch_is_left_until_the_table_changes() -> No
 
 def test_settling_under_the_lease_of_another_table_is_refused() -> None:
     with World(0, calm(), tables=2).alive() as world:
-        lease = world.ledger.acquire_lease("uuid-0", str(NAMES[0]), "me", 45, 0)
+        lease = world.ledger.leases.acquire("uuid-0", str(NAMES[0]), "me", 45, 0)
         state = world.lake.tables[NAMES[1]].state
         with pytest.raises(RefusedError, match="ICM-102"):
             world.settle_now(state, lease)
@@ -118,9 +118,9 @@ def test_partition_of_two_batches_whose_first_fails_counts_once_and_waits() -> N
         world.run_until_idle()
         (outcome,) = process.outcomes
         assert [b.outcome for b in outcome.batches] == [OutcomeStatus.FAILED]
-        past = world.ledger.history(table.uuid, str(TABLE), REWRITE).of("p=a")
+        past = world.ledger.health.history(table.uuid, str(TABLE), REWRITE).of("p=a")
         assert (past.ineffective, past.crashes) == (1, 0)
-        assert len(world.ledger.open_batches(table.uuid, REWRITE)) == 1
+        assert len(world.ledger.work.open_batches(table.uuid, REWRITE)) == 1
 
 
 def test_partition_of_two_batches_starts_the_second_with_a_clean_slate_once_the_first_has_worked() -> None:
@@ -138,7 +138,7 @@ def test_partition_of_two_batches_starts_the_second_with_a_clean_slate_once_the_
             world.run_until_idle()
             world.pass_time(60_000)
         assert world.watch.found["reported DONE"] == 1
-        past = world.ledger.history(table.uuid, str(TABLE), REWRITE).of("p=a")
+        past = world.ledger.health.history(table.uuid, str(TABLE), REWRITE).of("p=a")
         assert past.crashes == 1
 
 
@@ -170,7 +170,7 @@ def test_lease_given_by_a_ledger_put_back_is_worth_nothing_below_the_fences_of_t
             world.run_until_idle()
             world.lake.append(table, "p=a", 6)
         world.restore()
-        lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
+        lease = world.ledger.leases.acquire(table.uuid, str(TABLE), "me", 45, 0)
         with pytest.raises(FenceLostError, match=r"the lease has fence 1: the ledger was restored"):
             world.settle_now(table.state, lease)
 
@@ -179,7 +179,7 @@ def test_run_that_slept_past_its_lease_learns_that_another_has_taken_the_table()
     """Nobody has put the ledger back: who is told so looks for a backup that was never restored."""
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()
-        lease = world.ledger.acquire_lease(table.uuid, str(TABLE), "me", 45, 0)
+        lease = world.ledger.leases.acquire(table.uuid, str(TABLE), "me", 45, 0)
         world.pass_time(60_000)
         world.start(TABLE)
         world.run_until_idle()
@@ -213,12 +213,12 @@ def test_swap_that_lands_long_after_its_answer_was_lost_is_recognised() -> None:
         assert told == [OutcomeStatus.UNKNOWN]
         world.start(TABLE, settles=True)
         world.run_until_idle()
-        attempts = world.ledger.open_attempts(table.uuid)
+        attempts = world.ledger.work.open_attempts(table.uuid)
         assert len(attempts) == 1
         world.pass_time(600_000)
         world.start(TABLE, settles=True)
         world.run_until_idle()
-        assert world.ledger.open_attempts(table.uuid) == ()
+        assert world.ledger.work.open_attempts(table.uuid) == ()
         assert world.watch.seen.attempts[attempts[0].attempt_id].status == "DONE"
 
 

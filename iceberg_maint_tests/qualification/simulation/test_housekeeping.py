@@ -66,7 +66,7 @@ def test_expiry_keeps_what_an_unsettled_commit_was_based_on() -> None:
         base = table.state.snapshot
         world.pass_time(48 * HOUR_MS)
         keep_house(world, EXPIRE)
-        assert len(world.ledger.open_attempts(table.uuid)) == 1
+        assert len(world.ledger.work.open_attempts(table.uuid)) == 1
         assert base in table.state.snapshots
 
 
@@ -86,7 +86,7 @@ def test_reader_that_is_silent_for_a_month_holds_its_snapshot() -> None:
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()
         oldest = table.state.snapshots[0].snapshot_id
-        world.ledger.put_reader(table.uuid, "consumer", oldest)
+        world.ledger.registry.put_reader(table.uuid, "consumer", oldest)
         world.pass_time(31 * 24 * HOUR_MS)
         keep_house(world, EXPIRE)
         assert oldest in {s.snapshot_id for s in table.state.snapshots}
@@ -99,7 +99,7 @@ def test_reader_that_registers_between_plan_and_commit_of_an_expiry_keeps_its_sn
         world.pass_time(48 * HOUR_MS)
         world.start(TABLE, operations=(EXPIRE,))
         world.step_until(lambda: "record_intent" in world.last_line())
-        world.ledger.put_reader(table.uuid, "consumer", oldest)
+        world.ledger.registry.put_reader(table.uuid, "consumer", oldest)
         world.run_until_idle()
         assert oldest in {s.snapshot_id for s in table.state.snapshots}
 
@@ -115,7 +115,7 @@ def test_reader_holds_the_snapshot_it_has_come_to() -> None:
     with World(0, calm()).alive() as world:
         (table,) = world.lake.tables.values()
         oldest = table.state.snapshots[0].snapshot_id
-        world.ledger.put_reader(table.uuid, "consumer", oldest)
+        world.ledger.registry.put_reader(table.uuid, "consumer", oldest)
         world.pass_time(48 * HOUR_MS)
         keep_house(world, EXPIRE)
         assert oldest in {s.snapshot_id for s in table.state.snapshots}
@@ -127,7 +127,7 @@ def test_files_of_an_unsettled_commit_are_no_orphans_however_old() -> None:
         files = written(world)
         world.pass_time(100 * HOUR_MS)
         keep_house(world, ORPHANS)
-        assert len(world.ledger.open_attempts(table.uuid)) == 1
+        assert len(world.ledger.work.open_attempts(table.uuid)) == 1
         assert files
         assert files <= there(world)
 
@@ -298,7 +298,7 @@ def test_tag_that_went_with_an_expiry_is_reported_although_its_process_died() ->
         world.start(TABLE, settles=True)
         world.run_until_idle()
         assert [a.status for a in world.watch.seen.attempts.values()] == ["FAILED"]
-        (record,) = world.ledger.records(str(TABLE), 1)
+        (record,) = world.ledger.records.newest(str(TABLE), 1)
         assert record.outcome.reason is Reason.REFS_LOST
         assert f"also removed tag release on snapshot {oldest};" in record.outcome.batches[0].message
         world.pass_time(48 * HOUR_MS)
@@ -315,7 +315,7 @@ def test_expiry_stopped_past_its_lease_expires_nothing_that_is_in_use_by_then() 
         world.faults.script = [("load", At.STOP)]
         zombie = world.start(TABLE, operations=(EXPIRE,))
         world.run_until_idle()
-        world.ledger.put_reader(table.uuid, "consumer", oldest)
+        world.ledger.registry.put_reader(table.uuid, "consumer", oldest)
         world.pass_time(60_000)
         keep_house(world, EXPIRE)
         zombie.stopped = False

@@ -52,8 +52,8 @@ def check_in_order(world: World, table: SimTable, rows: list[int]) -> None:
         world.pass_time(26 * HOUR_MS)
         world.start(TABLE, operations=CYCLE)
         world.run_until_idle()
-    assert world.ledger.open_attempts(table.uuid) == ()
-    assert [b for o in CYCLE for b in world.ledger.open_batches(table.uuid, o)] == []
+    assert world.ledger.work.open_attempts(table.uuid) == ()
+    assert [b for o in CYCLE for b in world.ledger.work.open_batches(table.uuid, o)] == []
     assert table.rows() == rows
     assert table.reach() <= set(world.lake.disk.files)
 

@@ -33,11 +33,11 @@ from iceberg_maint.core.policy.housekeeping import (
 )
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.batches import OutOfOrderError
-from iceberg_maint.ledger.ledger import SqlLedger
 from iceberg_maint.loop import lease as table_lease
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, Request, maintain
 from iceberg_maint.loop.settle import reconcile, settle_open_attempts
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.qualification.simulation.engine import SimEngine
 from iceberg_maint_tests.qualification.simulation.faults import Faults, Killed, Terminated
@@ -326,9 +326,9 @@ class World:
         """What an operator does with quarantine, by the command `release`."""
         for table in self.lake.tables.values():
             for operation in CYCLE:
-                history = self.ledger.history(table.uuid, str(table.state.table), operation)
+                history = self.ledger.health.history(table.uuid, str(table.state.table), operation)
                 clean = {p: PartitionHistory() for p in history.partitions}
-                self.ledger.set_partition_history(table.uuid, operation, clean)
+                self.ledger.health.set_partition_history(table.uuid, operation, clean)
         self.watch.released()
 
     def back_up(self) -> None:
@@ -365,11 +365,11 @@ class World:
 
 
 @functools.cache
-def _ledger() -> tuple[SqlLedger, Any, bytes]:
+def _ledger() -> tuple[Ledger, Any, bytes]:
     """The one ledger of all worlds, which take turns, its connection and its image when empty."""
     ledger = memory_ledger()
     # Not `now_ms`: its statement would stay prepared with the machine's time.
-    ledger.known_tables()
+    ledger.health.known_tables()
     assert ledger._database._engine is not None
     connection: Any = ledger._database._engine.raw_connection().driver_connection
     return ledger, connection, connection.serialize()

@@ -118,7 +118,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     assert kept(keeper, name) == (6, REFS)
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
     assert "a clock moved backwards: the ledger holds a time 17" in outcome.message
-    keeper.ledger.accept_clock()
+    keeper.ledger.leases.accept_clock()
     assert keeper.run(name, EXPIRE, days=1, force=True).outcome is OutcomeStatus.IMPROVED
 
 

@@ -161,7 +161,7 @@ def test_reader_that_is_silent_for_a_month_keeps_what_it_has_not_read(
 ) -> None:
     name, _ = grown(workshop, 4)
     before = ids(keeper, name)
-    keeper.ledger.put_reader(keeper.state(name).uuid, "search index", before[1])
+    keeper.ledger.registry.put_reader(keeper.state(name).uuid, "search index", before[1])
     keeper.run(name, EXPIRE, days=30)
     assert ids(keeper, name) == before[1:]
 
@@ -431,7 +431,7 @@ def test_run_that_dies_after_its_swap_is_settled_from_the_table(
     with pytest.raises(Killed):
         keeper.run(name, operation, days=1, force=True)
     location = keeper.state(name).metadata_location
-    assert len(keeper.ledger.open_attempts(keeper.state(name).uuid)) == 1
+    assert len(keeper.ledger.work.open_attempts(keeper.state(name).uuid)) == 1
     (settled,) = reconcile(TableId.parse(name), keeper.context(name, 1), "next")
     assert settled.settlement.status is CommitStatus.COMMITTED
     assert keeper.run(name, operation, days=1).reason is Reason.HEALTHY

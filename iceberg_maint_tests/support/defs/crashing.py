@@ -49,7 +49,7 @@ class _Ledger:
         self._started += 1
         if self._started == 2 and _reached(lease.table, BETWEEN_BATCHES):
             _kill()
-        return self._ledger.start_attempt(lease, *arguments)
+        return self._ledger.work.start_attempt(lease, *arguments)
 
 
 class _Engine:

@@ -39,17 +39,17 @@ class _KillingLedger:
         self._attempts += 1
         if self._point == "between_batches" and self._attempts == 2:
             _kill()
-        return self._ledger.start_attempt(*arguments)
+        return self._ledger.work.start_attempt(*arguments)
 
     def record_intent(self, *arguments: Any) -> None:
         if self._point == "files_written" and self._attempts == 2:
             _kill()
-        self._ledger.record_intent(*arguments)
+        self._ledger.work.record_intent(*arguments)
         if self._point == "intent_saved" and self._attempts == 2:
             _kill()
 
     def record_try(self, *arguments: Any) -> None:
-        self._ledger.record_try(*arguments)
+        self._ledger.work.record_try(*arguments)
         if self._point == "before_swap" and self._attempts == 2:
             _kill()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
+from iceberg_maint.ports.ledger import Ledger
 
 
-def memory_ledger() -> SqlLedger:
+def memory_ledger() -> Ledger:
     """Returns an empty ledger that exists as long as the object."""
-    return SqlLedger("sqlite://")
+    return sql_ledger("sqlite://")

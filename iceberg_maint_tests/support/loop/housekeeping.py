@@ -60,10 +60,10 @@ class HousekeepingWorld(World):
     def left_open(self, operation: Operation) -> tuple[int, int]:
         """Open attempts and open batches of one operation."""
         uuid = self.now.state.uuid
-        return len(self.ledger.open_attempts(uuid)), len(self.ledger.open_batches(uuid, operation))
+        return len(self.ledger.work.open_attempts(uuid)), len(self.ledger.work.open_batches(uuid, operation))
 
     def past(self, operation: Operation) -> Any:
-        found = self.ledger.history(self.now.state.uuid, str(self.now.state.table), operation)
+        found = self.ledger.health.history(self.now.state.uuid, str(self.now.state.table), operation)
         return found.of(WHOLE_TABLE)
 
     def context(self, process: Process) -> Context:

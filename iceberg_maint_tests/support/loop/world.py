@@ -91,12 +91,12 @@ class AtClock:
         return int(self._clock.now_ms())
 
     def database_ms(self) -> int:
-        return int(self._ledger.now_ms())
+        return int(self._ledger.registry.now_ms())
 
     def known_tables(self) -> tuple[KnownTable, ...]:
         """The tables with their last look by the set clock."""
         ahead_ms = self.now_ms() - self.database_ms()
-        known = self._ledger.known_tables()
+        known = self._ledger.health.known_tables()
         return tuple(replace(k, observed_ms=k.observed_ms + ahead_ms) for k in known)
 
 
@@ -249,10 +249,10 @@ class World:
         """Open attempts and open batches."""
         uuid = self.now.state.uuid
         operation = Operation.REWRITE_DATA_FILES
-        return len(self.ledger.open_attempts(uuid)), len(self.ledger.open_batches(uuid, operation))
+        return len(self.ledger.work.open_attempts(uuid)), len(self.ledger.work.open_batches(uuid, operation))
 
     def history(self, partition: str) -> Any:
-        found = self.ledger.history(self.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES)
+        found = self.ledger.health.history(self.now.state.uuid, str(TABLE), Operation.REWRITE_DATA_FILES)
         return found.of(partition)
 
     def context(self, process: Process) -> Context:

@@ -18,10 +18,11 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
 from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.context import context_with
@@ -73,8 +74,8 @@ class Passes:
     seconds: Callable[[], float] = time.monotonic
 
     @property
-    def ledger(self) -> SqlLedger:
-        return SqlLedger(f"sqlite:///{self.lake.folder}/ledger.db")
+    def ledger(self) -> Ledger:
+        return sql_ledger(f"sqlite:///{self.lake.folder}/ledger.db")
 
     def orphan_pass(self) -> OrphanPass:
         catalog = self.lake.catalog

@@ -28,7 +28,7 @@ from iceberg_maint.core.policy.data import (
 from iceberg_maint.core.policy.reading_engines import Reader
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.ledger.ledger import SqlLedger
+from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.loop.maintain import Observer, Request, maintain
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -118,7 +118,7 @@ class Maintainer:
     def __post_init__(self) -> None:
         self.writers = Writers(Bridge(self.spark))
         self.engine = SparkEngine(lambda: self.spark, lambda _table: READER, NO_BACKOFF)
-        self.ledger = SqlLedger(f"sqlite:///{self.lake_dir / 'equality_ledger.db'}")
+        self.ledger = sql_ledger(f"sqlite:///{self.lake_dir / 'equality_ledger.db'}")
         self.catalog = PyIcebergCatalog(
             "lake",
             {
