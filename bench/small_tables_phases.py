@@ -13,6 +13,7 @@ from typing import Any
 from iceberg_maint.engines.spark.session.process_tree import NOTHING, Used, used
 from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.support.context import changed
+from iceberg_maint_tests.support.fakes.ledger import with_parts
 
 _PHASE_OF_CALL = {
     "pin": "pin",
@@ -116,7 +117,7 @@ def noted(context: Context, phases: Phases) -> Context:
             context.engine.spark,
             engine_of=lambda session: _Noted(engine_of(session), phases, _PHASE_OF_CALL.get),
         ),
-        ledger=_Noted(context.ledger, phases, lambda _name: "ledger"),
+        ledger=with_parts(context.ledger, lambda part: _Noted(part, phases, lambda _name: "ledger")),
         catalogs=_NotedCatalogs(context.catalogs, phases),
         engine=lambda: _Noted(context.engine(), phases, _PHASE_OF_CALL.get),
         orphan_files=lambda table: _Noted(

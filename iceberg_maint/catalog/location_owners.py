@@ -25,7 +25,7 @@ _CONFIRMED_MS = 24 * 3600 * 1000
 
 
 class ClaimLedger(Protocol):
-    """The part of the ledger that keeps claims; see `ports.ledger.Ledger`."""
+    """The part of the ledger that keeps claims; see `ports.ledger.Registry`."""
 
     def now_ms(self) -> int:
         """Returns the time of the ledger's clock."""

@@ -340,7 +340,7 @@ def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]
     from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 
     with leased(
-        context.ledger,
+        context.ledger.leases,
         context.clock,
         table_uuid=state.uuid,
         table=str(state.table),

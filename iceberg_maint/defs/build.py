@@ -117,7 +117,7 @@ def _build(
     shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
     if run is not None:
         context = context.ended_by(end_process)
-    executor = build_executor(context.ledger, context.observers.telemetry, context.process.end)
+    executor = build_executor(context.ledger.leases, context.observers.telemetry, context.process.end)
     resources = {
         SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
             LazySession(context), description="The process's Spark session, started at the first batch."

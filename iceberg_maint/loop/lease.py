@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.ledger import Leases
 from iceberg_maint.ports.stored import Lease
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ _LAST_BEAT_SECONDS = 5
 
 @contextmanager
 def leased(
-    ledger: Ledger,
+    leases: Leases,
     clock: Clock,
     *,
     table_uuid: str,
@@ -40,12 +40,12 @@ def leased(
     lease = None
     waited_seconds = 0.0
     while lease is None:
-        lease = ledger.leases.acquire(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
+        lease = leases.acquire(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
         if lease is None:
             if waited_seconds >= wait_seconds:
                 yield None
                 return
-            if not waited_seconds and (holder := ledger.leases.owner(table_uuid)):
+            if not waited_seconds and (holder := leases.owner(table_uuid)):
                 until = datetime.fromtimestamp(holder[1] / 1000, UTC)
                 _log.warning(
                     "%s: waits for run %s, whose lease ends at %s UTC unless it still works.",
@@ -59,25 +59,25 @@ def leased(
         with _heartbeat_thread(
             f"heartbeat {table}",
             LEASE_TTL_SECONDS / _HEARTBEATS_PER_TTL,
-            lambda: ledger.leases.heartbeat(lease),
+            lambda: leases.heartbeat(lease),
         ):
             yield lease
     finally:
         # If another owner has the lease or the ledger does not answer, the lease expires by itself. A
         # failure here must not replace the exception of the body.
         with suppress(Exception):
-            ledger.leases.release(lease)
+            leases.release(lease)
 
 
 @contextmanager
-def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
+def run_heartbeat(leases: Leases, run_id: str) -> Iterator[None]:
     """Records heartbeats of a Dagster run in the ledger until the body ends.
 
     A ledger that does not answer does not end the run: the lease guards the work on a table.
     """
 
     def record() -> bool:
-        ledger.leases.record_run_heartbeat(run_id)
+        leases.record_run_heartbeat(run_id)
         return True
 
     with suppress(Exception):
@@ -87,7 +87,7 @@ def run_heartbeat(ledger: Ledger, run_id: str) -> Iterator[None]:
             yield
     finally:
         with suppress(Exception):
-            ledger.leases.end_run(run_id)
+            leases.end_run(run_id)
 
 
 @contextmanager

@@ -188,7 +188,7 @@ def _operate(table: TableId, run: Run, outlook: Outlook) -> OperationOutcome:
     outlook.forget()
     run.enter("waiting for the lease of the table")
     with leased(
-        context.ledger,
+        context.ledger.leases,
         context.clock,
         table_uuid=assessment.state.uuid,
         table=str(table),

@@ -53,7 +53,7 @@ def reconcile(table: TableId, context: Context, run_id: str) -> tuple[Settled, .
     if not context.ledger.work.open_attempts(state.uuid):
         return ()
     with leased(
-        context.ledger,
+        context.ledger.leases,
         context.clock,
         table_uuid=state.uuid,
         table=str(table),

@@ -388,7 +388,8 @@ class OrphanPasses:
         from iceberg_maint.catalog.location_owners import FleetClaims
 
         return FleetClaims(
-            {name: _metadata_catalog(self._catalogs, name) for name in self._catalogs}, self._ledger
+            {name: _metadata_catalog(self._catalogs, name) for name in self._catalogs},
+            self._ledger.registry,
         )
 
 

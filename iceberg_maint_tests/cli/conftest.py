@@ -28,7 +28,7 @@ from iceberg_maint_tests.support.context import changed, context_with
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.loop.world import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import SetClock, at_clock
 
 NOW_MS = 1_800_000_000_000
 SPEC = PartitionSpec(0, (PartitionField(1000, 1, "day", "identity", "string"),))
@@ -179,7 +179,7 @@ def lake_of(folder: Path, tables: Mapping[str, Mapping[str, int]]) -> Lake:
     orphans = FakeOrphanFiles()
     context = context_with(
         catalogs={"lake": catalog},
-        ledger=AtClock(memory_ledger(), clock),
+        ledger=at_clock(memory_ledger(), clock),
         clock=clock,
         policy_for=policies(config),
         engine=lambda: engine,

@@ -64,7 +64,7 @@ def test_history_reads_the_log_where_the_ledger_lost_its_rows(
 ) -> None:
     audited("run", SICK)
     ledger = audited.json("history", SICK)["records"]
-    monkeypatch.setattr(audited.context.ledger, "records", lambda *_: ())
+    monkeypatch.setattr(audited.context.ledger.records, "newest", lambda *_: ())
     result = audited("history", SICK, "--json")
     shown = json.loads(result.stdout)["records"]
     assert sorted(r["record_id"] for r in shown) == sorted(r["record_id"] for r in ledger)

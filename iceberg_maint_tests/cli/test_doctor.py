@@ -40,7 +40,7 @@ SICK = TableId.parse("lake.db.sick")
 @pytest.fixture(autouse=True)
 def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(lake.context.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(lake.context.ledger.registry, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr(
         "iceberg_maint.wiring.adapters.spark_versions", lambda _config: lake.engine.versions()
     )
@@ -191,7 +191,7 @@ def test_home_that_cannot_be_written_has_the_fix_of_its_error(number: int, code:
 def test_ledger_that_cannot_be_written_fails(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sql_ledger(f"sqlite:///{tmp_path}/ledger.db").now_ms()
+    sql_ledger(f"sqlite:///{tmp_path}/ledger.db").registry.now_ms()
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
     reading = sql_ledger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
     monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
@@ -405,7 +405,7 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
 ) -> None:
     lake.json("observe", "db.sick")
     uses = (MemoryUse(300 * 1024**2, 200 * 1024**2, 2, 1, exceeded=True),)
-    monkeypatch.setattr(lake.context.ledger, "memory_uses", lambda _uuid, _limit: uses)
+    monkeypatch.setattr(lake.context.ledger.records, "memory_uses", lambda _uuid, _limit: uses)
     declared = DeclaredMemory(1024**3, 2 * 1024**3, slots=2)
     spark = lake.context.engine.spark
     lake.context = changed(lake.context, spark=replace(spark, memory=declared))

@@ -22,7 +22,9 @@ def aged(lake: Lake) -> Lake:
     """`sick` with eleven more snapshots, all a month old; two of the twelve may go."""
     table = lake.catalog.content[SICK]
     assert table.state.snapshot is not None
-    lake.clock.ms = lake.context.ledger.database_ms()  # when a reader was last heard of is told by this clock
+    lake.clock.ms = (
+        lake.context.ledger.registry.database_ms()
+    )  # when a reader was last heard of is told by this clock
     old = replace(table.state.snapshot, timestamp_ms=lake.clock.ms - 30 * DAY_MS)
     chain = [replace(old, snapshot_id=n, parent_id=n - 1 or None, sequence_number=0) for n in range(1, 12)]
     head = replace(old, parent_id=11)
@@ -83,7 +85,7 @@ def test_wrong_reader_is_refused(aged: Lake, arguments: list[str], says: str) ->
 
 
 def test_run_of_the_whole_cycle_looks_for_orphans_and_says_when_again(lake: Lake) -> None:
-    lake.clock.ms = lake.context.ledger.database_ms()
+    lake.clock.ms = lake.context.ledger.registry.database_ms()
     table = lake.catalog.content[HEALTHY]
     lake.catalog.put(replace(table, state=replace(table.state, last_updated_ms=lake.clock.ms)))
     run = lake.json("run", "db.healthy")["tables"][0]["operations"]

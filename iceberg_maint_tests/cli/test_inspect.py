@@ -395,7 +395,7 @@ def test_why_shows_the_cursor_of_each_operation(lake: Lake) -> None:
     (record,) = lake.json("history", "db.sick")["records"]
     last = operation["batches"][-1]
     (cursor,) = why(lake, "db.sick")["cursors"]
-    assert abs(cursor.pop("advanced_ms") - lake.context.ledger.database_ms()) < 60_000  # type: ignore[attr-defined]
+    assert abs(cursor.pop("advanced_ms") - lake.context.ledger.registry.database_ms()) < 60_000  # type: ignore[attr-defined]
     assert cursor == {
         "operation": "rewrite_data_files",
         "plan_id": record["plan_id"],

@@ -17,7 +17,6 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.context import changed
@@ -56,7 +55,7 @@ def session(lake: Lake, store: ShiftedStore, monkeypatch: pytest.MonkeyPatch) ->
         engine=NoEngine,
         orphan_files=OrphanPasses(config, real.catalogs, clock, real.ledger),
     )
-    monkeypatch.setattr(context.ledger, "now_ms", clock.now_ms)
+    monkeypatch.setattr(context.ledger.registry, "now_ms", clock.now_ms)
     return Session(load=lambda _path: config, build=lambda _config: context)
 
 
@@ -138,7 +137,6 @@ def test_files_go_come_back_and_stay(
 
     again = document(program("trash", "db.t", "--json"))
     assert again["operation"]["batches"][0]["counts"]["trashed_files"] == 0
-    assert isinstance(session.context().ledger, Ledger)
     [restored] = [
         r
         for r in session.context().ledger.records.newest(None, 10)

@@ -17,7 +17,6 @@ from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.machine import private_files
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
@@ -152,7 +151,7 @@ def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_pa
     ledger = lake.context.ledger
     measured = ledger.health.get(table)
     (today,) = ledger.health.health_days([measured.table_uuid])[measured.table_uuid]
-    database = ledger._database
+    database = ledger.work._database
     now_ms = lake.clock.now_ms()
     with database.write(measured.table_uuid) as conn:
         health_days.drop_days(conn, measured.table_uuid)
@@ -173,7 +172,7 @@ def test_stored_days_are_drawn_in_the_page_and_listed_in_json(lake: Lake, tmp_pa
 def test_why_has_one_line_on_a_threshold_ahead_and_none_for_a_partition(lake: Lake, monkeypatch):
     today = lake.clock.now_ms() // 86_400_000
     days = tuple(HealthDay(today - n, {"most_small_files": 1.1 - n / 10}) for n in (3, 2, 1, 0))
-    monkeypatch.setattr(Ledger, "health_days", lambda _, uuids: dict.fromkeys(uuids, days))
+    monkeypatch.setattr(table_health.SqlHealth, "health_days", lambda _, uuids: dict.fromkeys(uuids, days))
     monkeypatch.setenv("COLUMNS", "200")
     document = lake.json("why", "db.healthy")
     in_days = document["trend"]["forecast"]["in_days"]

@@ -51,7 +51,7 @@ def test_run_that_lost_its_lease_says_which_and_names_no_other_run(
             "the lease of 'run-1' on lake.db.sick (fence 1) is over: no owner holds fence 1."
         )
 
-    monkeypatch.setattr(lake.context.ledger, "record_intent", lost)
+    monkeypatch.setattr(lake.context.ledger.work, "record_intent", lost)
     result = lake("run", "db.sick", "--operation", "rewrite_data_files")
     assert result.exit_code == 3
     assert "lake.db.sick: ICM-109 the lease of 'run-1' on lake.db.sick (fence 1) is over" in result.stderr

@@ -30,7 +30,7 @@ from iceberg_maint_tests.support.context import context_with, spark_access
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.loop.world import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import SetClock, at_clock
 
 NAMES = IcebergTranslator()
 
@@ -198,7 +198,7 @@ class World:
         self.engine = MemoryEngine(self.catalog)
         self.orphans = FakeOrphanFiles()
         self.clock = SetClock(NOW_MS)
-        self.ledger = AtClock(memory_ledger(), self.clock)
+        self.ledger = at_clock(memory_ledger(), self.clock)
         self.policy = POLICY
         self.instance = instance
         self.table_list = folder / "tables.json"

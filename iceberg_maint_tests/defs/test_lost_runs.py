@@ -6,6 +6,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -24,8 +25,9 @@ from iceberg_maint.defs.runs.upkeep import (
     build_lost_runs_sensor,
     update_missed_heartbeats,
 )
+from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.leases import SqlLeases
 from iceberg_maint.loop import lease
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 pytestmark = pytest.mark.slow
@@ -50,16 +52,14 @@ def theirs() -> None:
     work()
 
 
-class Ledger(Ledger):
-    """A ledger in memory whose clock is set."""
+class Heartbeats:
+    """Two parts of a ledger in memory whose clock is set."""
 
     now = T0_MS
     read_only = False
-    beats: dict[str, int]
 
     def __init__(self) -> None:
-        super().__init__("sqlite://")
-        self.beats = {}
+        self.beats: dict[str, int] = {}
 
     def now_ms(self) -> int:
         return self.now
@@ -80,8 +80,9 @@ class Sensor:
     """The sensor's ticks, with the cursor that Dagster keeps between them."""
 
     def __init__(self, instance: dg.DagsterInstance) -> None:
-        self.instance, self.ledger = instance, Ledger()
-        self._sensor = build_lost_runs_sensor(self.ledger, dg.DefaultSensorStatus.RUNNING)
+        self.instance, self.ledger = instance, Heartbeats()
+        ledger: Any = replace(memory_ledger(), leases=self.ledger, registry=self.ledger)
+        self._sensor = build_lost_runs_sensor(ledger, dg.DefaultSensorStatus.RUNNING)
         self._cursor: str | None = None
 
     def started(self, location: str = HERE, job: dg.JobDefinition = observe) -> dg.DagsterRun:
@@ -242,19 +243,19 @@ def test_run_that_ended_by_itself_keeps_its_end(sensor: Sensor, monkeypatch: pyt
 
 # the executor that makes runs heard
 
-SHARED = memory_ledger()
+SHARED = memory_ledger().leases
 HEARD: list[tuple[str, bool]] = []
 
 
 @dg.op
 def ask_the_ledger(context: dg.OpExecutionContext) -> None:
     beat = threading.Event()
-    first = SHARED.leases.run_heartbeats()[context.run_id]
+    first = SHARED.run_heartbeats()[context.run_id]
     for _ in range(500):
-        if SHARED.leases.run_heartbeats()[context.run_id] > first:
+        if SHARED.run_heartbeats()[context.run_id] > first:
             break
         beat.wait(0.01)
-    HEARD.append((context.run_id, SHARED.leases.run_heartbeats()[context.run_id] > first))
+    HEARD.append((context.run_id, SHARED.run_heartbeats()[context.run_id] > first))
 
 
 @dg.job(executor_def=build_executor(SHARED))
@@ -287,7 +288,7 @@ def test_run_is_heard_again_and_again_while_it_works_and_no_more_once_it_has_end
     assert [(run_id, True) for run_id in [done.run_id]] == HEARD
     with dg.execute_job(dg.reconstructable(failing), stored) as done:
         assert not done.success
-    assert SHARED.leases.run_heartbeats() == {}
+    assert SHARED.run_heartbeats() == {}
 
 
 def test_run_whose_ledger_is_away_does_its_work(stored: dg.DagsterInstance) -> None:
@@ -295,11 +296,8 @@ def test_run_whose_ledger_is_away_does_its_work(stored: dg.DagsterInstance) -> N
         assert done.success
 
 
-class Away(Ledger):
-    """A ledger that cannot be reached."""
-
-    def __init__(self) -> None:
-        super().__init__("sqlite://")
+class Away(SqlLeases):
+    """Of a ledger that cannot be reached."""
 
     def record_run_heartbeat(self, run_id: str) -> None:
         raise OSError(run_id)
@@ -307,7 +305,7 @@ class Away(Ledger):
     end_run = record_run_heartbeat
 
 
-@dg.job(executor_def=build_executor(Away()))
+@dg.job(executor_def=build_executor(Away(Database("sqlite://"))))
 def away() -> None:
     work()
 

@@ -179,7 +179,7 @@ def test_table_that_a_tick_cannot_read_is_tried_once_in_ten_minutes(world: World
 def slow(world: World, monkeypatch: pytest.MonkeyPatch, name: str, seconds: float) -> list[int]:
     """Lets each call of this method of the catalog or the ledger take that long by the clock. Returns the numbers of tables
     asked."""
-    owner: Any = world.catalog if hasattr(world.catalog, name) else world.ledger
+    owner: Any = world.catalog if hasattr(world.catalog, name) else world.ledger.health
     call, asked = getattr(owner, name), []
 
     def called(tables: Any) -> Any:
@@ -284,13 +284,13 @@ def test_pause_of_a_fleet_reads_the_health_of_few_tables_in_a_tick(
     world.observe()
     world.ledger.registry.pause("*", "catalog moves", "ben")
     read: list[TableId] = []
-    health = world.ledger.health
+    get = world.ledger.health.get
 
     def counted(table: TableId) -> Any:
         read.append(table)
-        return health(table)
+        return get(table)
 
-    monkeypatch.setattr(world.ledger, "health", counted, raising=False)
+    monkeypatch.setattr(world.ledger.health, "get", counted, raising=False)
     assert requested(sensor_tick(world)) == [[f"lake.db.{letter}" for letter in "abcdef"]]
     assert read == []
 
@@ -303,7 +303,7 @@ def test_automation_reads_the_due_work_of_as_many_tables_as_its_tick_has_time_fo
     world.observe()
     monkeypatch.setattr(maintenance_sensor, "_TABLES_AT_FIRST", 1)
     monkeypatch.setattr("iceberg_maint.defs.automation.maintenance_sensor.TABLES_PER_SHARED_RUN", 1)
-    slow(world, monkeypatch, "healths", seconds=3)
+    slow(world, monkeypatch, "get_all", seconds=3)
     definitions = world.definitions
     ticks = [tables_requested(sensor_tick(world, definitions, "due_maintenance")) for _ in range(3)]
     assert ticks == [["a", "b"], ["c", "d"], ["a", "e"]]

@@ -29,10 +29,10 @@ def test_mark_is_the_newest_of_all_boots_and_the_boot_of_its_own(ledger, place: 
     ledger.leases.keep_clock_mark("a", 10, 5000)
     ledger.leases.keep_clock_mark("b", 20, 4000)
     ledger.leases.keep_clock_mark(None, None, 3000)
-    assert place.open().clock_mark("a") == ClockMark(5000, 10)
-    assert place.open().clock_mark("b") == ClockMark(5000, 20)
-    assert place.open().clock_mark("c") == ClockMark(5000, None)
-    assert place.open().clock_mark(None) == ClockMark(5000, None)
+    assert place.open().leases.clock_mark("a") == ClockMark(5000, 10)
+    assert place.open().leases.clock_mark("b") == ClockMark(5000, 20)
+    assert place.open().leases.clock_mark("c") == ClockMark(5000, None)
+    assert place.open().leases.clock_mark(None) == ClockMark(5000, None)
 
 
 def test_older_reading_does_not_take_the_place_of_a_newer_one(ledger) -> None:
@@ -54,7 +54,7 @@ def test_boot_that_was_kept_without_a_reading_stays_when_another_machine_forgets
 ) -> None:
     ledger.leases.keep_clock_mark("a", 10, 0)
     ledger.leases.keep_clock_mark("b", 20, 5000 + 90 * DAY_MS)
-    assert place.open().clock_mark("a") == ClockMark(5000 + 90 * DAY_MS, 10)
+    assert place.open().leases.clock_mark("a") == ClockMark(5000 + 90 * DAY_MS, 10)
 
 
 def test_forgotten_marks_are_gone(ledger) -> None:

@@ -117,12 +117,12 @@ def test_sqlite_that_may_only_be_read_is_wrong_configuration_from_the_first_writ
 ):
     path = tmp_path / "ledger.db"
     writing = sql_ledger(f"sqlite:///{path}")
-    writing.pause(NAME, "why")
+    writing.registry.pause(NAME, "why")
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
     reading = sql_ledger(f"sqlite:///file:{path}?mode=ro&uri=true")
-    assert reading.pause_note(UUID, NAME) == "why"
+    assert reading.registry.pause_note(UUID, NAME) == "why"
     with pytest.raises(ConfigurationError) as refusal:
-        reading.pause(NAME, "")
+        reading.registry.pause(NAME, "")
     assert refusal.value.code == "ICM-128"
     assert refusal.value.message.endswith("cannot be used: attempt to write a readonly database.")
     reading.close()
@@ -141,17 +141,17 @@ def test_sqlite_that_may_not_become_a_ledger_is_reported_at_once(
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: pytest.fail("waited for nothing"))
     monkeypatch.setattr(database_module, "time", clock)
     with pytest.raises(ConfigurationError, match="ICM-128"):
-        sql_ledger(f"sqlite:///file:{path}?mode=ro&uri=true").now_ms()
+        sql_ledger(f"sqlite:///file:{path}?mode=ro&uri=true").registry.now_ms()
 
 
 @pytest.mark.postgres
 def test_postgres_that_may_only_be_read_is_wrong_configuration_until_it_has_been_written(postgres_url: str):
     made = sql_ledger(postgres_url)
-    made.now_ms()
+    made.registry.now_ms()
     made.close()
     reading = sql_ledger(f"{postgres_url}?options=-c%20default_transaction_read_only%3Don")
     with pytest.raises(ConfigurationError, match=r"ICM-128 .*read-only transaction"):
-        reading.pause(NAME, "")
+        reading.registry.pause(NAME, "")
     reading.close()
     database = Database(postgres_url)
     with database.write("key"):
@@ -240,7 +240,7 @@ def test_sqlite_that_cannot_be_used_is_refused(tmp_path: Path, kind: str):
     if kind == "below a file":
         path /= "ledger.db"
     with pytest.raises(ConfigurationError, match=r"ICM-128 the ledger at sqlite:///.* cannot be used: "):
-        sql_ledger(f"sqlite:///{path}").now_ms()
+        sql_ledger(f"sqlite:///{path}").registry.now_ms()
 
 
 def test_database_lost_later_is_an_error_with_its_code(place: Place, ledger: Ledger):
@@ -273,15 +273,15 @@ def test_memory_url_is_one_database_for_all_threads(url: str):
 
 def test_memory_ledgers_are_apart():
     one, other = memory_ledger(), memory_ledger()
-    one.pause(NAME, "here")
-    assert not other.history(UUID, NAME, "op").paused
+    one.registry.pause(NAME, "here")
+    assert not other.health.history(UUID, NAME, "op").paused
 
 
 def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "ledger.db"
     ledger = sql_ledger(f"sqlite:///{file}")
     ledger.registry.now_ms()
-    with ledger._database.write("t") as conn:
+    with ledger.work._database.write("t") as conn:
         pages = conn.execute(text("PRAGMA page_count")).scalar_one()
         conn.execute(text(f"PRAGMA max_page_count = {pages}"))
 
@@ -314,6 +314,6 @@ def test_error_of_the_disk_of_the_ledger_is_a_full_disk_only_without_room(
     ledger = sql_ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
     ledger.registry.now_ms()
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_bytes))
-    with pytest.raises(IcebergMaintError, match=f"disk I/O error.*Fix: {fix}"), ledger._database.read():
+    with pytest.raises(IcebergMaintError, match=f"disk I/O error.*Fix: {fix}"), ledger.work._database.read():
         raise OperationalError("select 1", None, sqlite3.OperationalError("disk I/O error"))
     ledger.close()

@@ -93,7 +93,7 @@ def test_ledger_of_a_newer_version_or_an_unreleased_build_is_refused_with_what_t
     place.sql(f"INSERT INTO icm_schema_version VALUES ({version}, 0)")
     newer = place.open()
     with pytest.raises(ConfigurationError) as refused:
-        newer.now_ms()
+        newer.registry.now_ms()
     assert str(refused.value) == (
         f"ICM-128 the ledger's schema has version {version}. This program supports versions up to {NEWEST}. "
         f"Fix: {UNRELEASED}"
@@ -130,7 +130,7 @@ def test_ledger_of_a_newer_version_is_not_read(ledger, place: Place):
     run_steps(place, NEXT)
     reading = sql_ledger(place.url, read_only=True)
     with pytest.raises(ConfigurationError, match=f"ICM-128 .*version {NEWEST + 2}; .*{UNRELEASED}"):
-        reading.records(None, 1)
+        reading.records.newest(None, 1)
     reading.close()
     assert versions(place)[-1] == NEWEST + 2
 
@@ -142,7 +142,7 @@ def test_ledger_of_an_older_version_is_not_read_without_migrating_it(ledger, pla
     with pytest.raises(
         ConfigurationError, match=f"ICM-128 .*version {NEWEST}; .*run 'iceberg-maint doctor' once"
     ):
-        reading.records(None, 1)
+        reading.records.newest(None, 1)
     reading.close()
     assert versions(place) == [NEWEST]
 
@@ -157,13 +157,13 @@ def test_row_that_cannot_be_read_is_refused_with_what_to_do(ledger, place: Place
 
 
 def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
-    place.open().now_ms()
+    place.open().registry.now_ms()
     engine = create_engine(place.url)
     with engine.begin() as conn:
         metadata.drop_all(conn)
     reading = sql_ledger(place.url, read_only=True)
     with pytest.raises(ConfigurationError, match="ICM-128 the database holds no ledger"):
-        reading.records(None, 1)
+        reading.records.newest(None, 1)
     reading.close()
     assert inspect(engine).get_table_names() == []
     engine.dispose()
@@ -172,9 +172,9 @@ def test_database_without_a_ledger_is_read_as_none_and_left_empty(place: Place):
 def test_ledger_opened_for_reading_refuses_every_write(ledger, place: Place):
     ledger.records.append(make_record("r1"))
     reading = sql_ledger(place.url, read_only=True)
-    assert reading.records(None, 1) == (make_record("r1"),)
+    assert reading.records.newest(None, 1) == (make_record("r1"),)
     with pytest.raises(ConfigurationError, match="ICM-128"):
-        reading.append_record(make_record("r2"))
+        reading.records.append(make_record("r2"))
     reading.close()
     assert ledger.records.newest(None, 10) == (make_record("r1"),)
 
@@ -182,5 +182,5 @@ def test_ledger_opened_for_reading_refuses_every_write(ledger, place: Place):
 def test_ledger_has_one_installation_id_that_stays(ledger, place: Place):
     first = ledger.registry.installation()
     assert len(first) == 32
-    assert sql_ledger(place.url).installation() == first
+    assert sql_ledger(place.url).registry.installation() == first
     assert memory_ledger().registry.installation() != first

@@ -98,7 +98,7 @@ class Ledgers(RuleBasedStateMachine):
 
     @rule()
     def time_passes(self) -> None:
-        with self.ledger._database.write(UUID) as conn:
+        with self.ledger.work._database.write(UUID) as conn:
             conn.exec_driver_sql("UPDATE icm_lease SET expires_ms = expires_ms - 1000000000")
         self.model.holder = None
 

@@ -191,7 +191,7 @@ def statements(ledger: Ledger, health: Measured) -> int:
     def note(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
         ran.append(statement)
 
-    engine = ledger._database._engine
+    engine = ledger.work._database._engine
     event.listen(engine, "before_cursor_execute", note)
     assert ledger.health.put(health)
     assert ledger.health.get(TABLE) == health
@@ -245,7 +245,7 @@ def changes(ledger: Ledger, health: Measured) -> list[str]:
     def note(_conn: object, _cursor: object, statement: str, *_rest: object) -> None:
         ran.append(statement.split(maxsplit=1)[0])
 
-    engine = ledger._database._engine
+    engine = ledger.work._database._engine
     event.listen(engine, "before_cursor_execute", note)
     assert ledger.health.put(health)
     event.remove(engine, "before_cursor_execute", note)

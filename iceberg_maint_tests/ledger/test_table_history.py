@@ -247,7 +247,7 @@ def test_histories_of_many_tables_are_those_of_each(ledger: Ledger, lease: Lease
 def test_histories_of_more_tables_take_no_statement_for_each(ledger: Ledger) -> None:
     ledger.registry.now_ms()
     statements: list[str] = []
-    engine = ledger._database._open()
+    engine = ledger.work._database._open()
     event.listen(engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
     ledger.health.histories({f"uuid-{n}": f"lake.db.t{n}" for n in range(400)})
     assert len([s for s in statements if s.startswith("SELECT")]) == 6

@@ -133,7 +133,7 @@ def test_ledger_forgets_records_only_by_clocks_that_agree(
     world = HousekeepingWorld()
     world.run(operations=(REGROUP,))
     world.run(operations=(EXPIRE,))
-    with world.ledger._database.write(world.now.state.uuid) as conn:
+    with world.ledger.work._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_rows).values(updated_ms=0))
         conn.execute(update(record_rows).values(appended_ms=0))
     world.policy = replace(world.policy, ledger_keep_days=30)

@@ -170,7 +170,7 @@ def left_open(world: World) -> str:
 
 
 def stored_batch(world: World, batch_id: str) -> StoredBatch:
-    with world.ledger._database.read() as conn:
+    with world.ledger.work._database.read() as conn:
         return batches.get(conn, batch_id)
 
 
@@ -199,7 +199,7 @@ def test_resume_plans_a_batch_again_that_was_stored_without_its_deletes() -> Non
     stored = stored_batch(world, batch_id).batch
     body = json.loads(batch_text(stored))
     body["applied_deletes"] = []
-    with world.ledger._database.write(world.now.state.uuid) as conn:
+    with world.ledger.work._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_table).values(body=json.dumps(body)))
     assert stored_batch(world, batch_id).batch.applied_deletes == ()
     world.events.clear()

@@ -17,7 +17,7 @@ def dropped_world(idle_days: int) -> World:
     """A table that was maintained, and dropped as many days ago."""
     world = World("a")
     world.run()
-    with world.ledger._database.write("t") as conn:
+    with world.ledger.work._database.write("t") as conn:
         for at in (batch.c.updated_ms, record.c.appended_ms, outcome.c.recorded_ms):
             conn.execute(update(at.table).values({at.name: at - idle_days * DAY_MS}))
     world.clock.ms = world.ledger.registry.now_ms()
@@ -36,7 +36,7 @@ def test_work_of_a_dropped_table_stays_as_long_as_the_policy_says() -> None:
     list_and_forget(world.context(Process()))
     assert len(world.ledger.records.dropped_tables()) == 1
     world.policy = replace(POLICY, ledger_keep_days=None)
-    with world.ledger._database.write("t") as conn:
+    with world.ledger.work._database.write("t") as conn:
         conn.execute(update(record).values(appended_ms=0))
     prune_dropped_tables(world.context(Process()))
     assert len(world.ledger.records.dropped_tables()) == 1

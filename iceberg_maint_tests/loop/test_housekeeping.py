@@ -273,7 +273,7 @@ def test_expiry_that_a_catalog_may_still_apply_is_unknown_for_an_hour() -> None:
     world.append("p=a", 1)
     world.ledger_clock = SetClock(world.ledger.registry.now_ms())  # tries are dated by the database
     for age_seconds, status in ((0, CommitStatus.UNKNOWN), (3600, CommitStatus.REJECTED)):
-        with world.ledger._database.write(world.now.state.uuid) as conn:
+        with world.ledger.work._database.write(world.now.state.uuid) as conn:
             conn.execute(update(tries).values(recorded_ms=tries.c.recorded_ms - age_seconds * 1000))
         (settled,) = world.reconcile()
         assert settled.settlement.status is status
@@ -299,7 +299,7 @@ def test_expiry_that_comes_late_is_reported_with_what_it_took_though_its_batch_w
     assert world.left_open(EXPIRE) == (0, 0)
 
 
-@pytest.mark.parametrize("step", ["set_partition_history", "settle_attempt", "append_record"])
+@pytest.mark.parametrize("step", ["set_partition_history", "settle_attempt", "append"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_hold_of_an_expiry_that_lost_more_outlives_who_settles_it(
     monkeypatch: pytest.MonkeyPatch, when: str, step: str
@@ -367,7 +367,7 @@ def test_ended_work_of_long_ago_is_forgotten_at_the_end_of_a_run() -> None:
     world = HousekeepingWorld()
     world.run(operations=(REGROUP,))
     world.run(operations=(EXPIRE,))
-    with world.ledger._database.write(world.now.state.uuid) as conn:
+    with world.ledger.work._database.write(world.now.state.uuid) as conn:
         conn.execute(update(batch_rows).values(updated_ms=0))
         conn.execute(update(record_rows).values(appended_ms=0))
     world.clock.ms = world.ledger.registry.now_ms()

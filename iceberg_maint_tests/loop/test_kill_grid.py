@@ -38,7 +38,7 @@ HARMLESS = {
     "open_batches",
     "open_operations",
     "pause_note",
-    "put_health",
+    "put",
     "readers",
     "uncommitted_output",
     "unrecorded_runs",

@@ -7,17 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.leases import SqlLeases
 from iceberg_maint.loop import lease
-from iceberg_maint.ports.ledger import Ledger
 
 RUN = "run-1"
 
 
-class Silent(Ledger):
-    """A ledger that goes away without a word after the first beat of a run, and comes back when it is let."""
+class Silent(SqlLeases):
+    """Of a ledger that goes away without a word after the first beat of a run, and comes back when it is let."""
 
     def __init__(self) -> None:
-        super().__init__("sqlite://")
+        super().__init__(Database("sqlite://"))
         self.asked, self.back, self._beats = threading.Event(), threading.Event(), 0
 
     def record_run_heartbeat(self, run_id: str) -> None:
@@ -29,7 +30,7 @@ class Silent(Ledger):
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
+def leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
     monkeypatch.setattr(lease, "RUN_BEAT_SECONDS", 0.01)
     made = Silent()
     yield made
@@ -37,21 +38,21 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
     for thread in threading.enumerate():
         if thread.name.startswith("heartbeat"):
             thread.join()
-    made.close()
+    made._database.close()
 
 
 def test_run_ends_though_a_beat_of_it_is_never_answered(
-    ledger: Silent, monkeypatch: pytest.MonkeyPatch
+    leases: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_LAST_BEAT_SECONDS", 0.01)
-    with lease.run_heartbeat(ledger, RUN):
-        assert ledger.asked.wait(30)
-    assert not ledger.back.is_set()
+    with lease.run_heartbeat(leases, RUN):
+        assert leases.asked.wait(30)
+    assert not leases.back.is_set()
 
 
-def test_run_that_ends_is_heard_no_more(ledger: Silent) -> None:
-    with lease.run_heartbeat(ledger, RUN):
-        assert set(ledger.leases.run_heartbeats()) == {RUN}
-        assert ledger.asked.wait(30)
-        ledger.back.set()
-    assert ledger.leases.run_heartbeats() == {}
+def test_run_that_ends_is_heard_no_more(leases: Silent) -> None:
+    with lease.run_heartbeat(leases, RUN):
+        assert set(leases.run_heartbeats()) == {RUN}
+        assert leases.asked.wait(30)
+        leases.back.set()
+    assert leases.run_heartbeats() == {}

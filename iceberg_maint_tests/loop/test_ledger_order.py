@@ -6,14 +6,14 @@ import pytest
 
 from iceberg_maint_tests.support.loop.world import Killed, Process, World
 
-READ = ["measurements", "installation", "put_health"]
-LEASE = ["last_leased_name", "acquire_lease", "installation", "open_attempts"]
+READ = ["measurements", "installation", "put"]
+LEASE = ["last_leased_name", "acquire", "installation", "open_attempts"]
 PLAN = ["histories", "installation", "open_batches", "memory_uses", "commit_trials", "save_plan"]
 START = ["pause_note", "commit_trials", "fleet_rewrites", "start_attempt", "uncommitted_output"]
 COMMIT = ["record_intent", "installation", "record_try", "holds", "swap", "finish_attempt"]
-MEASURE = ["installation", "put_health"]
+MEASURE = ["installation", "put"]
 SETTLE = ["installation", "open_attempts", "unrecorded_runs"]
-RECORD = ["append_record", "now_ms", "clock_mark", "prune", "release_lease"]
+RECORD = ["append", "now_ms", "clock_mark", "prune", "release"]
 NO_OPEN_WORK = ["histories", "open_attempts", "has_unrecorded_runs", "open_operations"]
 
 
@@ -52,7 +52,7 @@ def test_run_after_kill_at_its_intent_settles_before_it_plans_and_reuses_the_fil
     with pytest.raises(Killed):
         world.run(Process(dies="after:record_intent"))
     world.expire_leases()
-    settled = ["snapshot_before_files", "settle_attempt", "unrecorded_runs", "append_record"]
+    settled = ["snapshot_before_files", "settle_attempt", "unrecorded_runs", "append"]
     assert calls(world) == [
         *READ,
         *NO_OPEN_WORK[:2],

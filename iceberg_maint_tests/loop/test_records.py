@@ -71,7 +71,7 @@ def test_killed_run_worked_until_the_last_heartbeat_of_its_lease() -> None:
     with pytest.raises(Killed):
         world.run(Process(dies="before:write"))
     started_ms = world.ledger.registry.now_ms() - 100_000
-    with world.ledger._database.write(world.now.state.uuid) as conn:
+    with world.ledger.work._database.write(world.now.state.uuid) as conn:
         conn.execute(update(attempt).values(started_ms=started_ms))
         beat_ms = started_ms + 20_000
         conn.execute(update(lease).values(expires_ms=beat_ms + LEASE_TTL_SECONDS * 1000))
@@ -83,7 +83,7 @@ def test_killed_run_worked_until_the_last_heartbeat_of_its_lease() -> None:
 
 def test_killed_run_that_left_nothing_to_do_is_on_record_with_the_next_run() -> None:
     world = World("a")
-    kill(world, "before:append_record")
+    kill(world, "before:append")
     assert world.open_work() == (0, 0)
     assert world.run().outcome is OutcomeStatus.NO_OP
     (dead,) = records(world)
@@ -129,7 +129,7 @@ def test_run_is_on_record_before_it_gives_its_lease_back() -> None:
     world, process = World("a"), Process()
     world.run(process)
     steps = process.seen
-    assert steps.index("after:append_record") < steps.index("before:release_lease")
+    assert steps.index("after:append") < steps.index("before:release")
     assert world.ledger.records.unrecorded_runs(lease_of(world, "another")) == ()
 
 

@@ -157,7 +157,7 @@ def test_files_survive_a_commit_of_others_beside_them() -> None:
 def test_files_wait_half_as_long_as_an_orphan_must_be_old(older_seconds: int, writes: int) -> None:
     world = dead()
     then_ms = world.ledger.registry.now_ms() - (ADOPT_WITHIN_SECONDS + older_seconds) * 1000
-    with world.ledger._database.write(world.now.state.uuid) as conn:
+    with world.ledger.work._database.write(world.now.state.uuid) as conn:
         conn.execute(update(attempt).values(started_ms=then_ms))
     world.run()
     assert len(world.writes) == writes

@@ -20,15 +20,15 @@ PATIENT = replace(POLICY, retry=replace(POLICY.retry, quarantine_after=1000, qua
 
 
 LEDGER_STEPS = (
-    "acquire_lease",
+    "acquire",
     "save_plan",
     "start_attempt",
     "record_intent",
     "record_try",
     "finish_attempt",
-    "put_health",
-    "release_lease",
-    "append_record",
+    "put",
+    "release",
+    "append",
 )
 STEPS = [f"{when}:{what}" for what in (*LEDGER_STEPS, "write", "swap") for when in ("before", "after")]
 

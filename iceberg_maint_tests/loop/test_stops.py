@@ -15,6 +15,8 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
+from iceberg_maint.ledger.database import Database
+from iceberg_maint.ledger.leases import SqlLeases
 from iceberg_maint.loop.lease import leased
 from iceberg_maint.loop.maintain import maintain
 from iceberg_maint.loop.request import Request
@@ -261,20 +263,14 @@ def test_resumed_batches_spend_of_the_run_budget() -> None:
 
 
 def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
-    class Unreachable:
-        def __init__(self) -> None:
-            self.ledger = World().ledger
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.ledger, name)
-
-        def release_lease(self, _lease: Lease) -> None:
+    class Unreachable(SqlLeases):
+        def release(self, _lease: Lease) -> None:
             raise OSError("the database went away")
 
     with (
         pytest.raises(KeyboardInterrupt),
         leased(
-            Unreachable(),  # type: ignore[arg-type]
+            Unreachable(Database("sqlite://")),
             SetClock(),
             table_uuid="u",
             table=str(TABLE),

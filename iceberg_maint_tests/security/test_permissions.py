@@ -18,7 +18,7 @@ pytestmark = pytest.mark.seconds
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
     lake = lake_of(tmp_path, {"lake.db.t": {"1": 1}})
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr(lake.context.ledger, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(lake.context.ledger.registry, "now_ms", lambda: NOW_MS)
     lake.configure(f"ledger: sqlite:///{tmp_path}/ledger.db\n")
     return lake
 

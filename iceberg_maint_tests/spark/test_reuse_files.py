@@ -27,10 +27,9 @@ from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import Written, WrittenFile
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.context import context_with
-from iceberg_maint_tests.support.fakes.ledger import memory_ledger
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger, with_parts
 from iceberg_maint_tests.support.spark.equality_deletes import keys, other_engine, rows_of
 from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
 
@@ -45,21 +44,20 @@ class KilledError(BaseException):
     """The process is gone."""
 
 
-class MortalLedger:
-    """The real ledger of a process that dies when its files are written down, or once it has said
-    that it is about to commit."""
+class MortalPart:
+    """A part of the real ledger of a process that dies when its files are written down, or once it has said
+    that it is about to commit. `after` is the last call; `dead` has it once it was made."""
 
-    def __init__(self, ledger: Ledger, after: str) -> None:
-        self._ledger, self._after = ledger, after
-        self._dead = False
+    def __init__(self, part: Any, after: str, dead: set[str]) -> None:
+        self._part, self._after, self._dead = part, after, dead
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             if self._dead:
                 raise KilledError
-            result = getattr(self._ledger, name)(*args)
-            self._dead = name == self._after
-            if self._dead:
+            result = getattr(self._part, name)(*args)
+            if name == self._after:
+                self._dead.add(name)
                 raise KilledError
             return result
 
@@ -88,9 +86,11 @@ class Case:
 
     def dies(self, after: str) -> tuple[WrittenFile, ...]:
         """What a run had written when it died."""
+        dead: set[str] = set()
+        mortal = with_parts(self.ledger, lambda part: MortalPart(part, after, dead))
         with pytest.raises(KilledError):
-            self.run(self.shop.engine, MortalLedger(self.ledger, after))
-        with self.ledger._database.write(self.uuid) as conn:
+            self.run(self.shop.engine, mortal)
+        with self.ledger.work._database.write(self.uuid) as conn:
             conn.execute(update(lease_table).values(expires_ms=0))
         [attempt] = self.ledger.work.open_attempts(self.uuid)
         assert attempt.files

@@ -120,7 +120,7 @@ class TickObservation:
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
             with (
-                run_heartbeat(self._context.ledger, run_id),
+                run_heartbeat(self._context.ledger.leases, run_id),
                 without_captured_output(instance) as quiet_instance,
             ):
                 self._job.execute_in_process(

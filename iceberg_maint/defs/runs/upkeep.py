@@ -19,12 +19,12 @@ from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
 from iceberg_maint.loop.lease import run_heartbeat
 from iceberg_maint.loop.time_limits import End, answered_signals
 from iceberg_maint.ports.clock import Clock
-from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.ledger import Leases, Ledger
 from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry
 
 
 def build_executor(
-    ledger: Ledger, telemetry: Telemetry = NO_TELEMETRY, end: End | None = None
+    leases: Leases, telemetry: Telemetry = NO_TELEMETRY, end: End | None = None
 ) -> dg.ExecutorDefinition:
     """One process per run, so that one run has one Spark session. It has the configuration of Dagster's own. `end` ends the
     process of a run that does not answer a termination; None in other processes."""
@@ -32,7 +32,7 @@ def build_executor(
     def make(context: dg.InitExecutorContext) -> dg.Executor:
         create = dg.in_process_executor.executor_creation_fn
         assert create is not None  # Dagster's in-process executor has one
-        return HeartbeatExecutor(create(context), ledger, telemetry, end)
+        return HeartbeatExecutor(create(context), leases, telemetry, end)
 
     return dg.ExecutorDefinition(
         name=dg.in_process_executor.name,
@@ -49,11 +49,11 @@ class HeartbeatExecutor(dg.Executor):
     def __init__(
         self,
         inner: dg.Executor,
-        ledger: Ledger,
+        leases: Leases,
         telemetry: Telemetry = NO_TELEMETRY,
         end: End | None = None,
     ) -> None:
-        self._inner, self._ledger, self._telemetry, self._end = inner, ledger, telemetry, end
+        self._inner, self._leases, self._telemetry, self._end = inner, leases, telemetry, end
 
     @property
     def retries(self) -> RetryMode:
@@ -64,7 +64,7 @@ class HeartbeatExecutor(dg.Executor):
         self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan
     ) -> Iterator[dg.DagsterEvent]:
         """Yields Dagster's events. The heartbeat starts before the first."""
-        with run_heartbeat(self._ledger, plan_context.run_id), answered_signals(self._end):
+        with run_heartbeat(self._leases, plan_context.run_id), answered_signals(self._end):
             try:
                 yield from self._inner.execute(plan_context, execution_plan)
             finally:

@@ -23,7 +23,6 @@ from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, OperationEnded
 from iceberg_maint.ports.engine import CommitContext, Written
-from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import OrphanPass
 from iceberg_maint_tests.qualification.kill.points import Seam
@@ -60,8 +59,9 @@ class Failpoint:
 
 def with_failpoint(context: Context, failpoint: Failpoint, data_folder: Path) -> Context:
     """The context of one run on the table whose data files are in this folder."""
-    assert isinstance(context.ledger, Ledger)
-    ledger = _Ledger(context.ledger, failpoint)
+    real = context.ledger
+    leases, work = _Leases(real.leases, failpoint), _Work(real.work, failpoint)
+    ledger: Any = replace(real, leases=leases, work=work)
     engine = _Engine(context.engine, failpoint, data_folder)
 
     def orphan_files(table: TableId) -> OrphanPass:
@@ -83,37 +83,43 @@ def observer_of(failpoint: Failpoint) -> Callable[[Event], None]:
     return observe
 
 
-class _Ledger:
-    def __init__(self, ledger: Ledger, failpoint: Failpoint) -> None:
-        self._ledger, self._failpoint = ledger, failpoint
-        self._finishing = threading.local()
-        ledger.registry.now_ms()  # opens the database
-        event.listen(ledger._database._engine, "commit", self._before_commit)
+class _Part:
+    def __init__(self, part: Any, failpoint: Failpoint) -> None:
+        self._part, self._failpoint = part, failpoint
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self._part, name)
 
-    def acquire_lease(self, *arguments: Any) -> Any:
-        lease = self._ledger.leases.acquire(*arguments)
+
+class _Leases(_Part):
+    def acquire(self, *arguments: Any) -> Any:
+        lease = self._part.acquire(*arguments)
         if lease is not None:
             self._failpoint.reach(Seam.LOCKED)
         return lease
 
-    def save_plan(self, *arguments: Any) -> None:
-        self._ledger.work.save_plan(*arguments)
-        self._failpoint.reach(Seam.PLANNED)
-
-    def record_intent(self, *arguments: Any) -> None:
-        self._ledger.work.record_intent(*arguments)
-        self._failpoint.reach(Seam.INTENDED)
-
     def holds(self, *arguments: Any) -> bool:
-        held = self._ledger.leases.holds(*arguments)
+        held: bool = self._part.holds(*arguments)
         self._failpoint.reach(Seam.MANIFESTED)
         return held
 
+
+class _Work(_Part):
+    def __init__(self, part: Any, failpoint: Failpoint) -> None:
+        super().__init__(part, failpoint)
+        self._finishing = threading.local()
+        event.listen(part._database._open(), "commit", self._before_commit)
+
+    def save_plan(self, *arguments: Any) -> None:
+        self._part.save_plan(*arguments)
+        self._failpoint.reach(Seam.PLANNED)
+
+    def record_intent(self, *arguments: Any) -> None:
+        self._part.record_intent(*arguments)
+        self._failpoint.reach(Seam.INTENDED)
+
     def record_try(self, *arguments: Any) -> None:
-        self._ledger.work.record_try(*arguments)
+        self._part.record_try(*arguments)
         self._failpoint.reach(Seam.TRIED)
 
     def finish_attempt(self, *arguments: Any) -> None:
@@ -121,7 +127,7 @@ class _Ledger:
             self._failpoint.reach(seam)
         self._finishing.now = True
         try:
-            self._ledger.work.finish_attempt(*arguments)
+            self._part.finish_attempt(*arguments)
         finally:
             self._finishing.now = False
         self._failpoint.reach(Seam.FINISHED)

@@ -137,8 +137,8 @@ COMMITTING = (
         "Leases expire by the database's clock",
         off(
             "ledger/leases.py",
-            "    if row is not None and row.live and row.owner != owner:\n",
-            "    if row is not None and row.owner is not None and row.owner != owner:\n",
+            "            if row is not None and row.live and row.owner != owner:\n",
+            "            if row is not None and row.owner is not None and row.owner != owner:\n",
             "ledger/test_leases.py::test_lease_expired_is_given_to_another[sqlite]",
         ),
     ),

@@ -396,8 +396,8 @@ KEYS_AND_SECRETS = (
         "a traceback",
         "Claims of such tables are not stored, and stored ones are not read",
         off(
-            "ledger/registrations.py",
-            '        if all(row.table_name.split("."))\n',
+            "ledger/registry.py",
+            '                if all(row.table_name.split("."))\n',
             "",
             "ledger/test_claims.py::test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read",
         ),
@@ -410,7 +410,7 @@ KEYS_AND_SECRETS = (
         "Stored names that cannot be read are omitted",
         off(
             "ledger/table_health.py",
-            '        if all(r.table_name.split("."))\n',
+            '                if all(r.table_name.split("."))\n',
             "",
             "ledger/test_table_health.py::test_stored_name_with_an_empty_part_is_no_known_table",
         ),
@@ -423,7 +423,7 @@ KEYS_AND_SECRETS = (
         "Back-off is deleted only of partitions that the stored health lacks, twice in a row and for `ledger_keep_days`, "
         "without open work",
         off(
-            "ledger/dropped.py",
+            "ledger/pruning.py",
             "        gone -= stored | set(_of_open_work(conn, of_table))\n",
             "",
             *(

@@ -261,7 +261,7 @@ REMOVING = (
         "that is set between counts as right",
         "only stored readings are forgotten by their age",
         off(
-            "ledger/registrations.py",
+            "ledger/leases.py",
             "clock.c.newest_ms.between(1, newest_ms - _KEPT_MS - 1)",
             "clock.c.newest_ms < newest_ms - _KEPT_MS",
             "ledger/test_clock_marks.py::"

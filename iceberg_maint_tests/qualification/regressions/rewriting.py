@@ -335,8 +335,8 @@ REWRITING = (
         "The pinned snapshot counts only if the batch has the contents that it had when the files were written",
         off(
             "ledger/attempts.py",
-            "    if row is None or row.batch_digest != digest(row.body):\n",
-            "    if row is None:\n",
+            "            if row is None or row.batch_digest != digest(row.body):\n",
+            "            if row is None:\n",
             "ledger/test_attempts.py::test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_contents",
         ),
     ),

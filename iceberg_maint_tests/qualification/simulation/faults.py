@@ -58,7 +58,7 @@ ON_THE_WAY = frozenset(
         "read back",
         "settle_attempt",
         "finish_attempt",
-        "append_record",
+        "append",
         "adopt",
         "create",
         "move",

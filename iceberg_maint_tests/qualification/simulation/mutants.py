@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.waits import succeeded
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes import record as settling
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
-from iceberg_maint.ledger import attempts, batches, leases, records, table_history
+from iceberg_maint.ledger import attempts, batches, histories, leases, records
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop import execute as executing
@@ -144,43 +144,45 @@ def leases_expire_by_the_local_clock(patch: pytest.MonkeyPatch) -> None:
     """The machine that asks is a hundred seconds ahead."""
 
     def make(real):
-        def acquire(conn, table_uuid, table, owner, ttl_seconds, min_fence):
+        def acquire(self, table_uuid, table, owner, ttl_seconds, min_fence):
             ahead = lease_table.c.expires_ms - 100_000
-            conn.execute(
-                update(lease_table).where(lease_table.c.table_uuid == table_uuid).values(expires_ms=ahead)
-            )
-            return real(conn, table_uuid, table, owner, ttl_seconds, min_fence)
+            with self._write(table_uuid) as conn:
+                conn.execute(
+                    update(lease_table).where(lease_table.c.table_uuid == table_uuid).values(expires_ms=ahead)
+                )
+            return real(self, table_uuid, table, owner, ttl_seconds, min_fence)
 
         return acquire
 
-    wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases.SqlLeases, "acquire", make)
 
 
 @mutant("a new lease has a new fence")
 def fence_stays(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def acquire(conn, table_uuid, table, owner, ttl_seconds, min_fence):
-            lease = real(conn, table_uuid, table, owner, ttl_seconds, min_fence)
+        def acquire(self, table_uuid, table, owner, ttl_seconds, min_fence):
+            lease = real(self, table_uuid, table, owner, ttl_seconds, min_fence)
             if lease is None or lease.fence == 1:
                 return lease
             which = lease_table.c.table_uuid == table_uuid
-            conn.execute(update(lease_table).where(which).values(fence=lease.fence - 1))
+            with self._write(table_uuid) as conn:
+                conn.execute(update(lease_table).where(which).values(fence=lease.fence - 1))
             return Lease(table_uuid, table, owner, lease.fence - 1, ttl_seconds)
 
         return acquire
 
-    wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases.SqlLeases, "acquire", make)
 
 
 @mutant("the fence goes on from the newest in the table")
 def fences_of_the_table_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def acquire(conn, table_uuid, table, owner, ttl_seconds, _min_fence):
-            return real(conn, table_uuid, table, owner, ttl_seconds, 0)
+        def acquire(self, table_uuid, table, owner, ttl_seconds, _min_fence):
+            return real(self, table_uuid, table, owner, ttl_seconds, 0)
 
         return acquire
 
-    wrapped(patch, leases, "acquire", make)
+    wrapped(patch, leases.SqlLeases, "acquire", make)
 
 
 @mutant("back-off is written before the work")
@@ -227,19 +229,20 @@ def quarantine_is_never_written(patch: pytest.MonkeyPatch) -> None:
 
         return write
 
-    wrapped(patch, table_history, "write", make)
+    wrapped(patch, histories, "write", make)
 
 
 @mutant("the cursor follows a COMMITTED outcome")
 def cursor_advances_at_the_start(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def start(conn, lease, batch_id, run_id, write_ahead):
-            batches.advance(conn, lease, batches.load(conn, lease, batch_id), None)
-            return real(conn, lease, batch_id, run_id, write_ahead)
+        def start(self, lease, batch_id, run_id, write_ahead):
+            with self._write(lease.table_uuid) as conn:
+                batches.advance(conn, lease, batches.load(conn, lease, batch_id), None)
+            return real(self, lease, batch_id, run_id, write_ahead)
 
         return start
 
-    wrapped(patch, attempts, "start", make)
+    wrapped(patch, attempts.SqlWork, "start_attempt", make)
 
 
 @mutant("what is DONE is not done again")
@@ -295,7 +298,7 @@ def stale_work_is_planned_again_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a run without a record is put on record by the next")
 def dead_runs_are_not_told_of(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(records, "unrecorded", lambda _conn, _lease: ())
+    patch.setattr(records.SqlRecords, "unrecorded_runs", lambda _self, _lease: ())
 
 
 @mutant("a record covers what it tells of")

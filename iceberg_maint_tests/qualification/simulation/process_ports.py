@@ -12,25 +12,31 @@ from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFil
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, UnknownTableError
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint_tests.qualification.simulation.process import Process
+from iceberg_maint_tests.support.fakes.ledger import PARTS
 
 
-class ProcessLedger:
-    """The real ledger, each of whose calls is a step."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
+class _ProcessPart:
+    def __init__(self, part: str, process: Process) -> None:
+        self._part, self._process = part, process
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         process = self._process
 
         def call(*args: Any, **kwargs: Any) -> Any:
             def real() -> Any:
-                return process.world.call_ledger(process, name, args, kwargs)
+                return process.world.call_ledger(process, (self._part, name), args, kwargs)
 
             return process.step(name, real, lambda: IcebergMaintError("ICM-128", "the ledger is lost."))
 
         return call
+
+
+def process_ledger(process: Process) -> Ledger:
+    """The real ledger, each of whose calls is a step."""
+    parts: Any = [_ProcessPart(part, process) for part in PARTS]
+    return Ledger(*parts, process.world.ledger.close)
 
 
 class ProcessCatalog:

@@ -25,7 +25,7 @@ REWRITE = Operation.REWRITE_DATA_FILES
 def test_table_recreated_under_a_lease_is_refused_and_taken_by_the_next_run() -> None:
     with World(0, calm()).alive() as world:
         process = world.start(TABLE)
-        world.step_until(lambda: "acquire_lease" in world.last_line())
+        world.step_until(lambda: "acquire" in world.last_line())
         world.lake.append(world.lake.create(TABLE), "p=a", 6)
         world.run_until_idle()
         assert process.ended.startswith("ICM-102")

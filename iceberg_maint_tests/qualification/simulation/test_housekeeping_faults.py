@@ -102,7 +102,7 @@ def test_housekeeping_stopped_past_its_lease_does_no_harm(call: str, operation: 
         world.pass_time(60_000 if seed % 2 else 30 * HOUR_MS)
         world.start(TABLE, operations=HOUSEKEEPING_OPERATIONS if seed != 1 else CYCLE)
         if seed == 4:
-            world.step_until(lambda: "acquire_lease" in world.last_line())
+            world.step_until(lambda: "acquire" in world.last_line())
         else:
             world.run_until_idle()
         zombie.stopped = False

@@ -22,7 +22,7 @@ STEPS = (
     "swap",
     "read back",
     "finish_attempt",
-    "append_record",
+    "append",
 )
 """Calls before which the process is stopped."""
 
@@ -32,7 +32,7 @@ STEPS = (
 def test_process_stopped_past_its_lease_does_nothing_twice(step: str, seed: int) -> None:
     faults = calm()
     faults.script = [(step, At.STOP)]
-    faults.spares = seed % 2 if step != "append_record" else 0
+    faults.spares = seed % 2 if step != "append" else 0
     with World(seed, faults).alive() as world:
         (table,) = world.lake.tables.values()
         zombie = world.start(TABLE)
@@ -44,7 +44,7 @@ def test_process_stopped_past_its_lease_does_nothing_twice(step: str, seed: int)
         other = world.start(TABLE, settles=seed == 1)
         if seed == 4:
             # It comes back while the other is at work.
-            world.step_until(lambda: "acquire_lease" in world.last_line())
+            world.step_until(lambda: "acquire" in world.last_line())
         else:
             world.run_until_idle()
             assert other.ended

@@ -49,7 +49,7 @@ from iceberg_maint_tests.qualification.simulation.process import Process, Thread
 from iceberg_maint_tests.qualification.simulation.process_ports import (
     ProcessCatalog,
     ProcessClock,
-    ProcessLedger,
+    process_ledger,
     unknown_table,
 )
 from iceberg_maint_tests.qualification.simulation.sim_table import Swap
@@ -146,12 +146,13 @@ class World:
         assert self.fibers.current is not None
         return self.fibers.current.process
 
-    def call_ledger(self, process: Process, name: str, args: Any, kwargs: Any) -> Any:
+    def call_ledger(self, process: Process, method: tuple[str, str], args: Any, kwargs: Any) -> Any:
+        part, name = method
         if self.lake.now_ms < self.ledger_down_until:
             raise IcebergMaintError("ICM-128", "the ledger is down.")
         self.watch.caller = process
         try:
-            result = getattr(self.ledger, name)(*args, **kwargs)
+            result = getattr(getattr(self.ledger, part), name)(*args, **kwargs)
         except OutOfOrderError as why:
             self.watch.out_of_order(process, name, why)
             raise
@@ -242,7 +243,7 @@ class World:
         engine = SimEngine(process)
         return context_with(
             catalogs={process.table.catalog: ProcessCatalog(process)},
-            ledger=ProcessLedger(process),  # type: ignore[arg-type]
+            ledger=process_ledger(process),
             clock=ProcessClock(process),
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,
@@ -370,8 +371,8 @@ def _ledger() -> tuple[Ledger, Any, bytes]:
     ledger = memory_ledger()
     # Not `now_ms`: its statement would stay prepared with the machine's time.
     ledger.health.known_tables()
-    assert ledger._database._engine is not None
-    connection: Any = ledger._database._engine.raw_connection().driver_connection
+    assert ledger.work._database._engine is not None
+    connection: Any = ledger.work._database._engine.raw_connection().driver_connection
     return ledger, connection, connection.serialize()
 
 

@@ -31,7 +31,7 @@ from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.qualification.surroundings import tables
 from iceberg_maint_tests.qualification.surroundings.tables import EQUALITY, V2, V3
 from iceberg_maint_tests.support.context import changed
-from iceberg_maint_tests.support.loop.world import AtClock
+from iceberg_maint_tests.support.loop.world import at_clock
 from iceberg_maint_tests.support.spark.writers import Writers
 
 OK = "ok"
@@ -348,7 +348,7 @@ def later(config: Config, days: int) -> Context:
     return changed(
         context,
         clock=clock,
-        ledger=AtClock(context.ledger, clock),
+        ledger=at_clock(context.ledger, clock),
         orphan_files=adapters.OrphanPasses(config, context.catalogs, clock, context.ledger),
     )
 

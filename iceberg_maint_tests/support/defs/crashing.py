@@ -38,18 +38,18 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Ledger:
-    def __init__(self, ledger: Any) -> None:
-        self._ledger, self._started = ledger, 0
+class _Work:
+    def __init__(self, work: Any) -> None:
+        self._work, self._started = work, 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self._work, name)
 
     def start_attempt(self, lease: Any, *arguments: Any) -> Any:
         self._started += 1
         if self._started == 2 and _reached(lease.table, BETWEEN_BATCHES):
             _kill()
-        return self._ledger.work.start_attempt(lease, *arguments)
+        return self._work.start_attempt(lease, *arguments)
 
 
 class _Engine:
@@ -82,7 +82,7 @@ _list = _config.home / "tables.json"
 defs = build_definitions(
     changed(
         _context,
-        ledger=_Ledger(_context.ledger),
+        ledger=replace(_context.ledger, work=_Work(_context.ledger.work)),
         spark=replace(_spark, engine_of=lambda session: _Engine(_spark.engine_of(session))),
     ),
     load_table_list(_list, _context.catalogs),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +27,30 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _KillingLedger:
-    """The real ledger, until the point is reached in the second batch (the first for swaps)."""
+class _KillingWork:
+    """The real work of the ledger, until the point is reached in the second batch (the first for swaps)."""
 
-    def __init__(self, ledger: Any, point: str) -> None:
-        self._ledger, self._point, self._attempts = ledger, point, 0
+    def __init__(self, work: Any, point: str) -> None:
+        self._work, self._point, self._attempts = work, point, 0
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self._work, name)
 
     def start_attempt(self, *arguments: Any) -> Any:
         self._attempts += 1
         if self._point == "between_batches" and self._attempts == 2:
             _kill()
-        return self._ledger.work.start_attempt(*arguments)
+        return self._work.start_attempt(*arguments)
 
     def record_intent(self, *arguments: Any) -> None:
         if self._point == "files_written" and self._attempts == 2:
             _kill()
-        self._ledger.work.record_intent(*arguments)
+        self._work.record_intent(*arguments)
         if self._point == "intent_saved" and self._attempts == 2:
             _kill()
 
     def record_try(self, *arguments: Any) -> None:
-        self._ledger.work.record_try(*arguments)
+        self._work.record_try(*arguments)
         if self._point == "before_swap" and self._attempts == 2:
             _kill()
 
@@ -74,7 +75,7 @@ def main(config: str, table_name: str, point: str, run_id: str) -> None:
     engine = _KillingEngine(real.engine(), point)
     context = context_with(
         real.catalogs,
-        _KillingLedger(real.ledger, point),  # type: ignore[arg-type]
+        replace(real.ledger, work=_KillingWork(real.ledger.work, point)),  # type: ignore[arg-type]
         real.clock,
         real.policies.of_table,
         lambda: engine,

@@ -16,7 +16,7 @@ from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.catalog import FakeTable
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
-from iceberg_maint_tests.support.loop.world import POLICY, AtClock, LoopEngine, MortalLedger, Process, World
+from iceberg_maint_tests.support.loop.world import POLICY, LoopEngine, Process, World, at_clock, mortal_ledger
 
 EXPIRE, REGROUP = Operation.EXPIRE_SNAPSHOTS, Operation.REWRITE_MANIFESTS
 HOUSEKEEPING_POLICY = replace(
@@ -70,7 +70,7 @@ class HousekeepingWorld(World):
         engine = HousekeepingEngine(self, process)
         return context_with(
             catalogs={self.now.state.table.catalog: self.catalog},
-            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),
+            ledger=mortal_ledger(at_clock(self.ledger, self.ledger_clock), process),
             clock=self.clock,
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,

@@ -41,11 +41,12 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, Request, maintain
 from iceberg_maint.loop.settle import Settled, reconcile
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import KnownTable
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.core.values import BY_P, NOW_MS, TARGET, data, small, table_of
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable
-from iceberg_maint_tests.support.fakes.ledger import memory_ledger
+from iceberg_maint_tests.support.fakes.ledger import memory_ledger, with_parts
 
 TABLE = TableId.parse("lake.db.t")
 POLICY = Policy(
@@ -77,27 +78,39 @@ class SetClock:
         self.ms += int(seconds * 1000)
 
 
-class AtClock:
-    """A ledger whose database tells the time of a set clock, so that both agree. What it stores is dated by
-    the machine's; `database_ms` tells that."""
-
-    def __init__(self, ledger: Any, clock: Any) -> None:
-        self._ledger, self._clock = ledger, clock
+class _Registry:
+    def __init__(self, registry: Any, clock: Any) -> None:
+        self._registry, self._clock = registry, clock
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledger, name)
+        return getattr(self._registry, name)
 
     def now_ms(self) -> int:
         return int(self._clock.now_ms())
 
     def database_ms(self) -> int:
-        return int(self._ledger.registry.now_ms())
+        return int(self._registry.now_ms())
+
+
+class _Health:
+    def __init__(self, health: Any, registry: _Registry) -> None:
+        self._health, self._registry = health, registry
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._health, name)
 
     def known_tables(self) -> tuple[KnownTable, ...]:
         """The tables with their last look by the set clock."""
-        ahead_ms = self.now_ms() - self.database_ms()
-        known = self._ledger.health.known_tables()
+        ahead_ms = self._registry.now_ms() - self._registry.database_ms()
+        known = self._health.known_tables()
         return tuple(replace(k, observed_ms=k.observed_ms + ahead_ms) for k in known)
+
+
+def at_clock(ledger: Ledger, clock: Any) -> Any:
+    """A ledger whose database tells the time of a set clock, so that both agree. What it stores is dated by
+    the machine's; `registry.database_ms` tells that."""
+    registry = _Registry(ledger.registry, clock)
+    return replace(ledger, registry=registry, health=_Health(ledger.health, registry))
 
 
 @dataclass
@@ -123,15 +136,13 @@ class Process:
             raise Killed
 
 
-class MortalLedger:
-    """The real ledger behind a process that may be dead."""
-
-    def __init__(self, ledger: Any, process: Process) -> None:
-        self._ledger = ledger
+class _MortalPart:
+    def __init__(self, part: Any, process: Process) -> None:
+        self._part = part
         self._process = process
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._ledger, name)
+        method = getattr(self._part, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self._process.step(f"before:{name}")
@@ -140,6 +151,11 @@ class MortalLedger:
             return result
 
         return call
+
+
+def mortal_ledger(ledger: Ledger, process: Process) -> Ledger:
+    """The real ledger behind a process that may be dead."""
+    return with_parts(ledger, lambda part: _MortalPart(part, process))
 
 
 class World:
@@ -242,7 +258,7 @@ class World:
 
     def expire_leases(self) -> None:
         """The time a dead process's lease takes to run out has passed."""
-        with self.ledger._database.write(self.now.state.uuid) as conn:
+        with self.ledger.work._database.write(self.now.state.uuid) as conn:
             conn.execute(update(lease_table).values(expires_ms=0))
 
     def open_work(self) -> tuple[int, int]:
@@ -259,7 +275,7 @@ class World:
         engine = LoopEngine(self, process)
         return context_with(
             catalogs={TABLE.catalog: self.catalog},
-            ledger=MortalLedger(AtClock(self.ledger, self.ledger_clock), process),
+            ledger=mortal_ledger(at_clock(self.ledger, self.ledger_clock), process),
             clock=self.clock,
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from iceberg_maint.core.removal.orphan_rules import TRASH
+from iceberg_maint.ledger.attempts import SqlWork
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint_tests.support.removal.layouts import Lake, LiteralPath, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import Passes
@@ -58,11 +59,11 @@ def run(folder: str, point: str, ahead_ms: int) -> None:
     store = KillingStore(point, ahead_ms)
     passes = Passes(Lake(LiteralPath(folder)), store)
     if point == "moved":
-        finish: Callable[..., Any] = type(passes.ledger).finish_attempt
+        finish: Callable[..., Any] = SqlWork.finish_attempt
 
         def killed(*arguments: Any) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
             finish(*arguments)
 
-        type(passes.ledger).finish_attempt = killed  # type: ignore[method-assign, assignment]
+        SqlWork.finish_attempt = killed  # type: ignore[method-assign, assignment]
     passes.run()

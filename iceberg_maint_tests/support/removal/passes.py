@@ -26,7 +26,7 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
 from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.context import context_with
-from iceberg_maint_tests.support.loop.world import AtClock
+from iceberg_maint_tests.support.loop.world import at_clock
 from iceberg_maint_tests.support.removal.layouts import Lake, ShiftedStore
 
 TABLE = TableId.parse("lake.db.t")
@@ -91,7 +91,7 @@ class Passes:
     def context(self) -> Context:
         return context_with(
             catalogs={TABLE.catalog: self.lake.catalog},
-            ledger=AtClock(self.ledger, self.ledger_clock or StoreClock(self.store)),  # type: ignore[arg-type]
+            ledger=at_clock(self.ledger, self.ledger_clock or StoreClock(self.store)),
             clock=StoreClock(self.store, self.seconds),
             policy_for=lambda _table, _properties: self.policy,
             engine=NoEngine,
@@ -106,5 +106,5 @@ class Passes:
     def expire_leases(self) -> None:
         """The time a dead process's lease takes to run out has passed."""
         uuid = self.lake.catalog.pin(TABLE).uuid
-        with self.ledger._database.write(uuid) as conn:
+        with self.ledger.work._database.write(uuid) as conn:
             conn.execute(update(lease_table).values(expires_ms=0))

@@ -30,7 +30,7 @@ from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
-from iceberg_maint_tests.support.loop.world import AtClock, SetClock
+from iceberg_maint_tests.support.loop.world import SetClock, at_clock
 from iceberg_maint_tests.support.removal.layouts import ShiftedStore
 from iceberg_maint_tests.support.spark.workshop import Workshop
 
@@ -103,7 +103,7 @@ class Keeper:
         clock = SetClock(newest + int(days * DAY_MS))
         return context_with(
             catalogs={TableId.parse(name).catalog: self.workshop.catalog},
-            ledger=AtClock(self.ledger, self.ledger_clock or clock),
+            ledger=at_clock(self.ledger, self.ledger_clock or clock),
             clock=clock,
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,

@@ -34,7 +34,7 @@ from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
 from iceberg_maint_tests.support.context import context_with, no_orphan_pass
-from iceberg_maint_tests.support.loop.world import AtClock
+from iceberg_maint_tests.support.loop.world import at_clock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
@@ -171,7 +171,7 @@ class Maintainer:
         table = TableId.parse(twin.name)
         context = context_with(
             {table.catalog: self.catalog},
-            AtClock(self.ledger, self.clock),
+            at_clock(self.ledger, self.clock),
             self.clock,
             lambda _table, _properties: beside_others,
             lambda: engine,
