@@ -77,14 +77,17 @@ class MemoryFolder:
 
 @dataclass
 class FakeLedger:
-    """Records in their order."""
+    """Two parts of a ledger: records in their order, and a clock."""
 
     stored: list[Record] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.records = self.registry = self
 
     def now_ms(self) -> int:
         return 5000
 
-    def records(self, table: str | None, limit: int) -> tuple[Record, ...]:
+    def newest(self, table: str | None, limit: int) -> tuple[Record, ...]:
         assert table == TABLE
         return tuple(self.stored[::-1][:limit])
 

@@ -28,15 +28,18 @@ KEEP_DAYS = 30
 
 @dataclass
 class AgingLedger:
-    """Records in their order. Its clock is set by the test."""
+    """Two parts of a ledger: records in their order, and a clock that the test sets."""
 
     now: int = 0
     stored: list[Record] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.records = self.registry = self
+
     def now_ms(self) -> int:
         return self.now
 
-    def records(self, _table: str | None, limit: int) -> tuple[Record, ...]:
+    def newest(self, _table: str | None, limit: int) -> tuple[Record, ...]:
         return tuple(self.stored[::-1][:limit])
 
 

@@ -13,7 +13,6 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import batch_text
 from iceberg_maint.core.policy.data import WindowsPolicy
-from iceberg_maint.ledger import batches
 from iceberg_maint.ledger.schema import batch as batch_table
 from iceberg_maint.loop.maintain import PlanReady
 from iceberg_maint.ports.stored import BatchStatus, StoredBatch
@@ -170,8 +169,7 @@ def left_open(world: World) -> str:
 
 
 def stored_batch(world: World, batch_id: str) -> StoredBatch:
-    with world.ledger.work._database.read() as conn:
-        return batches.get(conn, batch_id)
+    return world.ledger.work.batch(batch_id)
 
 
 def test_resume_leaves_out_a_batch_whose_input_was_registered_again() -> None:

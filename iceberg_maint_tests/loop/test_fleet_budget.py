@@ -284,7 +284,7 @@ def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch:
     reads = []
     spends = context.ledger.records.fleet_spends
     monkeypatch.setattr(
-        context.ledger, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
+        context.ledger.records, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
     )
     for _ in range(3):
         assert set(reasons(world, context).values()) == {Reason.NO_PAY_BACK}

@@ -205,11 +205,11 @@ def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -
     ledger, catalog, read = memory_ledger(), neighbours.catalog, []
     real = catalog.metadata_file
     catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
-    first, second = (FleetClaims({"lake": catalog}, ledger).others(TABLE) for _ in range(2))
+    first, second = (FleetClaims({"lake": catalog}, ledger.registry).others(TABLE) for _ in range(2))
     assert sorted(first, key=str) == sorted(second, key=str)
     assert (len(first), len(read)) == (4, 4)
     catalog.tables = lambda: (TABLE,)  # type: ignore[method-assign]
-    assert FleetClaims({"lake": catalog}, ledger).others(TABLE) == ()
+    assert FleetClaims({"lake": catalog}, ledger.registry).others(TABLE) == ()
     assert ledger.registry.claims("lake") == {}  # of dropped tables
 
 
@@ -217,11 +217,13 @@ def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -
 def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake, content: str) -> None:
     ledger = memory_ledger()
     before_ms = ledger.registry.now_ms()
-    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
+    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)}
     after_ms = ledger.registry.now_ms()
     moved_pointer(neighbours, "warehouse/db/s/metadata", content)
     for _ in range(2):
-        claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)}
+        claims = {
+            c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
+        }
         until_ms = claims["lake.db.s"].current_until_ms
         assert until_ms is not None
         assert before_ms <= until_ms <= after_ms
@@ -231,10 +233,10 @@ def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: 
 
 def test_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass(neighbours: Lake) -> None:
     ledger = memory_ledger()
-    FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)
+    FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
     moved_pointer(neighbours, "elsewhere/metadata", "{")
     with pytest.raises(RefusedError, match=r"ICM-111 lake\.db\.s cannot be read"):
-        FleetClaims({"lake": neighbours.catalog}, ledger).others(TABLE)
+        FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
 
 
 def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Pat
 
         def claims() -> tuple[Claim, ...]:
             catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": url})
-            return FleetClaims({"lake": catalog}, ledger).others(TABLE)
+            return FleetClaims({"lake": catalog}, ledger.registry).others(TABLE)
 
         [before] = claims()
         server.missing = frozenset({"u"})

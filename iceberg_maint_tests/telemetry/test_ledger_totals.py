@@ -15,17 +15,20 @@ from iceberg_maint_tests.support.telemetry.values import record
 
 @dataclass
 class Records:
-    """A ledger with records and the tables that exist, by name; the UUID of each is its name."""
+    """Two parts of a ledger: records and the tables that exist, by name; the UUID of each is its name."""
 
     stored: list[Record] = field(default_factory=list)
     tables: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.records = self.health = self
 
     def add(self, table: str = "lake.db.t") -> Record:
         number = len(self.stored)
         self.stored.append(replace(record(table), record_id=f"r{number}", table_uuid=table))
         return self.stored[-1]
 
-    def records(self, _table: None, limit: int) -> tuple[Record, ...]:
+    def newest(self, _table: None, limit: int) -> tuple[Record, ...]:
         return tuple(self.stored[::-1][:limit])
 
     def known_tables(self) -> tuple[KnownTable, ...]:
