@@ -194,7 +194,7 @@ def test_ledger_that_cannot_be_written_fails(
     sql_ledger(f"sqlite:///{tmp_path}/ledger.db").registry.now_ms()
     monkeypatch.chdir(tmp_path)  # a URI is no path, and a folder by its name is made here
     reading = sql_ledger(f"sqlite:///file:{tmp_path}/ledger.db?mode=ro&uri=true")
-    monkeypatch.setattr(reading, "now_ms", lambda: NOW_MS)
+    monkeypatch.setattr(reading.registry, "now_ms", lambda: NOW_MS)
     lake.context = changed(lake.context, ledger=reading)
     status, detail = checks(lake, "--no-spark", exit_code=2)["ledger"]
     assert (status, detail[:7]) == ("failed", "ICM-128")
