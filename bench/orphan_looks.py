@@ -32,7 +32,7 @@ class Reached:
         return f"{self._location}/metadata/1.metadata.json"
 
     def log(self) -> Any:
-        from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
+        from iceberg_maint.core.removal.orphan_rules import MetadataLog
 
         return MetadataLog(self.metadata_location(), 0, 0, 0, ())
 
@@ -77,7 +77,7 @@ def made_up_store(objects: int) -> Iterator[tuple[Any, Callable[[], dict[str, in
 
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
-    from iceberg_maint.catalog.open_store import open_store
+    from iceberg_maint.catalog.approved_io import open_store
     from iceberg_maint.catalog.s3_store import S3Store
 
     command = [sys.executable, "-m", "bench.made_up_s3", str(objects)]

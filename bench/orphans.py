@@ -148,7 +148,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
 
 def _ours() -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.file_store import LocalStore
+    from iceberg_maint.catalog.local_store import LocalStore
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
@@ -166,7 +166,7 @@ def _ours() -> dict[str, Any]:
 
 
 def _million() -> dict[str, Any]:
-    from iceberg_maint.catalog.file_store import LocalStore
+    from iceberg_maint.catalog.local_store import LocalStore
     from iceberg_maint.ports.storage import StoredFile
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as folder:

@@ -50,7 +50,7 @@ def _ours(
     spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]], hold: str
 ) -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.file_store import LocalStore
+    from iceberg_maint.catalog.local_store import LocalStore
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.manifests import reader
     from iceberg_maint.catalog.reachable_files import MetadataWalk

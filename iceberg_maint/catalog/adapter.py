@@ -23,7 +23,7 @@ from iceberg_maint.catalog.manifests.reader import (
     read_live_entries,
     read_manifest_list,
 )
-from iceberg_maint.catalog.rest_grants import refreshed
+from iceberg_maint.catalog.rights import refreshed
 from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
 from iceberg_maint.core.health.metrics import Measured

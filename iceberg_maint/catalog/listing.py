@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import cache, cached_property, lru_cache, partial
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-import sqlalchemy as sa
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io import PY_IO_IMPL, SCHEMA_TO_FILE_IO, FileIO, load_file_io
+from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
 
-from iceberg_maint.catalog.local_files import LocalFileIO, is_local
-from iceberg_maint.catalog.rest_grants import check_signing, refuse_restricted
-from iceberg_maint.catalog.s3_store import RETRIES_CLASS, RETRIES_PROPERTY
-from iceberg_maint.catalog.service_calls import CallBudget, catalog_error, service_reason, table_error
-from iceberg_maint.catalog.sqlite_file import sqlite_engine
+from iceberg_maint.catalog.rights import check_signing, refuse_restricted
+from iceberg_maint.catalog.service_calls import CallBudget, no_commit, reaching, table_error
+from iceberg_maint.catalog.sql_listing import SqlListing
+from iceberg_maint.catalog.store_service import RETRIES_CLASS, RETRIES_PROPERTY
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import (
-    ConfigurationError,
     GovernedTableError,
-    IcebergMaintError,
-    RefusedError,
     UnreadableTableError,
 )
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
@@ -38,9 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # By its name, because PyIceberg imports the class when it opens the first file.
 SCHEMA_TO_FILE_IO |= {
-    scheme: ["iceberg_maint.catalog.literal_file_io.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
+    scheme: ["iceberg_maint.catalog.arrow_store.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
 }
-_NO_TABLES = re.compile(r'no such table: iceberg_tables|relation "iceberg_tables" does not exist')
 # The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
 _UNPARSED_TYPES = re.compile(
     rb'("(?:type|element|key|value)"\s*:\s*)"(?:variant|(?:geometry|geography)\s*\([^"]*\))"'
@@ -91,108 +85,6 @@ def make_listing(
     if properties["type"] == "sql":
         return SqlListing(name, properties, calls)
     return ServiceListing(name, properties, calls, limits or CallLimits())
-
-
-class SqlListing:
-    """The tables of a JDBC catalog (Iceberg `JdbcCatalog`, PyIceberg `SqlCatalog`). It only reads."""
-
-    asks_each_table = False
-
-    def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
-        self._name, self._properties, self._calls = name, dict(properties), calls
-        self._file_io: FileIO | None = None
-
-    def tables(self) -> list[TableId]:
-        return list(self._select({}))
-
-    def names(self) -> tuple[str, ...]:
-        statement = sa.text("SELECT DISTINCT catalog_name FROM iceberg_tables ORDER BY catalog_name")
-        return tuple(row[0] for row in self._rows(statement, {}))
-
-    def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
-        known_locations = self._select({})
-        return {t: known_locations[t] for t in tables if t in known_locations}
-
-    def location(self, table: TableId) -> str | None:
-        names = {"table_namespace": ".".join(table.namespace), "table_name": table.name}
-        return self._select(names).get(table)
-
-    def open(self, table: TableId) -> tuple[str, FileIO] | None:
-        location = self.location(table)
-        return None if location is None else (location, self._io(location))
-
-    def probe_commit(self, table: TableId) -> bool:
-        statement = sa.text("UPDATE iceberg_tables SET metadata_location = metadata_location WHERE 1 = 0")
-        self._calls.take()
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(statement)
-        except sa.exc.DBAPIError as error:
-            raise _no_commit(table, error) from error
-        return True
-
-    def _io(self, location: str) -> FileIO:
-        if is_local(location) and PY_IO_IMPL not in self._properties:
-            return LocalFileIO(self._properties)
-        if self._file_io is None:
-            self._file_io = load_file_io(self._properties, location)
-        return self._file_io
-
-    def _select(self, equal: Mapping[str, str]) -> dict[TableId, str]:
-        parameters = {"catalog_name": self._name, **equal}
-        rows = self._rows(_statement(*parameters), parameters)
-        if not rows:
-            return {}
-        # An orphan pass reads the rows of all tables. A value by its place costs a third of one by its name.
-        column = {name: place for place, name in enumerate(rows[0]._fields)}
-        namespace, table, location = map(
-            column.__getitem__, ("table_namespace", "table_name", "metadata_location")
-        )
-        kind = column.get("iceberg_type")
-        return {
-            _table(self._name, row[namespace], row[table]): row[location]
-            for row in rows
-            if row[location] and (kind is None or row[kind] in (None, "TABLE"))
-        }
-
-    def _rows(self, statement: sa.TextClause, parameters: Mapping[str, str]) -> Sequence[sa.Row[Any]]:
-        self._calls.take()
-        with _reaching(self._name, self._where), self._engine.connect() as connection:
-            try:
-                return connection.execute(statement, parameters).all()
-            except sa.exc.DBAPIError as error:
-                # Both drivers name the missing table in the text only.
-                if not _NO_TABLES.search(service_reason(error)):
-                    raise
-                raise ConfigurationError(
-                    "ICM-104",
-                    f"catalog '{self._name}' at {self._where} has no table iceberg_tables, in which a JDBC catalog keeps "
-                    "its tables.",
-                    f"set catalogs.{self._name}.uri to the database of the catalog, or create its first table.",
-                ) from error
-
-    @cached_property
-    def _where(self) -> str:
-        return self._engine.url.render_as_string(hide_password=True)
-
-    @cached_property
-    def _engine(self) -> sa.Engine:
-        url = sa.make_url(self._properties["uri"])
-        if url.get_backend_name() != "sqlite":
-            return sa.create_engine(url, pool_pre_ping=True)
-        return sqlite_engine(self._name, url)
-
-
-@cache
-def _statement(*columns: str) -> sa.TextClause:
-    condition = " AND ".join(f"{column} = :{column}" for column in columns)
-    # Every column: a catalog created before views has no iceberg_type.
-    return sa.text(f"SELECT * FROM iceberg_tables WHERE {condition}")
-
-
-@lru_cache(maxsize=10_000)
-def _table(catalog: str, namespace: str, name: str) -> TableId:
-    return TableId(catalog, tuple(namespace.split(".")), name)
 
 
 class ServiceListing:
@@ -300,7 +192,7 @@ class ServiceListing:
             except CommitFailedException:
                 return True
             except (ForbiddenError, UnauthorizedError) as error:
-                raise _no_commit(table, error) from error
+                raise no_commit(table, error) from error
             return True
 
         return self._call(commit)
@@ -324,7 +216,7 @@ class ServiceListing:
     def _call(self, work: Callable[[Catalog], T]) -> T:
         where = self._properties.get("uri", self._properties["type"])
         # The address without user and password.
-        with _reaching(self._name, re.sub(r"//[^/@]*@", "//", where)), self._turn:
+        with reaching(self._name, re.sub(r"//[^/@]*@", "//", where)), self._turn:
             return work(self._catalog)
 
     @property
@@ -357,26 +249,8 @@ class ServiceListing:
         return load_catalog(self._name, **self._properties)
 
 
-def _no_commit(table: TableId, error: Exception) -> RefusedError:
-    return RefusedError(
-        "ICM-170",
-        f"the right to commit is missing for {table}: {service_reason(error)}",
-        "grant this principal the right to commit; 'iceberg-maint rights' prints policies.",
-    )
-
-
 def _without_unparsed_types(response: Response, **_settings: Any) -> None:
     """Replaces types that PyIceberg does not parse in what a REST catalog answers. Only location and FileIO of
     the answer are used; columns are read from the metadata file itself."""
     if _UNPARSED_TYPES.search(response.content):
         response._content = _UNPARSED_TYPES.sub(rb'\1"unknown"', response.content)
-
-
-@contextmanager
-def _reaching(name: str, where: str) -> Iterator[None]:
-    try:
-        yield
-    except IcebergMaintError:
-        raise
-    except Exception as error:
-        raise catalog_error(name, where, error) from error

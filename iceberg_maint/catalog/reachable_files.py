@@ -29,8 +29,8 @@ from iceberg_maint.catalog.manifests.reader import (
 from iceberg_maint.catalog.table_metadata import parse_metadata
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Manifest, TableState
+from iceberg_maint.core.removal.orphan_rules import MetadataLog
 from iceberg_maint.core.removal.released_file_rules import NamedFile
-from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError, UnreadableTableError
 
 _log = logging.getLogger(__name__)

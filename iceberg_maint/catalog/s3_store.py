@@ -1,4 +1,4 @@
-"""How often Arrow repeats a request to S3 that the store throttles or answers by an error of its own."""
+"""S3 by its own requests: listings page by page, conditional writes, deletions in bulk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 
 from pyarrow.fs import AwsStandardS3RetryStrategy, FileSystem, S3FileSystem
 
-from iceberg_maint.catalog.file_store import ArrowStore, denied, unavailable
+from iceberg_maint.catalog.arrow_store import ArrowStore
+from iceberg_maint.catalog.store_service import RETRIES_CLASS, RETRIES_PROPERTY, denied, unavailable
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ports.storage import StoredFile
 
@@ -20,14 +21,11 @@ TRIES = 5
 
 
 class S3Retries(AwsStandardS3RetryStrategy):  # type: ignore[misc]
-    """The strategy that PyIceberg makes from its name in the property `s3.retry-strategy-impl`."""
+    """How often Arrow repeats a request that S3 throttles or answers by an error of its own. PyIceberg makes it from its name
+    in the property `s3.retry-strategy-impl`."""
 
     def __init__(self) -> None:
         super().__init__(max_attempts=TRIES)
-
-
-RETRIES_PROPERTY = "s3.retry-strategy-impl"
-RETRIES_CLASS = f"{S3Retries.__module__}.{S3Retries.__qualname__}"
 
 
 _SCHEMES = ("s3://", "s3a://", "s3n://")

@@ -6,7 +6,8 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyiceberg.exceptions import (
@@ -164,3 +165,23 @@ def _system_error(error: BaseException) -> str | None:
         inner = (getattr(chain, "reason", None), *chain.args, chain.__cause__)
         chain = next((e for e in inner if isinstance(e, BaseException)), None)
     return None
+
+
+def no_commit(table: TableId, error: Exception) -> RefusedError:
+    """Returns the refusal for a table to which the catalog denies a commit."""
+    return RefusedError(
+        "ICM-170",
+        f"the right to commit is missing for {table}: {service_reason(error)}",
+        "grant this principal the right to commit; 'iceberg-maint rights' prints policies.",
+    )
+
+
+@contextmanager
+def reaching(name: str, where: str) -> Iterator[None]:
+    """Turns an error of a catalog that has no code into that of the catalog."""
+    try:
+        yield
+    except IcebergMaintError:
+        raise
+    except Exception as error:
+        raise catalog_error(name, where, error) from error

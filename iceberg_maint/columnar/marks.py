@@ -14,17 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.parquet.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.read.decode import Decoder, readable
-from iceberg_maint.columnar.read.keys import KeySet, key_columns, key_schema
-from iceberg_maint.columnar.read.numbers import Numbers
-from iceberg_maint.columnar.read.positions import Positions
+from iceberg_maint.columnar.read.deletes import KeySet, Positions, key_columns, key_schema
+from iceberg_maint.columnar.read.leaves import Numbers
 from iceberg_maint.columnar.read.projection import file_columns
-from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, table_schema
-from iceberg_maint.columnar.read.single_values import array_of
-from iceberg_maint.columnar.storage import Storage
-from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError
+from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, array_of, table_schema
+from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file
+from iceberg_maint.columnar.task import (
+    EqualityDelete,
+    InputFile,
+    MarkResult,
+    MarkTask,
+    UnsupportedColumnError,
+)
 from iceberg_maint.core.model.columns import has_one_order, is_outside
 
 _WHOLE_BYTES = 128 * 1024

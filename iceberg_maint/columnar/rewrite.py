@@ -13,16 +13,20 @@ import pyarrow.parquet as pq
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.check.metrics import MetricsBuilder
 from iceberg_maint.columnar.encode import open_writer, sampled_dictionaries, write_group
-from iceberg_maint.columnar.parquet.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.read.decimals import integer_decimals
 from iceberg_maint.columnar.read.decode import DecodedFile, Decoder
-from iceberg_maint.columnar.read.decoded_size import check_decoded_size
-from iceberg_maint.columnar.read.leaves import leaves_of
-from iceberg_maint.columnar.read.numbers import compacted
+from iceberg_maint.columnar.read.leaves import compacted, leaves_of
 from iceberg_maint.columnar.read.schema import Struct, table_schema, written_schema
-from iceberg_maint.columnar.read.source import source_dictionaries
+from iceberg_maint.columnar.read.source import check_decoded_size, source_dictionaries
 from iceberg_maint.columnar.splice.page_splice import spliced_result
-from iceberg_maint.columnar.storage import Storage, digest_of, is_shortage, raise_shortage
+from iceberg_maint.columnar.storage import (
+    FileRange,
+    Storage,
+    arrow_file,
+    digest_of,
+    is_shortage,
+    raise_shortage,
+)
 from iceberg_maint.columnar.task import (
     FULL_PROOF,
     InputFile,

@@ -8,9 +8,8 @@ from typing import Protocol
 
 from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, MetadataLog, UnloggedMetadata
 from iceberg_maint.core.removal.released_file_rules import NamedFile, Release
-from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMetadata
 
 
 @dataclass(frozen=True, slots=True)

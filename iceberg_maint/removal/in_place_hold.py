@@ -23,17 +23,6 @@ from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-from iceberg_maint.removal.in_place_marks import (
-    InPlaceMark,
-    StoredMark,
-    create_list,
-    list_line,
-    listed_files,
-    mark_location,
-    marks_of,
-    restore_list,
-    stored_marks,
-)
 from iceberg_maint.removal.orphan_scan import check_second_opinion, check_target, checked_clock, read_reached
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.pending_manifests import pending_manifests
@@ -43,7 +32,18 @@ from iceberg_maint.removal.store_requests import changed, with_facts
 from iceberg_maint.removal.stored_releases import PrefixSpelling, stored_releases
 from iceberg_maint.removal.target import Emptied, Target
 from iceberg_maint.removal.trash import tidy_trash
-from iceberg_maint.removal.trash_manifest import restored_paths
+from iceberg_maint.removal.trash_manifest import (
+    InPlaceMark,
+    StoredMark,
+    create_list,
+    list_line,
+    listed_files,
+    mark_location,
+    marks_of,
+    restore_list,
+    restored_paths,
+    stored_marks,
+)
 
 _FILES_PER_LOOK = 1_000
 """The number of files that are deleted between two looks at the catalog's pointer."""

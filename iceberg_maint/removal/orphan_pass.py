@@ -20,14 +20,12 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, equivalences
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, held_orphans
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata, held_orphans
 from iceberg_maint.core.removal.released_file_rules import Release
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.private_files import private_folder
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 from iceberg_maint.removal.in_place_hold import hold_in_place, restore_in_place
-from iceberg_maint.removal.in_place_marks import batches_in_place, held_in_place
 from iceberg_maint.removal.orphan_scan import Scan, check_target, scan
 from iceberg_maint.removal.pass_progress import PassProgress
 from iceberg_maint.removal.released import remove_released
@@ -37,7 +35,13 @@ from iceberg_maint.removal.stored_releases import record_release
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Emptied, Target
 from iceberg_maint.removal.trash import require_lease, trash
-from iceberg_maint.removal.trash_manifest import TrashBatch, held_in_trash, trash_batches
+from iceberg_maint.removal.trash_manifest import (
+    TrashBatch,
+    batches_in_place,
+    held_in_place,
+    held_in_trash,
+    trash_batches,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

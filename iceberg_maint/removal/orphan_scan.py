@@ -34,14 +34,13 @@ from iceberg_maint.core.removal.orphan_rules import (
     Kept,
     NameRules,
     ScanCounts,
+    UnloggedMetadata,
     approved_until_ms,
     orphans_digest,
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-from iceberg_maint.removal.in_place_marks import listed_files, marks_of
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.pending_manifests import add_pending, pending_manifests
 from iceberg_maint.removal.second_owner import check_lineage, versions_memo
@@ -51,7 +50,9 @@ from iceberg_maint.removal.target import Target
 from iceberg_maint.removal.trash_manifest import (
     files_folder,
     files_of,
+    listed_files,
     manifest_location,
+    marks_of,
     read_batch_headers,
     restored_paths,
 )

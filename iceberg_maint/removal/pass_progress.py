@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, ScanCounts
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, ScanCounts, UnloggedMetadata
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork, Store
 from iceberg_maint.removal.in_place_hold import InPlace
-from iceberg_maint.removal.in_place_marks import marks_of
 from iceberg_maint.removal.target import Emptied, Target
 from iceberg_maint.removal.trash import Moved, Trashed
-from iceberg_maint.removal.trash_manifest import files_of, manifest_location, read_batch_headers
+from iceberg_maint.removal.trash_manifest import files_of, manifest_location, marks_of, read_batch_headers
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from iceberg_maint.core.model.ids import command_line
 from iceberg_maint.core.model.location import Equivalences, parse_location
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.removal.orphan_rules import TRASH
-from iceberg_maint.core.removal.unlogged_metadata import (
+from iceberg_maint.core.removal.orphan_rules import (
+    TRASH,
     MetadataLog,
     MetadataVersion,
     Standing,

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
+from iceberg_maint.core.removal.orphan_rules import MetadataVersion
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.machine.private_files import private_database
 from iceberg_maint.ports.storage import Store, StoredFile

@@ -13,8 +13,7 @@ from iceberg_maint.core.health.thresholds import (
     thresholds,
     too_many_average_bytes,
 )
-from iceberg_maint.core.model.pay_back import PayBack
-from iceberg_maint.core.model.reasons import Finding, PartitionDecision
+from iceberg_maint.core.model.reasons import Finding, PartitionDecision, PayBack
 from iceberg_maint.core.policy.data import (
     LayoutPolicy,
     RewriteDataFilesPolicy,

@@ -31,7 +31,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import FIX
-from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.report.formatting import (
     counted,
     escape_control_chars,

@@ -261,7 +261,7 @@ def _audit_config(config: Config) -> AuditConfig:
 def _audit_store(audit: AuditConfig) -> Store:
     from pyiceberg.io import load_file_io
 
-    from iceberg_maint.catalog.open_store import open_store
+    from iceberg_maint.catalog.approved_io import open_store
 
     return open_store(load_file_io(dict(audit.properties), audit.location), audit.location)
 
@@ -323,7 +323,7 @@ def policies(config: Config, overrides: Mapping[str, str] | None = None) -> Poli
 def store_now_ms(catalogs: Mapping[str, Catalog], state: TableState) -> int | None:
     """The clock of a table's store; None for a catalog without files."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.open_store import open_store
+    from iceberg_maint.catalog.approved_io import open_store
 
     catalog = catalogs[state.table.catalog]
     if not isinstance(catalog, PyIcebergCatalog):
@@ -344,7 +344,7 @@ def missing_rights(
 ) -> Iterator[tuple[Right, IcebergMaintError | None]]:
     """The rights on a table, each with its refusal if it is missing; none for a catalog without files."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.rights_probe import missing_rights
+    from iceberg_maint.catalog.rights import missing_rights
 
     catalog = catalogs[table.catalog]
     if isinstance(catalog, PyIcebergCatalog):
@@ -364,7 +364,7 @@ class OrphanPasses:
 
     def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
         """The orphan pass of one table. The first one deletes what passes have not used for months."""
-        from iceberg_maint.catalog.open_store import open_store
+        from iceberg_maint.catalog.approved_io import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
         from iceberg_maint.removal.table_ownership import delete_unused

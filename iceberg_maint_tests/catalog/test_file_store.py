@@ -26,8 +26,9 @@ from pyarrow.fs import (
 from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_maint.catalog.file_store import ArrowStore, LocalStore, file_system
-from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.catalog.arrow_store import ArrowStore, file_system
+from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from iceberg_maint.catalog import file_store
-from iceberg_maint.catalog.file_store import ArrowStore
+from iceberg_maint.catalog import arrow_store
+from iceberg_maint.catalog.arrow_store import ArrowStore
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server
 
 DATA = bytes(range(256)) * 40
@@ -17,8 +17,8 @@ DATA = bytes(range(256)) * 40
 
 @pytest.fixture
 def bucket_and_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Bucket, ArrowStore]]:
-    monkeypatch.setattr(file_store, "_LARGEST_COPY_BYTES", 1000)
-    monkeypatch.setattr(file_store, "_COPY_CHUNK_BYTES", 999)
+    monkeypatch.setattr(arrow_store, "_LARGEST_COPY_BYTES", 1000)
+    monkeypatch.setattr(arrow_store, "_COPY_CHUNK_BYTES", 999)
     with object_server() as (endpoint, bucket):
         system = S3FileSystem(
             endpoint_override=endpoint, access_key="k", secret_key="s", region="us-east-1", scheme="http"
@@ -39,9 +39,9 @@ def test_copy_by_parts_of_another_size_leaves_the_object_and_no_copy(
     bucket_and_store: tuple[Bucket, ArrowStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket, store = bucket_and_store
-    copy = file_store._copy_by_parts
+    copy = arrow_store._copy_by_parts
     monkeypatch.setattr(
-        file_store, "_copy_by_parts", lambda system, old, new, size: copy(system, old, new, size + 1)
+        arrow_store, "_copy_by_parts", lambda system, old, new, size: copy(system, old, new, size + 1)
     )
     with pytest.raises(OSError, match="the copy of b/t/large has 10240 bytes, the file 10241"):
         store.move("s3://b/t/large", "s3://b/trash/large")

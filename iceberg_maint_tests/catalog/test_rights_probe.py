@@ -15,10 +15,10 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
-from iceberg_maint.catalog import sqlite_file
+from iceberg_maint.catalog import sql_listing
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.catalog.rights_probe import missing_rights
+from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.catalog.rights import missing_rights
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store
@@ -113,13 +113,13 @@ def test_missing_right_to_commit_is_named_by_the_catalog(lake: S3Lake, tmp_path:
 def test_commit_to_a_sql_catalog_that_may_only_be_read_is_named(
     lake: S3Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_only(name: str, file: Path) -> sqlite_file._Connection:
+    def read_only(name: str, file: Path) -> sql_listing._Connection:
         connection = open_sqlite(name, file)
         connection.execute("PRAGMA query_only = ON")
         return connection
 
-    open_sqlite = sqlite_file._open
-    monkeypatch.setattr(sqlite_file, "_open", read_only)
+    open_sqlite = sql_listing._open
+    monkeypatch.setattr(sql_listing, "_open", read_only)
     assert lake.probe() == {**ALL, "commit": "ICM-170"}
 
 

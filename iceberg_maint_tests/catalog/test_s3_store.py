@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_maint.catalog.file_store import ArrowStore
-from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.catalog.arrow_store import ArrowStore
 from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.servers.object_server import Bucket, object_server

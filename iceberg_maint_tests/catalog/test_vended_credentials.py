@@ -14,8 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.open_store import open_store
-from iceberg_maint.catalog.rest_grants import due_ms, refreshed
+from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.catalog.rights import due_ms, refreshed
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint_tests.support.catalog.table_files import TableFiles

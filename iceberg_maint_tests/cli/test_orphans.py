@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from iceberg_maint.catalog import open_store as stores
+from iceberg_maint.catalog import approved_io as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config

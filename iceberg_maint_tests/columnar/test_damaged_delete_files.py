@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.mark_task import EqualityDelete, MarkTask
 from iceberg_maint.columnar.marks import marks
 from iceberg_maint.columnar.parquet.parquet_metadata import get
 from iceberg_maint.columnar.parquet.thrift import BINARY
@@ -19,6 +18,8 @@ from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
+    EqualityDelete,
+    MarkTask,
     NotParquetError,
     RewriteTask,
     WrongInputError,

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar.read.decoded_size import DecodedSizeError, check_decoded_size
 from iceberg_maint.columnar.read.schema import arrow_schema, table_schema
+from iceberg_maint.columnar.read.source import DecodedSizeError, check_decoded_size
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, WrongInputError

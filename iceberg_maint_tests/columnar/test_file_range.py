@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar.parquet.file_range import TAIL_BYTES, FileRange, arrow_file
-from iceberg_maint.columnar.storage import Storage
+from iceberg_maint.columnar.storage import TAIL_BYTES, FileRange, Storage, arrow_file
 
 SIZE = 10 * TAIL_BYTES
 

@@ -15,7 +15,7 @@ from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, Parqu
 from iceberg_maint.columnar.parquet.reader import opened
 from iceberg_maint.columnar.parquet.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.splice import page_splice, splice_file, splice_statistics
+from iceberg_maint.columnar.splice import page_splice, splice_check, splice_file
 from iceberg_maint.columnar.splice.splice_check import difference
 from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
 from iceberg_maint.columnar.task import Encoding, InputFile, RewriteTask, WrongInputError
@@ -106,7 +106,7 @@ def test_copied_texts_of_which_each_page_has_a_dictionary_are_decoded_as_such(
         asked.append(tuple(dictionaries))
         return opened(contents, metadata=metadata, dictionaries=dictionaries)
 
-    monkeypatch.setattr(splice_statistics, "opened", spy)
+    monkeypatch.setattr(splice_check, "opened", spy)
     assert rewrite(task).spliced == COPIED
     options = {**PLAIN, "use_dictionary": True, "dictionary_pagesize_limit": 50_000}
     file = write_file(tmp_path, "n.parquet", SCHEMA, [row(n) for n in range(ROWS)], **options)

@@ -12,14 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
 from iceberg_maint.columnar.marks import WrongBoundsError, marks
-from iceberg_maint.columnar.read.keys import key_schema
+from iceberg_maint.columnar.read.deletes import key_schema
 from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
+    EqualityDelete,
     InputFile,
+    MarkResult,
+    MarkTask,
     UnsupportedColumnError,
     WrongInputError,
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from iceberg_maint.columnar.read.numbers import array_of_mask, array_of_numbers, mask_of, numbers_of
+from iceberg_maint.columnar.read.leaves import array_of_mask, array_of_numbers, mask_of, numbers_of
 from iceberg_maint_tests.columnar.test_page_splice import PLAIN, ROWS, SCHEMA, row
 from iceberg_maint_tests.support.columnar.tables import task_of, write_file
 

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.parquet.file_range import FileRange
+from iceberg_maint.columnar import encode
+from iceberg_maint.columnar.encode import _batch_rows
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.parquet.thrift import BINARY, I64, LIST, TRUE, Struct
 from iceberg_maint.columnar.rewrite import rewrite
-from iceberg_maint.columnar.splice import page_splice, splice_encoder
-from iceberg_maint.columnar.splice.splice_encoder import _batch_rows
+from iceberg_maint.columnar.splice import page_splice
 from iceberg_maint.columnar.splice.splice_file import SpliceWriter
+from iceberg_maint.columnar.storage import FileRange
 from iceberg_maint.columnar.task import (
     DeleteKind,
     DeleteReference,
@@ -151,7 +152,7 @@ def test_large_input_is_spliced_a_row_group_at_a_time(
 def test_encoded_columns_of_a_splice_are_compared(
     task: RewriteTask, monkeypatch: pytest.MonkeyPatch, compares: str
 ) -> None:
-    monkeypatch.setattr(splice_encoder.Comparison, compares, lambda *_: "planted")
+    monkeypatch.setattr(encode.Comparison, compares, lambda *_: "planted")
     assert page_splice.spliced_result(task) is None
     assert not Path(task.output_path).exists()
 
@@ -185,13 +186,13 @@ def test_texts_too_long_for_a_column_index_are_encoded_beside_spliced_columns(
 
 def test_one_column_is_decoded_at_a_time(task: RewriteTask, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[list[str]] = []
-    encoded = splice_encoder.write_group
+    encoded = encode.write_group
 
     def noted(writer: pq.ParquetWriter, rows: pa.Table) -> None:
         names.append(rows.schema.names)
         encoded(writer, rows)
 
-    monkeypatch.setattr(splice_encoder, "write_group", noted)
+    monkeypatch.setattr(encode, "write_group", noted)
     assert rewrite(task).spliced == (1, 3, 5, 6)
     assert names == [["price"], ["flag"]]
 

@@ -245,7 +245,7 @@ def test_deletion_vector_with_a_wrong_checksum_or_cardinality_is_refused(tmp_pat
 
 
 def test_deletion_vector_beyond_32_bits_is_read() -> None:
-    from iceberg_maint.columnar.read.positions import vector_positions
+    from iceberg_maint.columnar.read.deletes import vector_positions
 
     assert vector_positions(vector_blob([1, 2**33 + 5]), "x").tolist() == [1, 2**33 + 5]
     assert BitMap64([1, 2**33 + 5]).serialize() in vector_blob([1, 2**33 + 5])

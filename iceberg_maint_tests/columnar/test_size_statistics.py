@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from iceberg_maint.columnar.parquet.parquet_metadata import ParquetBytes, get
-from iceberg_maint.columnar.parquet.size_statistics import size_statistics_problem
 from iceberg_maint.columnar.parquet.thrift import I64, LIST, STRUCT
 from iceberg_maint.columnar.parquet.thrift import Struct as Fields
+from iceberg_maint.columnar.read.source import size_statistics_problem
 from iceberg_maint.columnar.rewrite import rewrite
 from iceberg_maint.columnar.task import WrongInputError
 from iceberg_maint_tests.columnar.test_splice import edited, metadata

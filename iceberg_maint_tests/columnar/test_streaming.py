@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from iceberg_maint.columnar.read.numbers import compacted
+from iceberg_maint.columnar.read.leaves import compacted
 from iceberg_maint.columnar.read.schema import arrow_schema, table_schema
 from iceberg_maint.columnar.read.source import source_dictionaries
 from iceberg_maint.columnar.rewrite import rewrite

@@ -12,8 +12,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata
 from iceberg_maint.defs.automation.conditions import DATA_FIRST_SECONDS
 from iceberg_maint.defs.automation.due_work import read_due_work
 from iceberg_maint.defs.translator import IcebergTranslator

@@ -17,7 +17,7 @@ from pathlib import Path
 import boto3
 from pyiceberg.io import load_file_io
 
-from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.cli.audit import ledger_faults
 from iceberg_maint.integrations.audit.chain import FaultKind, Kind, entry_file_name, next_entry, parse
 from iceberg_maint.integrations.audit.folder import Folder, LocalFolder, StoreFolder

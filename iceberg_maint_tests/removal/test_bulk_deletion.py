@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.file_store import LocalStore
+from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.core.removal.orphan_rules import TrashedFile
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.removal.store_requests import deleted_in_bulk

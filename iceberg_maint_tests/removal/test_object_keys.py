@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.ports.storage import OrphanWork
 from iceberg_maint_tests.removal.test_object_store import ALL, DAY_MS, POLICY, TABLE, Later, World
 from iceberg_maint_tests.removal.test_unreliable_listing import live_stay, world

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.file_store import ArrowStore
+from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.catalog.arrow_store import ArrowStore
 from iceberg_maint.catalog.location_owners import FleetClaims
-from iceberg_maint.catalog.open_store import open_store
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.core.model.ids import TableId

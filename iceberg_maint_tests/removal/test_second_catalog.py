@@ -16,7 +16,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import UnloggedMetadata
 from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, Lake, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import DAILY, Passes

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.file_store import LocalStore
-from iceberg_maint.core.removal.unlogged_metadata import MetadataLog, UnloggedMetadata
+from iceberg_maint.catalog.local_store import LocalStore
+from iceberg_maint.core.removal.orphan_rules import MetadataLog, UnloggedMetadata
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.removal import second_owner
 from iceberg_maint.removal.second_owner import check_folders

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
+from iceberg_maint.core.removal.orphan_rules import MetadataVersion
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.table_ownership import SeenFiles, delete_unused
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.catalog.file_store import LocalStore
-from iceberg_maint.core.removal.unlogged_metadata import MetadataVersion
+from iceberg_maint.catalog.local_store import LocalStore
+from iceberg_maint.core.removal.orphan_rules import MetadataVersion
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal import table_ownership
 from iceberg_maint.removal.table_ownership import metadata_versions, values_in

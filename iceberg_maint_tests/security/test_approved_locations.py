@@ -15,8 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.approved_io import ApprovedFileIO, guarded_properties
-from iceberg_maint.catalog.open_store import open_store
+from iceberg_maint.catalog.approved_io import ApprovedFileIO, guarded_properties, open_store
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import ApprovedLocations
 from iceberg_maint.errors import RefusedError

@@ -19,7 +19,7 @@ from pyiceberg.types import NestedField, StringType
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.location_owners import FleetClaims
-from iceberg_maint.catalog.rest_grants import refreshed, restrictions
+from iceberg_maint.catalog.rights import refreshed, restrictions
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import GovernedTableError

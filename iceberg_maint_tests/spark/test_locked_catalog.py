@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from iceberg_maint.catalog import sqlite_file
+from iceberg_maint.catalog import sql_listing
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation
@@ -70,7 +70,7 @@ def workshop(spark: SparkSession, lake_dir: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def holder(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holder]:
-    monkeypatch.setattr(sqlite_file, "_BUSY_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(sql_listing, "_BUSY_TIMEOUT_SECONDS", 0.1)
     uri = workshop.spark.conf.get("spark.sql.catalog.locks.uri")
     assert uri is not None
     holder = Holder(Path(uri.removeprefix("jdbc:sqlite:").partition("?")[0]))

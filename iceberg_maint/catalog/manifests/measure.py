@@ -215,7 +215,7 @@ def _sums(c: Columns, small_below_bytes: int, large_above_bytes: int) -> dict[st
 
 
 def _deletes(c: Columns, state: TableState) -> dict[str, Integers]:
-    """Returns what deletes apply to. Restates the rule of `core.model.delete_rule` on whole columns."""
+    """Returns what deletes apply to. Restates the rule of `core.model.table_state` on whole columns."""
     data = c.kind == DATA
     scopes = int(c.scope.max(initial=-1)) + 1
     oldest_of_scope = _lowest(c.scope[data], c.sequence_number[data], scopes)

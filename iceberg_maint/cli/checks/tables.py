@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from iceberg_maint.cli.checks.check import OK, PROPERTIES_READ, WARNING, Check, only_advises, place
 from iceberg_maint.core.removal.clock_skew import disagreement
-from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 
 if TYPE_CHECKING:

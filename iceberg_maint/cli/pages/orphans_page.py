@@ -16,9 +16,9 @@ from iceberg_maint.core.removal.orphan_rules import (
     OrphanSummary,
     ScanCounts,
     TrashBatchHeader,
+    UnloggedMetadata,
     printable_path,
 )
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.report.formatting import counted, escape_control_chars, moment, number, size
 from iceberg_maint.report.grid import write
 from iceberg_maint.report.json_documents import Document

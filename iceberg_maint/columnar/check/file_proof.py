@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.metrics import COUNTS, NONE, chunk_statistics, mode_of, split_offsets
 from iceberg_maint.columnar.check.page_index import ColumnParts, ListParts, Parts, index_difference
-from iceberg_maint.columnar.parquet.file_range import FileRange
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes
 from iceberg_maint.columnar.parquet.reader import opened
 from iceberg_maint.columnar.read.decimals import IntegerFooters, integer_of, integers_of
@@ -31,7 +30,7 @@ from iceberg_maint.columnar.read.leaves import (
     viewed,
 )
 from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, arrow_schema, child_fields, field_id
-from iceberg_maint.columnar.storage import raise_shortage
+from iceberg_maint.columnar.storage import FileRange, raise_shortage
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.columns import INTEGERS
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.file_proof import Comparison
-from iceberg_maint.columnar.parquet.file_range import FileRange
 from iceberg_maint.columnar.parquet.reader import opened
 from iceberg_maint.columnar.read.leaves import Leaf, Statistics, leaves_of, row_statistics, sum_of, values_of
 from iceberg_maint.columnar.read.schema import (
@@ -25,7 +24,7 @@ from iceberg_maint.columnar.read.schema import (
     field_id,
     table_schema,
 )
-from iceberg_maint.columnar.storage import Storage, raise_shortage
+from iceberg_maint.columnar.storage import FileRange, Storage, raise_shortage
 from iceberg_maint.columnar.task import OutputMetrics
 from iceberg_maint.core.model.codec import dumps, loads
 

@@ -13,7 +13,6 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from iceberg_maint.columnar.parquet.file_range import FileRange
 from iceberg_maint.columnar.parquet.parquet_metadata import (
     DATA_PAGE,
     DATA_PAGE_V2,
@@ -34,6 +33,7 @@ from iceberg_maint.columnar.read.leaves import (
     sum_of,
     values_of,
 )
+from iceberg_maint.columnar.storage import FileRange
 from iceberg_maint.core.model.columns import INTEGERS
 
 

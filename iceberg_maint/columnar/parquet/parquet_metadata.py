@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from iceberg_maint.columnar.parquet.file_range import FileRange
 from iceberg_maint.columnar.parquet.metadata_forms import COLUMN_INDEX, FOOTER, OFFSET_INDEX, PAGE_HEADER
 from iceberg_maint.columnar.parquet.thrift import I32, Form, Reader, Struct, ThriftError
+from iceberg_maint.columnar.storage import FileRange
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 8

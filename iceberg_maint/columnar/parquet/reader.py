@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.parquet.file_range import FileRange, arrow_file
 from iceberg_maint.columnar.parquet.parquet_metadata import TAIL_BYTES
 from iceberg_maint.columnar.parquet.thrift import ThriftError, head
-from iceberg_maint.columnar.read.numbers import numbers_of
+from iceberg_maint.columnar.read.leaves import numbers_of
+from iceberg_maint.columnar.storage import FileRange, arrow_file
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _SCHEMA_FIELD = 2

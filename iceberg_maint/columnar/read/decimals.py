@@ -21,7 +21,7 @@ from iceberg_maint.columnar.parquet.parquet_metadata import MAGIC, TAIL_BYTES, g
 from iceberg_maint.columnar.parquet.reader import footer_of
 from iceberg_maint.columnar.parquet.thrift import I32, LIST, STRUCT, ThriftError, encoded, head
 from iceberg_maint.columnar.parquet.thrift import Struct as Fields
-from iceberg_maint.columnar.read.numbers import mask_of
+from iceberg_maint.columnar.read.leaves import mask_of
 from iceberg_maint.columnar.read.schema import Column, Primitive, Struct, arrow_type
 from iceberg_maint.columnar.task import WrongInputError
 

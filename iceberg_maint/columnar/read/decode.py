@@ -12,15 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from iceberg_maint.columnar.parquet.file_range import FileRange
 from iceberg_maint.columnar.parquet.reader import Schemas, opened
 from iceberg_maint.columnar.read.decimals import IntegerFooters, Integers, integer_of, unscaled, with_integers
-from iceberg_maint.columnar.read.numbers import array_of_mask, array_of_numbers, scalar_of
+from iceberg_maint.columnar.read.deletes import Positions
+from iceberg_maint.columnar.read.leaves import array_of_mask, array_of_numbers, scalar_of
 from iceberg_maint.columnar.read.packing import MOST_BYTES, SmallFile, packed
-from iceberg_maint.columnar.read.positions import Positions
 from iceberg_maint.columnar.read.projection import Source, file_columns, projection
 from iceberg_maint.columnar.read.schema import LAST_UPDATED, ROW_ID, Struct, arrow_schema
-from iceberg_maint.columnar.storage import Storage, raise_shortage
+from iceberg_maint.columnar.storage import FileRange, Storage, raise_shortage
 from iceberg_maint.columnar.task import InputFile, UnsupportedColumnError, WrongInputError, unreadable
 
 _BATCH_ROWS = 65_536

@@ -20,12 +20,12 @@ from iceberg_maint.columnar.read.schema import (
     ListOf,
     MapOf,
     Struct,
+    array_of,
     arrow_field,
     arrow_type,
     child_fields,
     field_id,
 )
-from iceberg_maint.columnar.read.single_values import array_of
 from iceberg_maint.columnar.task import UnsupportedColumnError, WrongInputError
 
 Convert = Callable[[pa.Array], pa.Array]

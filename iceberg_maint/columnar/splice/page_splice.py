@@ -17,7 +17,7 @@ from contextlib import suppress
 import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.metrics import MetricsBuilder
-from iceberg_maint.columnar.parquet.file_range import FileRange, arrow_file
+from iceberg_maint.columnar.encode import SpliceEncoder, metrics_of_parts
 from iceberg_maint.columnar.parquet.parquet_metadata import MetadataError, ParquetBytes, get
 from iceberg_maint.columnar.read.leaves import FLOATS
 from iceberg_maint.columnar.read.schema import (
@@ -29,12 +29,10 @@ from iceberg_maint.columnar.read.schema import (
     table_schema,
     written_schema,
 )
-from iceberg_maint.columnar.splice.splice_check import difference
-from iceberg_maint.columnar.splice.splice_encoder import SpliceEncoder, metrics_of_parts
+from iceberg_maint.columnar.splice.splice_check import difference, statistics_difference
 from iceberg_maint.columnar.splice.splice_file import Part, SpliceWriter, template
 from iceberg_maint.columnar.splice.splice_rules import CODECS, needed_bytes, spliceable
-from iceberg_maint.columnar.splice.splice_statistics import statistics_difference
-from iceberg_maint.columnar.storage import Storage, digest_of
+from iceberg_maint.columnar.storage import FileRange, Storage, arrow_file, digest_of
 from iceberg_maint.columnar.task import RewriteProof, RewriteResult, RewriteTask
 
 _MEAN_FILE_BYTES = 200 * 1024

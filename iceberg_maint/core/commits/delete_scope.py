@@ -4,7 +4,7 @@ Position deletes and deletion vectors apply up to their own sequence number: by 
 file, else in their spec and partition. Equality deletes apply strictly below their sequence number: in
 their spec and partition or, if their spec is unpartitioned, everywhere.
 
-This is the second implementation of the rule that `core.model.delete_rule` states for planning. It imports
+This is the second implementation of the rule that `core.model.table_state` states for planning. It imports
 nothing of it on purpose: the gate judges plans, so a mistake of the planner must not be one of the gate too.
 """
 

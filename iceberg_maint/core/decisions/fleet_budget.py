@@ -16,7 +16,7 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Prediction
 from iceberg_maint.core.decisions.windows import BatchCount, BatchPart, in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.pay_back import PayBack
+from iceberg_maint.core.model.reasons import PayBack
 
 MINUTE_MS = 60_000
 DAY_MS = 86_400_000

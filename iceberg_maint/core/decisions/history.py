@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.pay_back import PayBack
+from iceberg_maint.core.model.reasons import PayBack
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, Prediction
-from iceberg_maint.core.model.pay_back import PayBack
-from iceberg_maint.core.model.reasons import Finding, Reason, Severity
+from iceberg_maint.core.model.reasons import Finding, PayBack, Reason, Severity
 
 _JUDGED = frozenset({Reason.SMALL_FILES, Reason.DELETE_RATIO, Reason.POSITION_DELETES})
 """Reasons that cost readers time and nothing else. Equality deletes, which some readers refuse, limits that the policy sets

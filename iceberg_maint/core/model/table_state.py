@@ -1,4 +1,9 @@
-"""Table state: immutable facts of one pinned snapshot, from metadata only."""
+"""Table state: immutable facts of one pinned snapshot, from metadata only, and the rule that says which delete file applies to
+which data file (Iceberg spec, "Scan Planning").
+
+`core.commits.delete_scope.DeleteIndex` implements the rule a second time and shares no code with this module, so that the
+gate refuses a commit that was planned by a mistake made here.
+"""
 
 from __future__ import annotations
 
@@ -288,3 +293,31 @@ class ManifestEntry(NamedTuple):
 ManifestReader = Callable[[str, int, int], Iterable[ManifestEntry]]
 """Reads a manifest: (manifest path, the manifest's sequence number, its added snapshot id) → all its
 entries, DELETED ones included. The two numbers come from the manifest list; entries inherit them."""
+
+
+Scope = tuple[int, PartitionKey]
+"""Spec id and partition key."""
+
+
+def scope_of(file: LiveFile) -> Scope:
+    """Returns the spec and partition of the file."""
+    return file.spec_id, file.partition
+
+
+def delete_scope(delete: LiveFile, specs: Mapping[int, PartitionSpec]) -> Scope | None:
+    """Returns the scope of the data files that the delete file may apply to, None for the whole table: that of an equality
+    delete whose spec is unpartitioned. A position delete file applies to the one file that it names, or to all of its
+    scope. A deletion vector replaces the position delete files of its data file."""
+    is_global = delete.kind is FileKind.EQUALITY_DELETES and specs[delete.spec_id].is_unpartitioned
+    return None if is_global else scope_of(delete)
+
+
+def equality_delete_reaches(delete_sequence_number: int, data_sequence_number: int) -> bool:
+    """Returns whether an equality delete applies to data of its scope, by sequence number."""
+    return data_sequence_number < delete_sequence_number
+
+
+def position_delete_reaches(delete_sequence_number: int, data_sequence_number: int) -> bool:
+    """Returns whether a position delete file or deletion vector applies to data of its scope, by sequence
+    number."""
+    return data_sequence_number <= delete_sequence_number

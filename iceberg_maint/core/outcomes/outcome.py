@@ -22,8 +22,7 @@ from iceberg_maint.core.planning.work import (
     RewriteManifests,
     RewritePositionDeleteFiles,
 )
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata
 
 
 class CommitStatus(StrEnum):

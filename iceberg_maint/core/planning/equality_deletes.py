@@ -1,6 +1,6 @@
 """Equality deletes: which data files each applies to, which may be dropped, what applying them needs.
 
-Which data a delete applies to is the rule of `core.model.delete_rule`; this module applies it to many files
+Which data a delete applies to is the rule of `core.model.table_state`; this module applies it to many files
 and deletes at once. Which columns may be keys: spec, "Equality Delete Files".
 """
 
@@ -11,9 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from iceberg_maint.core.model.delete_rule import Scope, delete_scope, equality_delete_reaches, scope_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.model.table_state import (
+    FileKind,
+    LiveFile,
+    Scope,
+    delete_scope,
+    equality_delete_reaches,
+    scope_of,
+)
 from iceberg_maint.core.planning.batch_memory import FIELD_BYTES, MemoryNeed
 from iceberg_maint.core.planning.work import EqualityDeleteFile
 

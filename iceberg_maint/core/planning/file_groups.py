@@ -14,11 +14,17 @@ from iceberg_maint.core.health.thresholds import (
     size_limits,
     too_many_average_bytes,
 )
-from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.model.table_state import (
+    FileKind,
+    LiveFile,
+    Scope,
+    TableState,
+    position_delete_reaches,
+    scope_of,
+)
 from iceberg_maint.core.planning.equality_deletes import EqualityDeletes
 from iceberg_maint.core.planning.work import FileGroup, InputFile, PlannedLayout, PositionDeleteFile
 from iceberg_maint.core.policy.data import LayoutPolicy, OutputSpec, RewriteDataFilesPolicy, WindowsPolicy
@@ -93,7 +99,7 @@ def candidates(
     specs: Mapping[int, PartitionSpec], live_files: Iterable[LiveFile]
 ) -> dict[PartitionKey, tuple[Candidate, ...]]:
     """Returns the data files by partition key, in the given order, each with the deletes that apply to it by
-    the rule of `core.model.delete_rule`."""
+    the rule of `core.model.table_state`."""
     files = tuple(live_files)
     equality = EqualityDeletes.of(specs, files)
     by_path: dict[str, list[LiveFile]] = defaultdict(list)

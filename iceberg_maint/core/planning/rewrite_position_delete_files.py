@@ -15,10 +15,16 @@ from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.thresholds import MERGEABLE, REMAINING, UNMARKING
-from iceberg_maint.core.model.delete_rule import Scope, position_delete_reaches, scope_of
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
+from iceberg_maint.core.model.table_state import (
+    FileKind,
+    LiveFile,
+    Scope,
+    TableState,
+    position_delete_reaches,
+    scope_of,
+)
 from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.file_groups import (
     Candidate,

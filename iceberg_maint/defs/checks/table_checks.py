@@ -11,7 +11,7 @@ from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
-from iceberg_maint.core.removal.unlogged_metadata import sign
+from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.defs.checks.partition_checks import DESCRIPTIONS, finding_sentence
 from iceberg_maint.defs.metadata import housekeeping_check_metadata
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, NO_PROGRESS_CHECK, QUARANTINE_CHECK

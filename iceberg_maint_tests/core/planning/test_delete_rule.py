@@ -11,9 +11,13 @@ import pytest
 from iceberg_maint.core.commits import delete_scope
 from iceberg_maint.core.commits.change import Entry
 from iceberg_maint.core.commits.delete_scope import DeleteIndex
-from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.model.table_state import (
+    FileKind,
+    LiveFile,
+    equality_delete_reaches,
+    position_delete_reaches,
+)
 from iceberg_maint.core.planning.file_groups import candidates
 from iceberg_maint_tests.support.core.values import BY_P, data, delete
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.removal.unlogged_metadata import (
+from iceberg_maint.core.removal.orphan_rules import (
     MetadataLog,
     MetadataVersion,
     Standing,

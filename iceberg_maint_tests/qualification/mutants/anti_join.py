@@ -56,7 +56,7 @@ MUTANTS = (
     Mutant("planned: deletes apply to rows of their own commit", "core/planning/equality_deletes.py", "return equality_delete_reaches(_newest(self.everywhere), file.data_sequence_number)", "return _newest(self.everywhere) >= file.data_sequence_number", EQUALITY),
     Mutant("planned: deletes of one number apply to each other's files", "core/planning/equality_deletes.py", "from bisect import bisect_right", "from bisect import bisect_left as bisect_right", EQUALITY),
     Mutant("planned: no spec is unpartitioned", "core/planning/equality_deletes.py", "scope = delete_scope(file, specs)", "scope = scope_of(file)", EQUALITY),
-    Mutant("planned: a scope is a partition of any spec", "core/model/delete_rule.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
+    Mutant("planned: a scope is a partition of any spec", "core/model/table_state.py", "    return file.spec_id, file.partition", "    return 0, file.partition", EQUALITY),
     Mutant("planned: files left behind need no delete", "core/planning/equality_deletes.py", "needed.add(delete.path)", "pass", EQUALITY),
     Mutant("planned: global deletes are needed in their spec only", "core/planning/equality_deletes.py", "scope = delete_scope(delete, specs)", "scope = scope_of(delete)", EQUALITY),
     Mutant("order: rewrites always come first", "core/decisions/table_decision.py", "rewritten_ms is not None and (converted_ms is None or converted_ms < rewritten_ms)", "False", (f"{_RUNNER}::test_conversion_comes_first_once_after_a_run_that_only_rewrote",)),

@@ -13,7 +13,7 @@ REWRITE, PROOF, SPLICE, PAGES = (
 )
 DECODE, POSITIONS, COMPARE = (
     "columnar/read/decode.py",
-    "columnar/read/positions.py",
+    "columnar/read/deletes.py",
     "columnar/check/file_proof.py",
 )
 PACKING, DECIMALS, READER = (
@@ -23,10 +23,10 @@ PACKING, DECIMALS, READER = (
 )
 THRIFT = "columnar/parquet/thrift.py"
 COPY, STATISTICS, RULES, CHECK = (
-    "columnar/splice/page_splice.py", "columnar/splice/splice_statistics.py", "columnar/splice/splice_rules.py", "columnar/splice/splice_check.py",
+    "columnar/splice/page_splice.py", "columnar/splice/splice_check.py", "columnar/splice/splice_rules.py", "columnar/splice/splice_check.py",
 )  # fmt: skip
 KEPT = f"{_HERE}/test_kept_row_groups.py"
-ENCODER, INDEX = "columnar/splice/splice_encoder.py", "columnar/check/page_index.py"
+ENCODER, INDEX = "columnar/encode.py", "columnar/check/page_index.py"
 SAMPLE = "engines/spark/rewrite/columnar/sample.py"
 DRIVER, IN_DRIVER = (
     "engines/spark/rewrite/columnar/job.py",
@@ -152,7 +152,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a shortage of memory is damage", "columnar/storage.py", "    if is_shortage(error):", "    if False:", MEMORY),
     Mutant("a task that ran out of memory is not tried again", "columnar/rewrite.py", "        if not is_shortage(why):\n            raise", "        raise", MEMORY),
     Mutant("the output is held in streaming mode", "columnar/rewrite.py", "self._output(hold=not streamed)", "self._output(hold=True)", STREAMING),
-    Mutant("a slice keeps the dictionary of its table", "columnar/read/numbers.py", "if len(used) == len(dictionary):", "if len(used) <= len(dictionary):", STREAMING),
+    Mutant("a slice keeps the dictionary of its table", "columnar/read/leaves.py", "if len(used) == len(dictionary):", "if len(used) <= len(dictionary):", STREAMING),
     Mutant("columns with plain pages keep dictionaries", "columnar/read/source.py", "strings - plain", "strings", STREAMING),
     Mutant("page versions are not looked at", "core/planning/row_writer.py", "!= _PAGES:", "!= version:", WRITER),
     Mutant("columns without statistics get some", "core/planning/row_writer.py", '    "write.parquet.stats-enabled.column.": (True, "is written without statistics"),\n', "", WRITER),
@@ -166,12 +166,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
     Mutant("an answer that is too short is the file", "machine/whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
     # Equality deletes by their keys.
-    Mutant("keys: a delete of the same number applies", "columnar/read/keys.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),
-    Mutant("keys: the lowest delete of a key counts", "columnar/read/keys.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", marks("key_that_is_deleted_again_has_its_latest_delete")),
-    Mutant("keys: any column of a key is enough", "columnar/read/keys.py", "                matched &= found\n", "                matched |= found\n", marks("combination_of_values_of_different_keys_is_no_key")),
-    Mutant("keys: null matches no null", "columnar/read/keys.py", "found = pc.index_in(column, value_set=values)\n    known", "found = pc.index_in(column, value_set=values, skip_nulls=True)\n    known", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
-    Mutant("keys: a null struct is a struct of nulls", "columnar/read/keys.py", "found.append(array.is_valid())", "pass", marks("null_struct_is_not_equal_to_a_struct_of_nulls")),
-    Mutant("keys: floating-point keys are compared", "columnar/read/keys.py", "if column.kind.base in FLOATS:", "if False:", marks("key_of_a_floating_point_type_is_refused")),
+    Mutant("keys: a delete of the same number applies", "columnar/read/deletes.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: the lowest delete of a key counts", "columnar/read/deletes.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", marks("key_that_is_deleted_again_has_its_latest_delete")),
+    Mutant("keys: any column of a key is enough", "columnar/read/deletes.py", "                matched &= found\n", "                matched |= found\n", marks("combination_of_values_of_different_keys_is_no_key")),
+    Mutant("keys: null matches no null", "columnar/read/deletes.py", "found = pc.index_in(column, value_set=values)\n    known", "found = pc.index_in(column, value_set=values, skip_nulls=True)\n    known", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
+    Mutant("keys: a null struct is a struct of nulls", "columnar/read/deletes.py", "found.append(array.is_valid())", "pass", marks("null_struct_is_not_equal_to_a_struct_of_nulls")),
+    Mutant("keys: floating-point keys are compared", "columnar/read/deletes.py", "if column.kind.base in FLOATS:", "if False:", marks("key_of_a_floating_point_type_is_refused")),
     Mutant("marks: positions are of the slice", "columnar/marks.py", "deleted[bounds[i] : bounds[i + 1]] - starts[i]", "deleted[bounds[i] : bounds[i + 1]]", marks("rows_with_a_deleted_key_are_marked_and_null_equals_null")),
     Mutant("marks: rows that are deleted already are marked", "columnar/marks.py", "bitmap -= BitMap64(deleted.astype(np.uint64))", "pass", marks("rows_that_are_deleted_already_are_left_out")),
     Mutant("marks: the file's own partition value counts", "columnar/marks.py", "wanted = {i: v for i, v in self._task.constants.items() if i in field_ids}", "wanted = {}", marks("partition_value_is_that_of_the_manifest_whatever_the_file_holds")),
@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("marks: a delete of the partition applies to younger files", "columnar/marks.py", "            if file.data_sequence_number < newest:\n                yield", "            if True:\n                yield", marks("key_that_is_the_partition_marks_all_rows_of_older_files")),
     Mutant("marks: a key column that a delete file lacks is null", "columnar/marks.py", "        if lacking:", "        if False:", marks("delete_file_that_lacks_its_key_column_is_refused")),
     Mutant("marks: a task need not leave out the marked rows", "engines/spark/rewrite/columnar/strategy.py", "    if removed == marked or (", "    if True or (", ("iceberg_maint_tests/spark/deletes/equality/test_marks_by_arrow.py::test_marks_that_a_columnar_task_does_not_apply_make_the_proof_unequal",)),
-    Mutant("marks: a mark may be beyond the file", "columnar/read/positions.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
+    Mutant("marks: a mark may be beyond the file", "columnar/read/deletes.py", "positions[-1] >= file.record_count", "False", ("iceberg_maint_tests/columnar/test_rewrite.py::test_mark_beyond_the_rows_of_a_file_is_refused",)),
     Mutant("statistics of any writer: row groups are not compared", "columnar/check/file_statistics.py", "return problem or _groups_difference(file, table, comparison) or", "return problem or", (f"{_HERE}/test_file_statistics.py",)),
     Mutant("statistics of any writer: the manifest is not compared", "columnar/check/file_statistics.py", "or comparison.end_difference()", "or ''", (f"{_HERE}/test_file_statistics.py::test_wrong_metrics_are_named",)),
     Mutant("statistics of any writer: the last batch counts alone", "columnar/read/leaves.py", "max((p.upper for p in parts if p.upper is not None), default=None)", "parts[-1].upper", (f"{_HERE}/test_file_statistics.py",)),
@@ -200,7 +200,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("the look at many indexes takes negative ones", READER, ".view(np.uint32)", "", (f"{_HERE}/test_reader.py::test_negative_index_is_an_error",)),
     Mutant("a negative index is used", READER, "not 0 <= index <", "not index <", (f"{_HERE}/test_reader.py::test_negative_index_is_an_error",)),
     Mutant("the rows of a file that is read in parts are not counted", DECODE, "        _check_rows(file, start)\n", "", damaged("file_whose_row_group_has_other_rows_than_its_manifest_states_is_refused")),
-    Mutant("paths of position deletes may be bytes", "columnar/read/positions.py", "if _has_form(rows.schema) else None", "", (f"{_HERE}/test_damaged_delete_files.py::test_position_delete_file_whose_paths_are_no_texts_is_refused",)),
+    Mutant("paths of position deletes may be bytes", "columnar/read/deletes.py", "if _has_form(rows.schema) else None", "", (f"{_HERE}/test_damaged_delete_files.py::test_position_delete_file_whose_paths_are_no_texts_is_refused",)),
     Mutant("a decimal loses its upper half", "columnar/read/decimals.py", "if is_wrong.any():", "if False:", decimals("decimal_that_its_integer_cannot_hold_is_refused")),
     Mutant("a damaged schema is taken for one of integers", "columnar/read/decimals.py", "head(footer, 2, START_OF_FOOTER)", "head(footer, 2)", decimals("footer_with_a_damaged_schema_has_no_integers")),
     Mutant("a chunk of another physical type is copied", RULES, "if get(md, 1) != wanted.physical_type:", "if False:", damaged("chunk_with_another_physical_type_than_its_column_is_not_copied")),
@@ -211,8 +211,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("a list may have other elements than its form", THRIFT, "if size and element not in of_elements:", "if False:", damaged("struct_with_other_fields_than_its_form_is_named")),
     Mutant("an empty list must state the type of its elements", THRIFT, "if size and element not in of_elements:", "if element not in of_elements:", damaged("empty_list_may_state_any_type_of_elements")),
     Mutant("a row group may lack a column", "columnar/parquet/parquet_metadata.py", "if column >= len(chunks):", "if False:", damaged("column_that_a_row_group_lacks_is_damaged")),
-    Mutant("a histogram may have another number of levels", "columnar/parquet/size_statistics.py", "if found not in (0, most + 1):", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
-    Mutant("numbers may state the bytes of texts", "columnar/parquet/size_statistics.py", "if _TEXT_BYTES in sizes and get(metadata, 1) != BYTE_ARRAY:", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
+    Mutant("a histogram may have another number of levels", "columnar/read/source.py", "if found not in (0, most + 1):", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
+    Mutant("numbers may state the bytes of texts", "columnar/read/source.py", "if _TEXT_BYTES in sizes and get(metadata, 1) != BYTE_ARRAY:", "if False:", (f"{_HERE}/test_size_statistics.py::test_small_file_whose_size_statistics_do_not_fit_is_refused_where_they_end_the_process",)),
     Mutant("a small file without a name in UTF-8 ends the task", PACKING, "        UnicodeDecodeError,\n", "", damaged("column_whose_name_is_no_utf8_is_refused_and_its_chunk_is_read_by_its_place")),
     Mutant("a small file with a chunk of an unknown type ends the task", PACKING, "        LookupError,\n", "        IndexError,\n", damaged("chunk_of_an_unknown_type_is_read_as_its_column_says")),
     Mutant("the checksums of pages are not verified", "columnar/parquet/reader.py", "page_checksum_verification=verify", "page_checksum_verification=False", damaged("input_with_a_page_of_another_checksum_is_refused")),

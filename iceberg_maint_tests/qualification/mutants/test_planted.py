@@ -11,7 +11,7 @@ from iceberg_maint_tests.qualification.mutants.mutant import planted
 
 pytestmark = pytest.mark.seconds
 
-MODULE = "iceberg_maint.columnar.read.numbers"
+MODULE = "iceberg_maint.columnar.read.leaves"
 PROGRAM = f"import {MODULE} as module; print(module.__dict__.get('MARK'))"
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from iceberg_maint.catalog.file_store import LocalStore
+from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId

@@ -274,7 +274,7 @@ REMOVING = (
         "all commits of a second catalog lie within the tolerance of clocks, so their times do not show another line",
         "a metadata log that names a file outside the table's log shows a second line",
         off(
-            "core/removal/unlogged_metadata.py",
+            "core/removal/orphan_rules.py",
             "    if committed := [path for path, _ in entries if path in unlogged]:\n",
             "    if committed := []:\n",
             "core/removal/test_unlogged_metadata.py::test_entry_that_is_itself_outside_our_log_shows_a_second_line",
@@ -713,7 +713,7 @@ REMOVING = (
         "A key contains `//`: S3 returns a folder as its own subfolder, and the listing by folders does not end",
         "One recursive listing per prefix; a file with `//` in its path stays",
         off(
-            "catalog/file_store.py",
+            "catalog/arrow_store.py",
             _RECURSIVE,
             _ONE_FOLDER,
             f"{STORE}_key_with_an_empty_segment_is_listed_once_by_one_request",
@@ -725,7 +725,7 @@ REMOVING = (
         "GCS returns no subfolders without objects of their own: a pass finds no file, and reports 0 orphans",
         "One recursive listing per prefix; a listing that lacks a reachable file is refused",
         off(
-            "catalog/file_store.py",
+            "catalog/arrow_store.py",
             _RECURSIVE,
             _ONE_FOLDER,
             f"{STORE}_file_below_a_folder_without_an_object_of_its_own_is_listed",
@@ -918,7 +918,7 @@ REMOVING = (
         "A REST catalog vends credentials for an hour. An orphan pass takes longer and fails at each attempt",
         "The FileIO of a table with vended credentials loads the table again before they expire",
         off(
-            "catalog/rest_grants.py",
+            "catalog/rights.py",
             "            if self._now_ms() >= self._due_ms:\n",
             "            if False:\n",
             "catalog/test_vended_credentials.py::"
@@ -956,7 +956,7 @@ REMOVING = (
         "An object above 5 GiB is copied in parts, the copy is not whole, and the object is deleted",
         "The object is deleted only after a copy of its size, any other copy is deleted",
         off(
-            "catalog/file_store.py",
+            "catalog/arrow_store.py",
             "        if copied_bytes != size_bytes:\n",
             "        if False:\n",
             "catalog/test_large_objects.py::test_copy_by_parts_of_another_size_leaves_the_object_and_no_copy",

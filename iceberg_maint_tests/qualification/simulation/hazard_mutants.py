@@ -11,7 +11,7 @@ import pytest
 
 from iceberg_maint.core.commits import gate_rules
 from iceberg_maint.core.commits.planned_files import PlannedFile
-from iceberg_maint.core.removal.unlogged_metadata import Standing
+from iceberg_maint.core.removal.orphan_rules import Standing
 from iceberg_maint.loop import assess as surveying
 from iceberg_maint.loop import clocks, housekeeping_attempt, maintain
 from iceberg_maint.removal import in_place_hold, orphan_pass, orphan_scan, second_owner, sweep

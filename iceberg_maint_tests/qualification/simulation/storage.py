@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from iceberg_maint.core.model.table_state import Manifest, TableState
+from iceberg_maint.core.removal.orphan_rules import MetadataLog
 from iceberg_maint.core.removal.released_file_rules import NamedFile
-from iceberg_maint.core.removal.unlogged_metadata import MetadataLog
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings

@@ -19,7 +19,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from iceberg_maint.catalog import open_store as stores
+from iceberg_maint.catalog import approved_io as stores
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session, load_configuration
 from iceberg_maint.config import Config

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphan_rules import UnloggedMetadata
 from iceberg_maint.core.removal.released_file_rules import Release
-from iceberg_maint.core.removal.unlogged_metadata import UnloggedMetadata
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 
 NOTHING_FOUND = OrphanWork(listed_files=10, listed_bytes=100, orphan_files=0, orphan_bytes=0)

@@ -369,7 +369,7 @@ def _delete_sets(deletes: Sequence[DeleteFile]) -> list[_DeleteSet]:
 def _pair(delete_set: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
     """The deletes, and the data files they may apply to by scope and sequence number; None if there are none.
 
-    Restates `equality_delete_reaches` of `core.model.delete_rule` as a limit in the order of sequence numbers.
+    Restates `equality_delete_reaches` of `core.model.table_state` as a limit in the order of sequence numbers.
     """
     sequence_numbers = [f.sequence_number for f in data]
     scopes = {f.scope: number for number, f in enumerate(delete_set.files)}

@@ -26,11 +26,16 @@ from iceberg_maint.core.health.metrics import (
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.columns import wrong_property
-from iceberg_maint.core.model.delete_rule import equality_delete_reaches, position_delete_reaches
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.partition_key import encode_partition
-from iceberg_maint.core.model.table_state import FileKind, LayoutOrder, TableState
+from iceberg_maint.core.model.table_state import (
+    FileKind,
+    LayoutOrder,
+    TableState,
+    equality_delete_reaches,
+    position_delete_reaches,
+)
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.health.sql_checks import METRICS, check_entries, layout_of
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, sql_name

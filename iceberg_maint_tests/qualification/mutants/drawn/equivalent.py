@@ -34,7 +34,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Only the text before the first bracket is used.",
     ),
     Equivalent(
-        "catalog/file_store.py",
+        "catalog/local_store.py",
         "LocalStore.list",
         "status = entry.stat(follow_symlinks=False)",
         "status = entry.stat(follow_symlinks=True)",

@@ -12,8 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.mark_task import EqualityDelete, MarkResult, MarkTask
-from iceberg_maint.columnar.task import InputFile, NotParquetError, UnsupportedColumnError, WrongInputError
+from iceberg_maint.columnar.task import (
+    EqualityDelete,
+    InputFile,
+    MarkResult,
+    MarkTask,
+    NotParquetError,
+    UnsupportedColumnError,
+    WrongInputError,
+)
 from iceberg_maint.core.model.columns import KeyBounds
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.planning import work as plan
