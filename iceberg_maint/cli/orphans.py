@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from iceberg_maint.loop.context import Context
     from iceberg_maint.ports.stored import Lease
     from iceberg_maint.removal.orphan_pass import OrphanPass
-    from iceberg_maint.removal.target import Emptied
+    from iceberg_maint.removal.pass_progress import Emptied
 
 _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
@@ -80,7 +80,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
         _opened(output) as lines,
         _orphan_pass(session, table).look(state, section, in_flight=in_flight) as result,
     ):
-        summary = summarize(result.paths.orphans(), result.target.prefixes, _SHOWN)
+        summary = summarize(result.paths.orphans(), result.removal.target.prefixes, _SHOWN)
         if lines is not None:
             lines.writelines(json.dumps(orphan_document(o)) + "\n" for o in result.paths.orphans())
         document = scan_document(

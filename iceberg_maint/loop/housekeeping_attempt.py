@@ -138,12 +138,14 @@ def remove_orphans(
     try:
         if doubtful := doubtful_clocks(batch, context):
             return doubtful
-        orphan_work = context.storage.orphan_files(state.table).run(
+        orphan_files = context.storage.orphan_files(state.table)
+        if not takes_released(state, context):
+            orphan_files = orphan_files.leaving_released()
+        orphan_work = orphan_files.run(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            takes_released=takes_released(state, context),
             holds=lambda: is_held(state, context, lease),
             is_over=lambda: limit is not None and context.clock.monotonic_seconds() - started >= limit,
         )

@@ -138,20 +138,22 @@ class OrphanFiles(Protocol):
         *,
         in_flight: frozenset[str],
         sweep: bool,
-        takes_released: bool = True,
         holds: Callable[[], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
         """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
 
-        With `takes_released` the hold of the files of stored releases begins first; without it they stay, and
-        so do files that are held in place.
+        The hold of the files of stored releases begins first.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
         still holds the lease. `is_over` returns whether the pass has used up its time; it is asked between the
         pages of the listing and between groups of moves and deletions. Raises FenceLostError. Raises
         RefusedError ICM-110 to 115, 122, 125 before the first file is moved or deleted. After that, it returns
         the error as `stopped`.
         """
+        ...
+
+    def leaving_released(self) -> OrphanFiles:
+        """The same, whose passes leave the files of stored releases, and those that are held in place."""
         ...
 
     def approving(self, digest: str) -> OrphanFiles:

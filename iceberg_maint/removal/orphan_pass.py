@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -26,22 +25,17 @@ from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableEr
 from iceberg_maint.machine.private_files import private_folder
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 from iceberg_maint.removal.in_place_hold import hold_in_place, restore_in_place
-from iceberg_maint.removal.orphan_scan import Scan, check_target, scan
-from iceberg_maint.removal.pass_progress import PassProgress
+from iceberg_maint.removal.orphan_scan import Scan, scan
+from iceberg_maint.removal.pass_progress import Emptied, PassProgress
 from iceberg_maint.removal.released import remove_released
+from iceberg_maint.removal.released_lists import batches_in_place, held_in_place, record_release
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.stored_listing import AskedLease, StoredListing, TimedLease, TimeUpError
-from iceberg_maint.removal.stored_releases import record_release
+from iceberg_maint.removal.store_requests import AskedLease, Lease, TimeUpError
+from iceberg_maint.removal.stored_listing import StoredListing
 from iceberg_maint.removal.sweep import restore, sweep
-from iceberg_maint.removal.target import Emptied, Target
-from iceberg_maint.removal.trash import require_lease, trash
-from iceberg_maint.removal.trash_manifest import (
-    TrashBatch,
-    batches_in_place,
-    held_in_place,
-    held_in_trash,
-    trash_batches,
-)
+from iceberg_maint.removal.target import Removal, Target, check_target
+from iceberg_maint.removal.trash import trash
+from iceberg_maint.removal.trash_manifest import TrashBatch, held_in_trash, trash_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,11 +47,13 @@ _PATHS_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which parts of a pass are done, and for which files. `approved` is the digest of a scan that a
+    """Which parts of a pass are done, and for which files. Without `takes_released`, stored releases and files that are held
+    in place stay. `approved` is the digest of a scan that a
     person approves: only exactly those files are moved. `mark_id` is the only trash batch that is swept."""
 
     marks: bool = True
     sweeps: bool = True
+    takes_released: bool = True
     approved: str | None = None
     mark_id: str | None = None
 
@@ -89,32 +85,30 @@ class OrphanPass:
         *,
         in_flight: frozenset[str],
         sweep: bool,
-        takes_released: bool = True,
         holds: Callable[[], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
         """See `ports.storage.OrphanFiles`. A pass with an approval has no time limit: the digest that a person
         approves names all of its files."""
-        done = PassProgress()
-        target, store = self._target(state, policy, in_flight), self._around.store(state)
-        holds = AskedLease(holds, self._around.now_ms)
-        timed = holds if self._scope.approved is not None else TimedLease(holds, is_over)
+        done, asked = PassProgress(), AskedLease(holds, self._around.now_ms)
+        lease = Lease(asked) if self._scope.approved is not None else Lease(asked, is_over)
+        removal = self._removal(state, policy, in_flight)
         try:
             deletes = sweep and self._scope.sweeps
-            self._sweep(target, policy, store, holds, done, deletes=deletes, proceeds=timed)
-            if takes_released:
-                self._take_released(target, policy, store, holds, done, deletes=deletes)
+            self._sweep(removal, lease, done, deletes=deletes)
+            if self._scope.takes_released:
+                self._take_released(removal, lease, done, deletes=deletes)
             if self._scope.marks:
-                self._mark(target, policy, store, holds, done, timed)
+                self._mark(removal, lease, done)
         except FenceLostError:
             raise
         except TimeUpError:
-            return replace(done.work(self._held(target, store, done)), unfinished=True)
+            return replace(done.work(self._held(removal, done)), unfinished=True)
         except Exception as why:
             if not done.is_something:
                 raise
-            return done.work(self._held(target, store, done), stopped=why)
-        return done.work(self._held(target, store, done))
+            return done.work(self._held(removal, done), stopped=why)
+        return done.work(self._held(removal, done))
 
     @contextmanager
     def look(
@@ -122,10 +116,10 @@ class OrphanPass:
     ) -> Iterator[Scan]:
         """Yields the scan of what a pass would move, for the body of the context to read. Moves nothing. Raises
         the errors of `scan`."""
-        target, store = self._target(state, policy, in_flight), self._around.store(state)
+        removal = self._removal(state, policy, in_flight)
         # A scan without changes needs no lease, so several may run at once.
-        with TemporaryDirectory(dir=self._scratch()) as scratch:
-            orphan_scan = self._scan(target, policy, store, Path(scratch))
+        with TemporaryDirectory(dir=removal.scratch) as scratch:
+            orphan_scan = scan(replace(removal, scratch=Path(scratch)), approved=self._scope.approved)
             try:
                 yield orphan_scan
             finally:
@@ -133,7 +127,7 @@ class OrphanPass:
 
     def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
         """Returns the trash batches of the table that are not yet swept, oldest first."""
-        target, store = self._target(state, policy, frozenset(), others=()), self._around.store(state)
+        target, store = _target(state, policy), self._around.store(state)
         held = (
             *trash_batches(target.prefixes, store),
             *batches_in_place(target.prefixes, state.uuid, store),
@@ -142,7 +136,7 @@ class OrphanPass:
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `ports.storage.OrphanFiles`."""
-        target = self._target(state, policy, frozenset(), others=())
+        target = replace(_target(state, policy), name_of=self._around.name_of)
         store, reachability = self._around.store(state), self._around.reachability(state)
         return check_folders(target, store, reachability, versions_memo(self._scratch(), state))
 
@@ -150,9 +144,13 @@ class OrphanPass:
         """See `ports.storage.OrphanFiles`."""
         return OrphanPass(self._around, replace(self._scope, approved=digest))
 
+    def leaving_released(self) -> OrphanPass:
+        """See `ports.storage.OrphanFiles`."""
+        return OrphanPass(self._around, replace(self._scope, takes_released=False))
+
     def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """See `ports.storage.OrphanFiles`."""
-        target = self._target(state, policy, frozenset())
+        target = replace(_target(state, policy), others=self._around.others(state.table))
         check_target(target, policy)
         record_release(target.prefixes[0], self._around.store(state), release)
 
@@ -165,14 +163,13 @@ class OrphanPass:
         holds: Callable[[], bool],
     ) -> ReleasedWork:
         """See `ports.storage.OrphanFiles`."""
-        done = PassProgress()
-        holds = AskedLease(holds, self._around.now_ms)
+        done, lease = PassProgress(), Lease(AskedLease(holds, self._around.now_ms))
         stopped: Exception | None = None
         try:
-            target, store = self._target(state, policy, in_flight), self._around.store(state)
-            self._sweep(target, policy, store, holds, done, deletes=True, released_only=True)
-            self._take_released(target, policy, store, holds, done, deletes=True)
-            done.count_held(target, store)
+            removal = self._removal(state, policy, in_flight)
+            self._sweep(removal, lease, done, deletes=True, released_only=True)
+            self._take_released(removal, lease, done, deletes=True)
+            done.count_held(removal)
         except FenceLostError:
             raise
         except Exception as why:  # noqa: BLE001 - the caller reports it, with what was done before it
@@ -188,39 +185,30 @@ class OrphanPass:
         holds: Callable[[], bool],
         tell: Callable[[Emptied], None],
     ) -> None:
-        """Restores the files of one trash batch, or of all; see `trash.restore`."""
+        """Restores the files of one trash batch, or of all; see `sweep.restore`."""
         # The claims of other tables do not matter: a file goes back to the place it was taken from.
-        target = self._target(state, policy, frozenset(), others=())
-        lease = AskedLease(holds, self._around.now_ms)
-        store = self._around.store(state)
-        restore(target, store, self._around.reachability(state), mark_id, holds=lease, tell=tell)
-        restore_in_place(target, store, mark_id, holds=lease, tell=tell)
+        target, store = _target(state, policy), self._around.store(state)
+        lease = Lease(AskedLease(holds, self._around.now_ms))
+        restore(target, store, self._around.reachability(state), lease, mark_id, tell=tell)
+        for emptied in restore_in_place(target, store, mark_id, lease):
+            tell(emptied)
 
     def _sweep(
         self,
-        target: Target,
-        policy: RemoveOrphanFilesPolicy,
-        store: Store,
-        holds: Callable[[], bool],
+        removal: Removal,
+        lease: Lease,
         done: PassProgress,
         *,
         deletes: bool,
         released_only: bool = False,
-        proceeds: Callable[[], bool] | None = None,
     ) -> None:
         try:
             sweep(
-                target,
-                policy,
-                store,
-                self._around.reachability(target.state),
-                self._scratch(),
-                self._around.now_ms,
+                self._renewed(removal),
+                lease,
                 deletes=deletes,
                 mark_id=self._scope.mark_id,
                 released_only=released_only,
-                holds=holds,
-                proceeds=proceeds,
                 tell=done.emptied.append,
             )
         finally:
@@ -228,68 +216,24 @@ class OrphanPass:
                 _log.warning(
                     "%s: restored files from the trash that were committed after they were moved there: %d; "
                     "a write may take longer than remove_orphan_files.older_than_seconds",
-                    target.state.table,
+                    removal.target.state.table,
                     restored,
                 )
 
-    def _take_released(
-        self,
-        target: Target,
-        policy: RemoveOrphanFilesPolicy,
-        store: Store,
-        holds: Callable[[], bool],
-        done: PassProgress,
-        *,
-        deletes: bool,
-    ) -> None:
+    def _take_released(self, removal: Removal, lease: Lease, done: PassProgress, *, deletes: bool) -> None:
         """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
         in place."""
-        in_place = policy.released_files is ReleasedHold.IN_PLACE
+        in_place = removal.policy.released_files is ReleasedHold.IN_PLACE
         if self._scope.marks and not in_place:
-            remove_released(
-                target,
-                policy,
-                store,
-                self._around.reachability(target.state),
-                self._scratch(),
-                self._around.now_ms,
-                holds=holds,
-                tell=done.taken.append,
-            )
-        hold_in_place(
-            target,
-            policy,
-            store,
-            self._around.reachability(target.state),
-            self._scratch(),
-            self._around.now_ms,
-            marks=self._scope.marks and in_place,
-            deletes=deletes,
-            mark_id=self._scope.mark_id,
-            holds=holds,
-            tell_marked=done.marked.append,
-            tell_deleted=done.emptied.append,
-        )
+            remove_released(self._renewed(removal), lease, done.taken.append)
+        marks, mark_id = self._scope.marks and in_place, self._scope.mark_id
+        hold_in_place(self._renewed(removal), lease, done, marks=marks, deletes=deletes, mark_id=mark_id)
 
-    def _mark(
-        self,
-        target: Target,
-        policy: RemoveOrphanFilesPolicy,
-        store: Store,
-        holds: Callable[[], bool],
-        done: PassProgress,
-        timed: Callable[[], bool],
-    ) -> None:
-        listing = StoredListing(
-            target.state.uuid,
-            target.prefixes,
-            store,
-            proceeds=partial(require_lease, timed),
-            requires=partial(require_lease, holds),
-        )
+    def _mark(self, removal: Removal, lease: Lease, done: PassProgress) -> None:
+        listing = StoredListing(removal.target, removal.store, lease)
         is_approved = self._scope.approved is not None
         try:
-            self._mark_listed(target, policy, store, timed, done, None if is_approved else listing)
+            self._mark_listed(removal, lease, done, None if is_approved else listing)
         except TimeUpError:
             listing.save()
             raise
@@ -300,47 +244,27 @@ class OrphanPass:
         listing.discard()
 
     def _mark_listed(
-        self,
-        target: Target,
-        policy: RemoveOrphanFilesPolicy,
-        store: Store,
-        holds: Callable[[], bool],
-        done: PassProgress,
-        listing: StoredListing | None,
+        self, removal: Removal, lease: Lease, done: PassProgress, listing: StoredListing | None
     ) -> None:
         approved = self._scope.approved
-        reachability = self._around.reachability(target.state)
-        orphan_scan = self._scan(target, policy, store, self._scratch(), reachability, listing)
+        orphan_scan = scan(self._renewed(removal), approved=approved, listing=listing)
         try:
-            done.counts, done.digest, done.unlogged = (
-                orphan_scan.counts,
-                orphan_scan.digest,
-                orphan_scan.unlogged,
-            )
+            done.scan = orphan_scan
             if orphan_scan.digest != approved and (approved is not None or orphan_scan.needs_approval):
-                done.needs_approval = True
-                done.waiting = held_orphans(
-                    orphan_scan.digest, None, orphan_scan.paths.orphans(), target.prefixes, _PATHS_TOLD
-                )
+                orphans, prefixes = orphan_scan.paths.orphans(), removal.target.prefixes
+                done.waiting = held_orphans(orphan_scan.digest, None, orphans, prefixes, _PATHS_TOLD)
                 return
-            trash(
-                orphan_scan,
-                store,
-                reachability,
-                self._around.now_ms,
-                approved=approved,
-                holds=holds,
-                tell=done.trashed.append,
-            )
+            trash(orphan_scan, lease, approved=approved, tell=done.trashed.append)
         finally:
             orphan_scan.paths.close()
 
-    def _held(self, target: Target, store: Store, done: PassProgress) -> tuple[HeldOrphans, ...] | None:
+    def _held(self, removal: Removal, done: PassProgress) -> tuple[HeldOrphans, ...] | None:
         """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
         Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
         it."""
+        target, store = removal.target, removal.store
         try:
-            done.count_held(target, store)
+            done.count_held(removal)
             in_trash = sorted(
                 (
                     *held_in_trash(target.prefixes, store, _PATHS_TOLD),
@@ -353,49 +277,36 @@ class OrphanPass:
             return None
         return (*in_trash, *((done.waiting,) if done.waiting else ()))
 
-    def _scan(
-        self,
-        target: Target,
-        policy: RemoveOrphanFilesPolicy,
-        store: Store,
-        scratch: Path,
-        reachability: Reachability | None = None,
-        listing: StoredListing | None = None,
-    ) -> Scan:
-        return scan(
-            target,
+    def _removal(
+        self, state: TableState, policy: RemoveOrphanFilesPolicy, in_flight: frozenset[str]
+    ) -> Removal:
+        around, target = self._around, _target(state, policy)
+        return Removal(
+            replace(target, others=around.others(state.table), in_flight=in_flight, name_of=around.name_of),
             policy,
-            store,
-            reachability or self._around.reachability(target.state),
-            scratch,
-            self._around.now_ms,
-            approved=self._scope.approved,
-            listing=listing,
+            around.store(state),
+            around.reachability(state),
+            self._scratch(),
+            around.now_ms,
         )
 
-    def _target(
-        self,
-        state: TableState,
-        policy: RemoveOrphanFilesPolicy,
-        in_flight: frozenset[str],
-        others: tuple[Claim, ...] | None = None,
-    ) -> Target:
-        try:
-            same = equivalences(policy.equal_schemes, policy.equal_authorities)
-        except ValueError as error:
-            raise RefusedError(
-                "ICM-113",
-                f"{state.table}: remove_orphan_files.equal_schemes or equal_authorities: {error}.",
-                "write each as spelling=canonical.",
-            ) from error
-        return Target(
-            state,
-            self._around.others(state.table) if others is None else others,
-            in_flight,
-            policy.exclusive_prefixes,
-            same,
-            self._around.name_of,
-        )
+    def _renewed(self, removal: Removal) -> Removal:
+        """Returns the removal with a reachability that has read nothing. A step keeps the paths that it reads, and one that has
+        read a manifest does not name its files again."""
+        return replace(removal, reachability=self._around.reachability(removal.target.state))
 
     def _scratch(self) -> Path:
         return private_folder(self._around.scratch)
+
+
+def _target(state: TableState, policy: RemoveOrphanFilesPolicy) -> Target:
+    """Returns the table as the target of what needs no claims of other tables. Raises RefusedError ICM-113."""
+    try:
+        same = equivalences(policy.equal_schemes, policy.equal_authorities)
+    except ValueError as error:
+        raise RefusedError(
+            "ICM-113",
+            f"{state.table}: remove_orphan_files.equal_schemes or equal_authorities: {error}.",
+            "write each as spelling=canonical.",
+        ) from error
+    return Target(state, (), exclusive_prefixes=policy.exclusive_prefixes, same=same)

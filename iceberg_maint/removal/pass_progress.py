@@ -4,12 +4,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, ScanCounts, UnloggedMetadata
-from iceberg_maint.ports.storage import OrphanWork, ReleasedWork, Store
-from iceberg_maint.removal.in_place_hold import InPlace
-from iceberg_maint.removal.target import Emptied, Target
-from iceberg_maint.removal.trash import Moved, Trashed
-from iceberg_maint.removal.trash_manifest import files_of, manifest_location, marks_of, read_batch_headers
+from iceberg_maint.core.removal.orphan_rules import HeldOrphans, TrashBatchHeader
+from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
+from iceberg_maint.removal.orphan_scan import Scan
+from iceberg_maint.removal.released_lists import marks_of
+from iceberg_maint.removal.target import Removal
+from iceberg_maint.removal.trash_manifest import files_of, manifest_location, read_batch_headers
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """The result for the files of a trash batch. `left` files are still in the trash: another file is at
+    their place, they differ from what was put there, or the metadata reference them in the trash. `released`: an
+    expiry released the files."""
+
+    mark_id: str
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    restored_files: int = 0
+    left_files: int = 0
+    released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed:
+    """The result for the orphans of a scan. `moved` files are in the trash under `marks`. `skipped` files
+    were referenced, changed or deleted since the scan."""
+
+    marks: tuple[str, ...]
+    moved_files: int
+    moved_bytes: int
+    skipped_files: int
+
+
+@dataclass(slots=True)
+class Moved:
+    """The work of a mark so far: trash batches, files moved to them or held in place, and files that were not."""
+
+    headers: list[TrashBatchHeader]
+    files: int = 0
+    size_bytes: int = 0
+    skipped: int = 0
+
+    def as_trashed(self) -> Trashed:
+        """Returns the work as a value."""
+        marks = dict.fromkeys(h.mark_id for h in self.headers)
+        return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
 
 
 @dataclass(slots=True)
@@ -18,17 +58,14 @@ class PassProgress:
 
     emptied: list[Emptied] = field(default_factory=list)
     trashed: list[Trashed] = field(default_factory=list)
-    counts: ScanCounts | None = None
-    digest: str = ""
-    needs_approval: bool = False
+    scan: Scan | None = None
     waiting: HeldOrphans | None = None
-    unlogged: UnloggedMetadata | None = None
     taken: list[Moved] = field(default_factory=list)
-    marked: list[InPlace] = field(default_factory=list)
+    marked: list[Moved] = field(default_factory=list)
     held_released: tuple[int, int] = (0, 0)
 
     @property
-    def begun(self) -> tuple[Moved | InPlace, ...]:
+    def begun(self) -> tuple[Moved, ...]:
         """The released files whose hold began."""
         return (*self.taken, *self.marked)
 
@@ -41,8 +78,9 @@ class PassProgress:
             or any(t.files for t in self.begun)
         )
 
-    def count_held(self, target: Target, store: Store) -> None:
+    def count_held(self, removal: Removal) -> None:
         """Counts the released files that are held, in the trash or in place."""
+        target, store = removal.target, removal.store
         taken = {header.mark_id for t in self.taken for header in t.headers}
         files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
         for header in read_batch_headers(target.prefixes, store):
@@ -70,7 +108,7 @@ class PassProgress:
 
     def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
         """Returns the work as one value."""
-        counts = self.counts
+        counts = self.scan.counts if self.scan else None
         return OrphanWork(
             listed_files=counts.listed_files if counts else 0,
             listed_bytes=counts.listed_bytes if counts else 0,
@@ -83,10 +121,10 @@ class PassProgress:
             restored_files=sum(e.restored_files for e in self.emptied),
             left_files=sum(e.left_files for e in self.emptied),
             marks=tuple(m for t in self.trashed for m in t.marks),
-            digest=self.digest,
-            needs_approval=self.needs_approval,
+            digest=self.scan.digest if self.scan else "",
+            needs_approval=self.waiting is not None,
             held=held,
-            unlogged=self.unlogged,
+            unlogged=self.scan.unlogged if self.scan else None,
             stopped=stopped,
             released=self.released(),
         )

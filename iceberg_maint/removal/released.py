@@ -11,67 +11,60 @@ table.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from uuid import uuid4
+from functools import partial
 
-from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import (
     Kept,
     NameRules,
     Orphan,
-    TrashBatchHeader,
     TrashedFile,
     orphans_digest,
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
 from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
-from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-from iceberg_maint.removal.orphan_scan import check_second_opinion, check_target, checked_clock, read_reached
+from iceberg_maint.ports.storage import StoredFile
+from iceberg_maint.removal.pass_progress import Moved
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.pending_manifests import pending_manifests
+from iceberg_maint.removal.released_lists import PrefixSpelling, add_names, stored_releases
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import with_facts
-from iceberg_maint.removal.stored_releases import PrefixSpelling, add_names, stored_releases
-from iceberg_maint.removal.target import Target
-from iceberg_maint.removal.trash import Moved, move_files, put_back_reached, tidy_trash
+from iceberg_maint.removal.store_requests import Lease, with_facts
+from iceberg_maint.removal.target import (
+    Removal,
+    check_second_opinion,
+    check_target,
+    pending_manifests,
+    read_reached,
+)
+from iceberg_maint.removal.trash import move_files, new_header, put_back_reached, tidy_trash
 from iceberg_maint.removal.trash_manifest import RELEASED_BY, restored_paths, trashed_file
 
 
-def remove_released(
-    target: Target,
-    policy: RemoveOrphanFilesPolicy,
-    store: Store,
-    reachability: Reachability,
-    scratch: Path,
-    now_ms: Callable[[], int],
-    *,
-    holds: Callable[[], bool],
-    tell: Callable[[Moved], None],
-) -> None:
+def remove_released(removal: Removal, lease: Lease, tell: Callable[[Moved], None]) -> None:
     """Moves the files of all stored releases to the trash, one trash batch per prefix that has any, then
     deletes the releases. `tell` receives what was done, however it ends.
 
     Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """
+    target, store = removal.target, removal.store
     releases = list(stored_releases(target.prefixes, target.state.uuid, store))
     if not releases:
         return
-    check_target(target, policy)
-    check_folders(target, store, reachability, versions_memo(scratch, target.state))
-    paths = PathTables(scratch / f"released-{target.state.uuid}.db", target.prefixes, target.same)
+    check_target(target, removal.policy)
+    check_folders(target, store, removal.reachability, versions_memo(removal.scratch, target.state))
+    paths = removal.paths("released")
     try:
-        pending = pending_manifests(target.state, policy, now_ms())
-        read_releases(paths, target, store, reachability, pending, [release for _, release in releases])
+        pending = pending_manifests(target.state, removal.policy, removal.now_ms())
+        read_releases(removal, paths, pending, [release for _, release in releases])
         if paths.releases_manifests():
-            check_second_opinion(paths, target, reachability)
+            check_second_opinion(removal, paths)
         progress = Moved([])
-        paths.add_taken(_same_files(paths, target, store, pending, progress))
+        paths.add_taken(_same_files(removal, paths, pending, progress))
         try:
             for prefix in target.prefixes:
-                _move(paths, prefix, target, policy, store, reachability, now_ms, holds, progress)
+                _move(removal, paths, prefix, lease, progress)
             if progress.files:
                 before = paths.unreferenced()
-                _read_current(paths, target, store, reachability, pending)
+                _read_current(removal, paths, pending)
                 if paths.unreferenced() != before:
                     put_back_reached(paths, store, progress)
         finally:
@@ -84,44 +77,34 @@ def remove_released(
 
 
 def read_releases(
-    paths: PathTables,
-    target: Target,
-    store: Store,
-    reachability: Reachability,
-    pending: PendingManifests,
-    releases: list[Release],
+    removal: Removal, paths: PathTables, pending: PendingManifests, releases: list[Release]
 ) -> None:
     """Adds what is referenced, and what the removed snapshots name beyond it."""
-    paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)
-    _read_current(paths, target, store, reachability, pending)
-    add_names(paths, releases, reachability)
+    paths.add_reached(restored_paths(removal.target.prefixes, removal.store), Kept.RESTORED)
+    _read_current(removal, paths, pending)
+    add_names(paths, releases, removal.reachability)
     if paths.releases_manifests():
-        _read_current(paths, target, store, reachability, pending)
+        _read_current(removal, paths, pending)
 
 
-def _read_current(
-    paths: PathTables,
-    target: Target,
-    store: Store,
-    reachability: Reachability,
-    pending: PendingManifests,
-) -> None:
+def _read_current(removal: Removal, paths: PathTables, pending: PendingManifests) -> None:
     """Adds everything that keeps a file. Where no manifest is released, no content file is, and the names
     that the metadata hold are enough."""
     if paths.releases_manifests():
-        read_reached(paths, target, store, reachability, pending)
+        read_reached(removal, paths, pending)
         return
-    paths.add_reached(reachability.names(), Kept.REACHABLE)
+    paths.add_reached(removal.reachability.names(), Kept.REACHABLE)
 
 
 def _same_files(
-    paths: PathTables, target: Target, store: Store, pending: PendingManifests, progress: Moved
+    removal: Removal, paths: PathTables, pending: PendingManifests, progress: Moved
 ) -> Iterator[tuple[ReleasedFile, StoredFile]]:
     """Yields the released files that storage has and that may be removed by their name, each in the spelling
     of its prefix."""
+    target = removal.target
     rules = NameRules(target.state, pending)
     spelling = PrefixSpelling(target.prefixes, target.same)
-    for file, stored in with_facts(paths.released(), store):
+    for file, stored in with_facts(paths.released(), removal.store):
         spelled = spelling.below(file.path)
         if (
             spelled is not None
@@ -134,32 +117,11 @@ def _same_files(
             progress.skipped += 1
 
 
-def _move(
-    paths: PathTables,
-    prefix: str,
-    target: Target,
-    policy: RemoveOrphanFilesPolicy,
-    store: Store,
-    reachability: Reachability,
-    now_ms: Callable[[], int],
-    holds: Callable[[], bool],
-    progress: Moved,
-) -> None:
-    digest = orphans_digest(_below(paths, prefix))
-    marked_ms = checked_clock(store, prefix, now_ms)
-    header = TrashBatchHeader(
-        mark_id=f"{marked_ms}-{uuid4().hex[:16]}",
-        table=str(target.state.table),
-        table_uuid=target.state.uuid,
-        prefix=prefix,
-        marked_ms=marked_ms,
-        older_than_seconds=policy.older_than_seconds,
-        metadata_location=reachability.metadata_location(),
-        digest=digest,
-        released=True,
-    )
+def _move(removal: Removal, paths: PathTables, prefix: str, lease: Lease, progress: Moved) -> None:
+    header = new_header(removal, prefix, orphans_digest(_below(paths, prefix)), released=True)
     if next(_below(paths, prefix), None) is not None:
-        move_files(header, lambda: _lines(paths, prefix, header.mark_id), store, holds, progress, _kind)
+        lines = partial(_lines, paths, prefix, header.mark_id)
+        move_files(header, lines, removal.store, lease.require, progress, _kind)
 
 
 def _kind(line: TrashedFile) -> str:

@@ -1,4 +1,4 @@
-"""Requests to an object store, many at once and many files per request."""
+"""Requests to a store under the lease of a pass: many at once, and many files per request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,63 @@ from typing import TypeVar
 
 from iceberg_maint.core.removal.orphan_rules import TrashedFile
 from iceberg_maint.core.removal.released_file_rules import ReleasedFile
-from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.machine.private_files import private_database
 from iceberg_maint.ports.storage import Store, StoredFile
+
+TRUSTED_MS = 100
+"""How long an answer counts. A lease lasts for 45 s and is renewed four times in that time, so a lease
+lost within this time was about to be lost anyway."""
+
+
+class TimeUpError(Exception):
+    """The pass has used up its time. It is continued by a later one."""
+
+
+class Lease:
+    """The lease of a pass, and its time. `is_over` returns whether the time is used up."""
+
+    def __init__(
+        self, holds: Callable[[], bool] = lambda: True, is_over: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._holds, self._is_over = holds, is_over
+        self._is_first = True
+
+    def require(self) -> None:
+        """Raises FenceLostError if this run has lost the lease."""
+        if not self._holds():
+            raise FenceLostError("another run holds the table's lease. No further file is changed.")
+
+    def proceed(self) -> None:
+        """As `require`. Before it, raises TimeUpError if the time is used up; not at the first call, so that every pass makes
+        progress."""
+        if not self._is_first and self._is_over():
+            raise TimeUpError
+        self._is_first = False
+        self.require()
+
+
+class AskedLease:
+    """Checks the lease through `holds`, which reads the ledger. The read takes longer than a move on a local disk, and little
+    time compared with a move on an object store. So it checks again whenever the last answer is older than `TRUSTED_MS` by the clock.
+    A process that was stopped, or slept with the machine, therefore checks before it does anything else."""
+
+    def __init__(self, holds: Callable[[], bool], now_ms: Callable[[], int]) -> None:
+        self._holds, self._now_ms = holds, now_ms
+        self._asked_ms: int | None = None
+
+    def __call__(self) -> bool:
+        """Returns whether this run still has the lease."""
+        now_ms = self._now_ms()
+        if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < TRUSTED_MS:
+            # The time before the check counts: a process that is stopped while it waits for the answer
+            # checks again.
+            self._asked_ms = now_ms
+            if not self._holds():
+                self._asked_ms = None
+                return False
+        return True
+
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

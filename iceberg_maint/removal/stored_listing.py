@@ -1,66 +1,17 @@
-"""Checks the lease for an orphan pass before every file it changes.
-
-The check reads the ledger. The read takes longer than a move on a local disk, and little time compared
-with a move on an object store. An answer therefore counts for a short time: if moves are slow, the lease
-is checked for every file.
-"""
+"""The listing of a table's prefixes, stored as far as it went, for a pass that continues it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.removal.store_requests import Lease, TimeUpError
+from iceberg_maint.removal.target import Target
 from iceberg_maint.removal.trash_manifest import trash_folder
-
-TRUSTED_MS = 100
-"""How long an answer counts. A lease lasts for 45 s and is renewed four times in that time, so a lease
-lost within this time was about to be lost anyway."""
-
-
-class TimeUpError(Exception):
-    """The pass has used up its time. It is continued by a later one."""
-
-
-class TimedLease:
-    """Checks the lease, and before it the time of the pass. The first check ignores the time, so that every pass
-    makes progress. Raises TimeUpError."""
-
-    def __init__(self, holds: Callable[[], bool], is_over: Callable[[], bool]) -> None:
-        self._holds, self._is_over = holds, is_over
-        self._is_first = True
-
-    def __call__(self) -> bool:
-        """Returns whether this run still has the lease."""
-        if not self._is_first and self._is_over():
-            raise TimeUpError
-        self._is_first = False
-        return self._holds()
-
-
-class AskedLease:
-    """Checks the lease through `holds` whenever the last answer is older than `TRUSTED_MS` by the clock.
-    A process that was stopped, or slept with the machine, therefore checks before it does anything else."""
-
-    def __init__(self, holds: Callable[[], bool], now_ms: Callable[[], int]) -> None:
-        self._holds, self._now_ms = holds, now_ms
-        self._asked_ms: int | None = None
-
-    def __call__(self) -> bool:
-        """Returns whether this run still has the lease."""
-        now_ms = self._now_ms()
-        if self._asked_ms is None or not 0 <= now_ms - self._asked_ms < TRUSTED_MS:
-            # The time before the check counts: a process that is stopped while it waits for the answer
-            # checks again.
-            self._asked_ms = now_ms
-            if not self._holds():
-                self._asked_ms = None
-                return False
-        return True
-
 
 FILES = 20_000
 """The maximum number of listed files that are only in memory."""
@@ -88,20 +39,16 @@ class _Part:
 
 
 class StoredListing:
-    """The listing of the prefixes of one table. `proceeds` checks the lease and the time; it raises FenceLostError
-    and TimeUpError. `requires` checks only the lease."""
+    """The listing of the prefixes of one table. It is stored when the time of the lease is up."""
 
-    def __init__(
-        self,
-        table_uuid: str,
-        prefixes: Sequence[str],
-        store: Store,
-        proceeds: Callable[[], None],
-        requires: Callable[[], None],
-    ) -> None:
-        self._uuid, self._prefixes, self._store = table_uuid, tuple(prefixes), store
-        self._proceeds, self._requires = (proceeds if store.resumes else requires), requires
-        self._folder = f"{trash_folder(prefixes[0])}/listing"
+    def __init__(self, target: Target, store: Store, lease: Lease) -> None:
+        self._uuid, self._prefixes, self._store, self._lease = (
+            target.state.uuid,
+            target.prefixes,
+            store,
+            lease,
+        )
+        self._folder = f"{trash_folder(self._prefixes[0])}/listing"
         self._parts: list[_Part] = []
         self._unsaved: list[tuple[_Part, list[StoredFile]]] = []
         self._started_ms = 0
@@ -134,7 +81,10 @@ class StoredListing:
                 buffer.append(file)
             if number % _PAGE == 0:
                 try:
-                    self._proceeds()
+                    if self._store.resumes:
+                        self._lease.proceed()
+                    else:
+                        self._lease.require()
                 except TimeUpError:
                     self._add(prefix, after, last, buffer, complete=False)
                     self.save()
@@ -148,7 +98,7 @@ class StoredListing:
     def save(self) -> None:
         """Stores what was listed."""
         for part, files in self._unsaved:
-            self._requires()
+            self._lease.require()
             lines = (
                 json.dumps([f.path[len(part.prefix.rstrip("/")) :], f.size_bytes, f.modified_ms]).encode()
                 + b"\n"
@@ -163,7 +113,7 @@ class StoredListing:
         stored = [file.path for file in self._store.list(self._folder)]
         # The last part goes first: the rest is still a listing that can be continued.
         for path in sorted(stored, reverse=True):
-            self._requires()
+            self._lease.require()
             self._store.delete(path)
         if stored:
             self._store.tidy(self._folder)

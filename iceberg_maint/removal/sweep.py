@@ -1,4 +1,4 @@
-"""The restore: every file of a trash batch goes back to its place."""
+"""The end of a trash batch: its files are deleted after the hold, or go back to their places."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from iceberg_maint.core.model.location import parse_location
-from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Reachability, Store
-from iceberg_maint.removal.orphan_scan import check_target, checked_clock, read_reached
+from iceberg_maint.removal.pass_progress import Emptied
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.pending_manifests import pending_manifests
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import changed, deleted_in_bulk
-from iceberg_maint.removal.target import Emptied, Target
-from iceberg_maint.removal.trash import check_own, put_back, require_lease, tidy_trash
+from iceberg_maint.removal.store_requests import Lease, changed, deleted_in_bulk
+from iceberg_maint.removal.target import (
+    Removal,
+    Target,
+    check_target,
+    checked_clock,
+    pending_manifests,
+    read_reached,
+)
+from iceberg_maint.removal.trash import check_own, put_back, tidy_trash
 from iceberg_maint.removal.trash_manifest import (
     files_folder,
     files_of,
@@ -35,9 +39,9 @@ def restore(
     target: Target,
     store: Store,
     reachability: Reachability,
+    lease: Lease,
     mark_id: str | None = None,
     *,
-    holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
     """Moves every file of a trash batch, or of all, back to its place. An existing file there stays, and so does
@@ -51,7 +55,8 @@ def restore(
             continue
         done = Emptied(header.mark_id)
         try:
-            for line in _while_lease_held(files_of(store, header, manifest_location(header)), holds):
+            for line in files_of(store, header, manifest_location(header)):
+                lease.require()
                 if store.stat(line.trash_path) is not None:
                     is_free = not referenced or _key(line.trash_path, target) not in referenced
                     done = _restored(done, put_back=is_free and put_back(store, line))
@@ -88,26 +93,13 @@ def _restored(done: Emptied, *, put_back: bool) -> Emptied:
     return replace(done, left_files=done.left_files + 1)
 
 
-def _while_lease_held(files: Iterator[TrashedFile], holds: Callable[[], bool]) -> Iterator[TrashedFile]:
-    """Yields the files as long as this run has the lease. Raises FenceLostError."""
-    for file in files:
-        require_lease(holds)
-        yield file
-
-
 def sweep(
-    target: Target,
-    policy: RemoveOrphanFilesPolicy,
-    store: Store,
-    reachability: Reachability,
-    scratch: Path,
-    now_ms: Callable[[], int],
+    removal: Removal,
+    lease: Lease,
     *,
     deletes: bool = True,
     mark_id: str | None = None,
     released_only: bool = False,
-    holds: Callable[[], bool] = lambda: True,
-    proceeds: Callable[[], bool] | None = None,
     tell: Callable[[Emptied], None] = lambda _: None,
 ) -> tuple[Emptied, ...]:
     """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
@@ -117,11 +109,12 @@ def sweep(
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
     regardless of the hold and of anything that forbids deletion, because until then readers miss it.
-    `proceeds` checks the lease and the time before files are deleted; without it `holds` does. `tell` receives
+    The lease is checked before files are restored, and the time as well before files are deleted. `tell` receives
     what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError,
     TimeUpError.
     """
+    target, store = removal.target, removal.store
     marks = [
         m
         for m in read_batch_headers(target.prefixes, store)
@@ -129,24 +122,23 @@ def sweep(
     ]
     if not marks:
         return ()
-    paths = PathTables(scratch / f"sweep-{target.state.uuid}.db", target.prefixes, target.same)
+    paths = removal.paths("sweep")
     try:
-        pending = pending_manifests(target.state, policy, now_ms())
-        read_reached(paths, target, store, reachability, pending)
+        read_reached(removal, paths, pending_manifests(target.state, removal.policy, removal.now_ms()))
         reached: dict[str, frozenset[str]] = {}
         # If two trash batches hold one path, the newer one holds what was last written there.
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:
                 reached[manifest_location(header)] = _reached_of(header, store, paths)
-                _put_back_of(header, reached[manifest_location(header)], paths, store, holds, tell)
+                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, tell)
         if not deletes:
             return ()
-        due = _due(marks, target, policy, store, now_ms)
+        due = _due(marks, removal)
         if due:
-            memo = versions_memo(scratch, target.state)
-            check_folders(target, store, reachability, memo, target.prefixes)
+            memo = versions_memo(removal.scratch, target.state)
+            check_folders(target, store, removal.reachability, memo, target.prefixes)
         swept = tuple(
-            _sweep_one(h, reached[manifest_location(h)], paths, store, scratch, proceeds or holds, tell)
+            _sweep_one(h, _lines(h, reached[manifest_location(h)], paths, store), removal, lease, tell)
             for h in due
         )
     finally:
@@ -155,18 +147,13 @@ def sweep(
     return swept
 
 
-def _due(
-    marks: list[TrashBatchHeader],
-    target: Target,
-    policy: RemoveOrphanFilesPolicy,
-    store: Store,
-    now_ms: Callable[[], int],
-) -> list[TrashBatchHeader]:
-    check_target(target, policy)
+def _due(marks: list[TrashBatchHeader], removal: Removal) -> list[TrashBatchHeader]:
+    check_target(removal.target, removal.policy)
+    hold_ms = removal.policy.hold_seconds * 1000
     due = []
     for header in marks:
-        check_own(header, target)
-        if checked_clock(store, header.prefix, now_ms) >= header.marked_ms + policy.hold_seconds * 1000:
+        check_own(header, removal.target)
+        if checked_clock(removal.store, header.prefix, removal.now_ms) >= header.marked_ms + hold_ms:
             due.append(header)
     return sorted(due, key=manifest_location)
 
@@ -182,7 +169,7 @@ def _put_back_of(
     reached: frozenset[str],
     paths: PathTables,
     store: Store,
-    holds: Callable[[], bool],
+    lease: Lease,
     tell: Callable[[Emptied], None],
 ) -> None:
     """Restores the referenced files of a trash batch. If another file is at the place by now, readers use
@@ -192,39 +179,39 @@ def _put_back_of(
         for line in files_of(store, header, manifest_location(header)) if reached else ():
             is_due = line.path in reached and not paths.reaches(line.trash_path)
             if is_due and store.stat(line.trash_path) is not None:
-                require_lease(holds)
+                lease.require()
                 restored += put_back(store, line)
     finally:
         if restored:
             tell(Emptied(header.mark_id, restored_files=restored))
 
 
+def _lines(
+    header: TrashBatchHeader, reached: frozenset[str], paths: PathTables, store: Store
+) -> Iterator[tuple[TrashedFile, bool]]:
+    """Yields the files of a trash batch, each with whether the metadata reference it. A person may have registered a file
+    where it is, in the trash."""
+    for line in files_of(store, header, manifest_location(header)):
+        yield line, line.path in reached or paths.reaches(line.trash_path)
+
+
 def _sweep_one(
     header: TrashBatchHeader,
-    reached: frozenset[str],
-    paths: PathTables,
-    store: Store,
-    scratch: Path,
-    holds: Callable[[], bool],
+    lines: Iterator[tuple[TrashedFile, bool]],
+    removal: Removal,
+    lease: Lease,
     tell: Callable[[Emptied], None],
 ) -> Emptied:
-    done = Emptied(header.mark_id, released=header.released)
+    store, done = removal.store, Emptied(header.mark_id, released=header.released)
     try:
-        # A person may have registered a file where it is, in the trash.
-        lines = (
-            (line, line.path in reached or paths.reaches(line.trash_path))
-            for line in files_of(store, header, manifest_location(header))
-        )
         if store.bulk:
-            place, rows = (
-                files_folder(header.prefix, header.mark_id),
-                scratch / f"trash-{header.table_uuid}.db",
-            )
-            for line, is_gone in deleted_in_bulk(lines, place, store, rows, lambda: require_lease(holds)):
+            place = files_folder(header.prefix, header.mark_id)
+            rows = removal.scratch / f"trash-{header.table_uuid}.db"
+            for line, is_gone in deleted_in_bulk(lines, place, store, rows, lease.proceed):
                 done = _deleted(done, line, gone=is_gone)
         else:
             delete = partial(_delete, store)
-            for (line, _), gone in changed(lines, delete, store.at_once, lambda: require_lease(holds)):
+            for (line, _), gone in changed(lines, delete, store.at_once, lease.proceed):
                 if gone is not None:
                     done = _deleted(done, line, gone=gone)
         if not done.left_files:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import uuid4
 
 from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader, TrashedFile
-from iceberg_maint.errors import ArchivedFileError, FenceLostError, RefusedError
-from iceberg_maint.ports.storage import Reachability, Store, StoredFile
-from iceberg_maint.removal.orphan_scan import Scan, checked_clock, read_reached
+from iceberg_maint.errors import ArchivedFileError, RefusedError
+from iceberg_maint.ports.storage import Store, StoredFile
+from iceberg_maint.removal.orphan_scan import Scan
+from iceberg_maint.removal.pass_progress import Moved, Trashed
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.store_requests import changed
-from iceberg_maint.removal.stored_listing import TimeUpError
-from iceberg_maint.removal.target import Target
+from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed
+from iceberg_maint.removal.target import Removal, Target, checked_clock, read_reached
 from iceberg_maint.removal.trash_manifest import (
     files_of,
     manifest_lines,
@@ -33,53 +33,40 @@ _log = logging.getLogger(__name__)
 _WHY = "no metadata references it"
 
 
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """The result for the orphans of a scan. `moved` files are in the trash under `marks`. `skipped` files
-    were referenced, changed or deleted since the scan."""
-
-    marks: tuple[str, ...]
-    moved_files: int
-    moved_bytes: int
-    skipped_files: int
-
-
 def trash(
     scan: Scan,
-    store: Store,
-    reachability: Reachability,
-    now_ms: Callable[[], int],
+    lease: Lease,
     *,
     approved: str | None = None,
-    holds: Callable[[], bool] = lambda: True,
     tell: Callable[[Trashed], None] = lambda _: None,
 ) -> Trashed:
     """Moves the orphans of a scan to the trash, one trash batch per prefix that has any.
 
     First the metadata are read again, and each file is checked again. A file that was committed during the
-    moves is restored. `approved` is the digest that a person approves. `holds` checks the lease before
+    moves is restored. `approved` is the digest that a person approves. The lease is checked before
     every file. `tell` receives what was done, however it ends. Raises RefusedError ICM-122 if the share is
-    abnormal and not approved, FenceLostError, and TimeUpError if `holds` does.
+    abnormal and not approved, FenceLostError, TimeUpError.
     """
     if scan.needs_approval and approved != scan.digest:
         counts = scan.counts
         raise RefusedError(
             "ICM-122",
-            f"{scan.target.state.table}: {counts.orphan_files} of {counts.listed_files} files, "
+            f"{scan.removal.target.state.table}: {counts.orphan_files} of {counts.listed_files} files, "
             f"{counts.orphan_bytes} of {counts.listed_bytes} bytes are orphans "
-            f"(limit {scan.policy.max_orphan_ratio:.0%}).",
+            f"(limit {scan.removal.policy.max_orphan_ratio:.0%}).",
             f"inspect the orphans of the scan, then approve them by the digest {scan.digest}.",
         )
-    read_reached(scan.paths, scan.target, store, reachability, scan.pending)
+    removal = scan.removal
+    read_reached(removal, scan.paths, scan.pending)
     progress = Moved([])
     stopped: TimeUpError | None = None
     try:
         try:
-            for prefix in scan.target.prefixes:
-                _move(scan, prefix, store, reachability.metadata_location(), now_ms, holds, progress)
+            for prefix in removal.target.prefixes:
+                _move(scan, prefix, lease, progress)
         except TimeUpError as why:
             stopped = why
-        _put_back_reached(scan, store, reachability, progress)
+        _put_back_reached(scan, progress)
         if stopped is not None:
             raise stopped
     finally:
@@ -88,61 +75,48 @@ def trash(
     return replace(progress.as_trashed(), skipped_files=progress.skipped + reached_since)
 
 
-@dataclass(slots=True)
-class Moved:
-    """The work of a mark so far: trash batches, files moved, and files that were not."""
-
-    headers: list[TrashBatchHeader]
-    files: int = 0
-    size_bytes: int = 0
-    skipped: int = 0
-
-    def as_trashed(self) -> Trashed:
-        """Returns the work as a value."""
-        marks = dict.fromkeys(h.mark_id for h in self.headers)
-        return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
-
-
-def _move(
-    scan: Scan,
-    prefix: str,
-    store: Store,
-    metadata_location: str,
-    now_ms: Callable[[], int],
-    holds: Callable[[], bool],
-    progress: Moved,
-) -> None:
+def _move(scan: Scan, prefix: str, lease: Lease, progress: Moved) -> None:
     """Writes the manifest of one prefix, then moves the files that it names."""
-    marked_ms = checked_clock(store, prefix, now_ms)
-    # Two installations may mark the same files in one second: each has a manifest of its own.
-    mark_id = f"{marked_ms}-{uuid4().hex[:16]}"
-    header = TrashBatchHeader(
-        mark_id=mark_id,
-        table=str(scan.target.state.table),
-        table_uuid=scan.target.state.uuid,
+    header = new_header(scan.removal, prefix, scan.digest)
+    if next(_below(scan, prefix), None) is not None:
+        move_files(
+            header,
+            lambda: _trashed(scan, prefix, header.mark_id),
+            scan.removal.store,
+            lease.proceed,
+            progress,
+        )
+
+
+def new_header(removal: Removal, prefix: str, digest: str, *, released: bool = False) -> TrashBatchHeader:
+    """Returns the header of a trash batch that begins now. Raises RefusedError ICM-115."""
+    marked_ms = checked_clock(removal.store, prefix, removal.now_ms)
+    return TrashBatchHeader(
+        # Two installations may mark the same files in one second: each has a manifest of its own.
+        mark_id=f"{marked_ms}-{uuid4().hex[:16]}",
+        table=str(removal.target.state.table),
+        table_uuid=removal.target.state.uuid,
         prefix=prefix,
         marked_ms=marked_ms,
-        older_than_seconds=scan.policy.older_than_seconds,
-        metadata_location=metadata_location,
-        digest=scan.digest,
+        older_than_seconds=removal.policy.older_than_seconds,
+        metadata_location=removal.reachability.metadata_location(),
+        digest=digest,
+        released=released,
     )
-    if next(_below(scan, prefix), None) is None:
-        return
-    move_files(header, lambda: _trashed(scan, prefix, mark_id), store, holds, progress)
 
 
 def move_files(
     header: TrashBatchHeader,
     lines: Callable[[], Iterator[TrashedFile]],
     store: Store,
-    holds: Callable[[], bool],
+    require: Callable[[], None],
     progress: Moved,
     stage_of: Callable[[TrashedFile], str] = lambda _: "",
 ) -> None:
     """Writes the manifest of a trash batch, then moves its files in their order. Files of one stage may move at once.
-    A file that changed or is gone is skipped, and so is an archived one, which the store does not copy. Raises
-    FenceLostError."""
-    require_lease(holds)
+    A file that changed or is gone is skipped, and so is an archived one, which the store does not copy. `require`
+    is called before every group; what it raises ends the moves."""
+    require()
     store.create(manifest_location(header), manifest_lines(header, lines()))
     progress.headers.append(header)
     archived: list[ArchivedFileError] = []
@@ -160,7 +134,7 @@ def move_files(
             return False
         return True
 
-    for line, is_moved in changed(lines(), move, store.at_once, lambda: require_lease(holds), stage_of):
+    for line, is_moved in changed(lines(), move, store.at_once, require, stage_of):
         if is_moved:
             progress.files, progress.size_bytes = progress.files + 1, progress.size_bytes + line.size_bytes
         else:
@@ -181,13 +155,13 @@ def _is_unchanged(stored: StoredFile, line: TrashedFile) -> bool:
     return seconds == listed_seconds and (rest_ms == listed_rest_ms or 0 in (rest_ms, listed_rest_ms))
 
 
-def _put_back_reached(scan: Scan, store: Store, reachability: Reachability, progress: Moved) -> None:
+def _put_back_reached(scan: Scan, progress: Moved) -> None:
     """Restores files that are referenced by now. Moving many files can take hours, and no reader could
     read these files until the next sweep."""
     if not progress.files:
         return
-    read_reached(scan.paths, scan.target, store, reachability, scan.pending)
-    put_back_reached(scan.paths, store, progress)
+    read_reached(scan.removal, scan.paths, scan.pending)
+    put_back_reached(scan.paths, scan.removal.store, progress)
 
 
 def put_back_reached(paths: PathTables, store: Store, progress: Moved) -> None:
@@ -227,12 +201,6 @@ def _below(scan: Scan, prefix: str) -> Iterator[Orphan]:
 
 def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
     return (trashed_file(o, prefix, mark_id, _WHY) for o in _below(scan, prefix))
-
-
-def require_lease(holds: Callable[[], bool]) -> None:
-    """Raises FenceLostError if this run has lost the lease."""
-    if not holds():
-        raise FenceLostError("another run holds the table's lease. No further file is changed.")
 
 
 def check_own(header: TrashBatchHeader, target: Target) -> None:

@@ -145,9 +145,10 @@ def test_stored_release_that_is_not_taken_keeps_every_file_held_in_place(table: 
     table.scope = Scope(marks=False)
     run_pass(table)
     assert table.gone() == set()
-    table.scope = Scope()
-    run_pass(table, takes_released=False)
+    table.scope = Scope(takes_released=False)
+    run_pass(table)
     assert (table.gone(), table.stored()) == (set(), 1)
+    table.scope = Scope()
     assert run_pass(table).released.deleted_files == len(WITHOUT_SIDE)
 
 

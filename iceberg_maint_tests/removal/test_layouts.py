@@ -8,8 +8,9 @@ import pytest
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.removal.orphan_scan import Scan, scan
+from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
-from iceberg_maint.removal.target import Target
+from iceberg_maint.removal.target import Removal, Target
 from iceberg_maint.removal.trash import trash
 from iceberg_maint.removal.trash_manifest import trash_batches
 from iceberg_maint_tests.support.removal.layouts import (
@@ -29,13 +30,13 @@ POLICY = RemoveOrphanFilesPolicy()
 
 
 def run_scan(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
-    return scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    return scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
 
 
 def put_into_trash(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
     found = run_scan(lake, target, store)
     try:
-        done = trash(found, store, lake.walk(target), store.local_now_ms, approved=found.digest)
+        done = trash(found, Lease(), approved=found.digest)
         assert (done.moved_files, done.skipped_files) == (len(lake.orphans), 0)
     finally:
         found.paths.close()
@@ -50,7 +51,7 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     assert found.counts.orphan_files == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
 
-    [mark, *_] = restored = restore(target, store, lake.walk(target))
+    [mark, *_] = restored = restore(target, store, lake.walk(target), Lease())
     assert sum(r.restored_files for r in restored) == len(lake.orphans)
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert [m.restored for m in trash_batches(target.prefixes, store)] == [True] * len(restored)
@@ -58,9 +59,11 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     assert forget_restored(target, store) == len(restored)
 
     put_into_trash(lake, target, store)
-    assert sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms) == ()
+    assert (
+        sweep(Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms), Lease()) == ()
+    )
     store.ahead_ms = 3 * DAY_MS + 1
-    swept = sweep(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms)
+    swept = sweep(Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms), Lease())
     assert sum(s.deleted_files for s in swept) == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
     assert [p for p in tmp_path.rglob("*trash*/**/*") if p.is_file()] == []

@@ -23,7 +23,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
-from iceberg_maint.removal.target import Emptied
+from iceberg_maint.removal.pass_progress import Emptied
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,

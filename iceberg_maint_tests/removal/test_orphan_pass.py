@@ -22,7 +22,7 @@ from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import Scope
-from iceberg_maint.removal.stored_listing import TRUSTED_MS, AskedLease
+from iceberg_maint.removal.store_requests import TRUSTED_MS, AskedLease
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.catalog.table_files import TableFiles, register
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger

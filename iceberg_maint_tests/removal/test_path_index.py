@@ -13,7 +13,7 @@ from iceberg_maint.core.removal.orphan_rules import Kept
 from iceberg_maint.core.removal.released_file_rules import ReleasedFile, ReleasedKind
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.stored_releases import PrefixSpelling
+from iceberg_maint.removal.released_lists import PrefixSpelling
 
 pytestmark = pytest.mark.seconds
 

@@ -15,7 +15,9 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
+from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
+from iceberg_maint.removal.target import Removal
 from iceberg_maint.removal.trash import trash
 from iceberg_maint_tests.support.catalog.table_files import File, register, write_avro
 from iceberg_maint_tests.support.removal.layouts import (
@@ -83,7 +85,7 @@ def orphans(
 ) -> set[str]:
     """The names of the orphans that a scan finds."""
     target, store = lake.target(), store or ShiftedStore()
-    found = scan(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms)
+    found = scan(Removal(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms))
     try:
         return {o.path.rpartition("/")[2] for o in found.paths.orphans()}
     finally:
@@ -92,10 +94,9 @@ def orphans(
 
 def put_into_trash(lake: Lake, store: ShiftedStore | None = None) -> int:
     target, store = lake.target(), store or ShiftedStore()
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     try:
-        walk = lake.walk(target)
-        return trash(found, store, walk, store.local_now_ms, approved=found.digest).moved_files
+        return trash(found, Lease(), approved=found.digest).moved_files
     finally:
         found.paths.close()
 
@@ -112,7 +113,7 @@ def test_files_that_a_pending_manifest_names_are_no_orphans(lake: Lake) -> None:
 def test_scan_counts_pending_files_apart(lake: Lake) -> None:
     pend(lake, 3, 4)
     target, store = lake.target(), ShiftedStore()
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     found_kept = found.counts.kept
     found.paths.close()
     assert (found_kept[Kept.PENDING], found_kept[Kept.FLINK_MANIFEST]) == (2, 1)
@@ -209,7 +210,7 @@ def test_file_in_the_trash_that_a_manifest_names_comes_back(lake: Lake) -> None:
     pend(lake, 3)
     store.ahead_ms = 3 * DAY_MS + 1
     target = lake.target()
-    swept = sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    swept = sweep(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
     assert sum(s.deleted_files for s in swept) == ORPHANS
     assert orphan(lake, 3).read_bytes() == lake.orphans[orphan(lake, 3)]
 
@@ -221,8 +222,8 @@ def test_sweep_deletes_nothing_while_a_manifest_cannot_be_read(lake: Lake) -> No
     store.ahead_ms = 3 * DAY_MS + 1
     target = lake.target()
     with pytest.raises(UnreadableTableError, match="ICM-101 pending manifest"):
-        sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
-    [restored] = restore(target, store, lake.walk(target))
+        sweep(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
+    [restored] = restore(target, store, lake.walk(target), Lease())
     assert restored.restored_files == ORPHANS + 1
     assert lake.remaining() == list(lake.orphans)
 

@@ -10,6 +10,7 @@ import pytest
 
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError
+from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint_tests.support.catalog.table_files import File, register
 from iceberg_maint_tests.support.removal.expired_table import SIZE, TABLE, CountingWalk, ExpiredTable
 from iceberg_maint_tests.support.removal.layouts import flink_manifest
@@ -361,7 +362,8 @@ def test_orphan_pass_takes_a_release_and_its_share_is_of_the_others(table: Expir
 def test_orphan_pass_that_may_not_take_a_release_leaves_its_files(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5)
     table.file("nobody", "data/nobody.parquet")
-    done = run_pass(table, takes_released=False)
+    table.scope = Scope(takes_released=False)
+    done = run_pass(table)
     assert (done.trashed_files, table.gone(), table.stored()) == (1, {"nobody"}, 1)
 
 

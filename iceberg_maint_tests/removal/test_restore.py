@@ -11,8 +11,10 @@ import pytest
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
+from iceberg_maint.removal.pass_progress import Emptied
+from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
-from iceberg_maint.removal.target import Emptied
+from iceberg_maint.removal.target import Removal
 from iceberg_maint.removal.trash_manifest import read_batch_headers, trash_batches
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.removal.test_trash import (
@@ -89,7 +91,7 @@ def test_what_is_reached_is_put_back_though_the_owner_forbids_deleting(lake: Lak
     target, store = lake.target(), later()
     forbidden = replace(target, state=replace(target.state, properties={"gc.enabled": "false"}))
     with pytest.raises(RefusedError, match="ICM-110"):
-        sweep(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+        sweep(Removal(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
     assert lake.remaining() == [place]
 
 
@@ -146,11 +148,11 @@ def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: La
     place = committed_late(lake)
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is in the trash") as refused:
-        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+        scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     assert refused.value.fix.endswith(f"iceberg-maint orphans restore lake.db.t --mark {mark}`.")
     manifest_of(lake).write_text("torn")
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is not in the listing"):
-        scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+        scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     assert not place.exists()
 
 
@@ -158,7 +160,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
     put_into_trash(lake)
     place = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
     place.write_bytes(b"somebody's")
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
     assert place.read_bytes() == b"somebody's"
     assert len(list(read_batch_headers(lake.target().prefixes, ShiftedStore()))) == 1
@@ -166,7 +168,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
 
 def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
     [mark] = put_into_trash(lake).marks
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
     assert told.size_bytes == sum(len(b) for b in lake.orphans.values())
@@ -174,7 +176,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
     lake.plant(lake.orphans, more)
     os.utime(more, (1, 1))
     target, store = lake.target(), ShiftedStore()
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     assert (found.counts.orphan_files, found.counts.kept[Kept.RESTORED]) == (1, ORPHANS + 1)
     found.paths.close()
     forget(lake)
@@ -183,7 +185,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
 
 def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:
     put_into_trash(lake)
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     place = Path(told.location.removeprefix("file://"))
     place.write_bytes(place.read_bytes() + b"no json\n")

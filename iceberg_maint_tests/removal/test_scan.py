@@ -20,7 +20,7 @@ from iceberg_maint.core.removal.orphan_rules import Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_scan import Scan, scan
-from iceberg_maint.removal.target import Target
+from iceberg_maint.removal.target import Removal, Target
 from iceberg_maint_tests.support.removal.layouts import DATA_FILES, LAYOUTS, ORPHANS, Lake, ShiftedStore
 
 pytestmark = pytest.mark.seconds
@@ -47,7 +47,7 @@ def run(lake: Lake) -> Iterator[Callable[..., Scan]]:
         **changes: Any,
     ) -> Scan:
         target, store = target or lake.target(**changes), store or ShiftedStore()
-        found = scan(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms)
+        found = scan(Removal(target, policy, store, lake.walk(target), lake.folder, store.local_now_ms))
         opened.append(found)
         return found
 
@@ -142,12 +142,14 @@ def test_clock_that_is_off_is_refused(lake: Lake, minutes: int) -> None:
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match="ICM-115"):
         scan(
-            target,
-            POLICY,
-            store,
-            lake.walk(target),
-            lake.folder,
-            lambda: store.local_now_ms() + minutes * 60_000,
+            Removal(
+                target,
+                POLICY,
+                store,
+                lake.walk(target),
+                lake.folder,
+                lambda: store.local_now_ms() + minutes * 60_000,
+            )
         )
 
 
@@ -322,7 +324,7 @@ def test_path_of_the_metadata_that_is_relative_is_refused(run: Run, lake: Lake) 
             yield "data/1.parquet"
 
     with pytest.raises(RefusedError, match="ICM-113"):
-        scan(target, POLICY, ShiftedStore(), Relative(), lake.folder, ShiftedStore().local_now_ms)
+        scan(Removal(target, POLICY, ShiftedStore(), Relative(), lake.folder, ShiftedStore().local_now_ms))
 
 
 def test_listing_beyond_the_prefix_is_refused(run: Run) -> None:

@@ -16,9 +16,11 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
+from iceberg_maint.removal.pass_progress import Emptied, Trashed
+from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
-from iceberg_maint.removal.target import Emptied
-from iceberg_maint.removal.trash import Trashed, trash
+from iceberg_maint.removal.target import Removal
+from iceberg_maint.removal.trash import trash
 from iceberg_maint.removal.trash_manifest import read_batch_headers
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.removal.layouts import (
@@ -47,21 +49,25 @@ def put_into_trash(
     store: ShiftedStore | None = None,
     policy: RemoveOrphanFilesPolicy = POLICY,
     meanwhile: Callable[[], object] = lambda: None,
+    holds: Callable[[], bool] = lambda: True,
     **options: Any,
 ) -> Trashed:
     target, store = lake.target(), store or ShiftedStore()
     walk = lake.walk(target)
-    found = scan(target, policy, store, walk, lake.folder, store.local_now_ms)
+    found = scan(Removal(target, policy, store, walk, lake.folder, store.local_now_ms))
     meanwhile()
     try:
-        return trash(found, store, walk, store.local_now_ms, **options)
+        return trash(found, Lease(holds), **options)
     finally:
         found.paths.close()
 
 
-def sweep_all(lake: Lake, store: ShiftedStore, **options: Any) -> tuple[Emptied, ...]:
+def sweep_all(
+    lake: Lake, store: ShiftedStore, *, holds: Callable[[], bool] = lambda: True, **options: Any
+) -> tuple[Emptied, ...]:
     target = lake.target()
-    return sweep(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms, **options)
+    removal = Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    return sweep(removal, Lease(holds), **options)
 
 
 def later() -> ShiftedStore:
@@ -187,14 +193,14 @@ def test_lease_is_asked_for_before_each_file(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         put_into_trash(lake, moving, holds=held_for(3))
     assert moving.steps == ["manifest", "move", "move"]
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     forget(lake)
     put_into_trash(lake)
     with pytest.raises(FenceLostError):
         sweep_all(lake, sweeping, holds=held_for(2))
     assert sweeping.steps == ["delete", "delete"]
     with pytest.raises(FenceLostError):
-        restore(lake.target(), restoring, lake.walk(lake.target()), holds=held_for(4))
+        restore(lake.target(), restoring, lake.walk(lake.target()), Lease(held_for(4)))
     assert restoring.steps == ["move", "move"]  # of the two deleted there is nothing to move
 
 
@@ -255,12 +261,15 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
     ):
         other = replace(target, state=replace(target.state, **change))
         with pytest.raises(RefusedError, match=code):
-            sweep(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+            sweep(Removal(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
     quick = replace(POLICY, hold_seconds=60)
     with pytest.raises(RefusedError, match="ICM-114"):
-        sweep(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms)
+        sweep(Removal(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
     with pytest.raises(RefusedError, match="ICM-115"):
-        sweep(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms)
+        sweep(
+            Removal(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms),
+            Lease(),
+        )
 
 
 def test_sweep_with_metadata_that_cannot_be_read_deletes_nothing(lake: Lake) -> None:
@@ -290,7 +299,7 @@ def test_manifest_that_was_tampered_with_is_refused(
     place.write_bytes(b"".join(edit(place.read_bytes().splitlines(keepends=True))))
     for work in (
         lambda: sweep_all(lake, later()),
-        lambda: restore(lake.target(), ShiftedStore(), lake.walk(lake.target())),
+        lambda: restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease()),
     ):
         with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):
             work()
@@ -304,11 +313,11 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     os.utime(more, (1, 1))
     [second] = put_into_trash(lake).marks
     assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
-    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), second) == (
+    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), second) == (
         Emptied(second, restored_files=1),
     )
     assert lake.remaining() == [more]
-    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), "none") == ()
+    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), "none") == ()
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 11, 21])
@@ -318,7 +327,7 @@ def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
         put_into_trash(lake, Recording(fail_at=crash_at))
     assert lake.lost() == []
     assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     forget(lake)
@@ -342,8 +351,8 @@ def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
 def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
     put_into_trash(lake)
     with pytest.raises(InterruptedError):
-        restore(lake.target(), Recording(fail_at=crash_at), lake.walk(lake.target()))
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+        restore(lake.target(), Recording(fail_at=crash_at), lake.walk(lake.target()), Lease())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
 
@@ -353,7 +362,7 @@ def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         sweep_all(lake, later(), holds=lambda: False)
     with pytest.raises(FenceLostError):
-        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), holds=lambda: False)
+        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(lambda: False))
     assert lake.remaining() == []
     assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
 
@@ -381,7 +390,7 @@ def test_interrupt_of_a_sweep_is_not_replaced_by_a_store_that_fails_then(lake: L
 def test_scan_does_not_count_the_trash(lake: Lake) -> None:
     put_into_trash(lake)
     target, store = lake.target(), ShiftedStore(30 * DAY_MS)
-    found = scan(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
+    found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     try:
         assert found.counts.orphan_files == 0
         assert found.counts.listed_files == sum(found.counts.kept.values())
@@ -395,7 +404,7 @@ def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None
     lake.plant(lake.orphans, place, b"bytes")
     lake.age()
     assert put_into_trash(lake).moved_files == ORPHANS + 2
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert restored.restored_files == ORPHANS + 2
     assert place.read_bytes() == lake.orphans[place]
 
@@ -415,7 +424,7 @@ def test_file_that_is_registered_in_the_trash_stays_there(lake: Lake) -> None:
     assert (emptied.deleted_files, emptied.left_files) == (ORPHANS, 1)
     assert trashed.is_file()
     target = lake.target()
-    found = scan(target, POLICY, later(), lake.walk(target), lake.folder, later().local_now_ms)
+    found = scan(Removal(target, POLICY, later(), lake.walk(target), lake.folder, later().local_now_ms))
     found.paths.close()
     assert found.counts.orphan_files == 0
 
@@ -424,7 +433,7 @@ def test_restore_leaves_a_file_that_is_registered_in_the_trash(lake: Lake) -> No
     [mark] = put_into_trash(lake).marks
     [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
     commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()))
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert restored == Emptied(mark, restored_files=ORPHANS, left_files=1)
     assert trashed.is_file()
     assert lake.lost() == []
@@ -440,7 +449,7 @@ def test_restore_needs_no_metadata(lake: Lake) -> None:
             raise UnreadableTableError("ICM-101", "a manifest is missing", "restore it.")
 
     unreadable: Any = Unreadable()
-    [restored] = restore(target, ShiftedStore(), unreadable)
+    [restored] = restore(target, ShiftedStore(), unreadable, Lease())
     assert (restored.restored_files, restored.left_files) == (ORPHANS + 1, 0)
 
 
@@ -461,9 +470,9 @@ class SlowWalk:
 def test_metadata_that_take_minutes_to_read_are_not_taken_for_a_wrong_clock(lake: Lake) -> None:
     target, store = lake.target(), ShiftedStore()
     slow: Any = SlowWalk(lake.walk(target), store)
-    found = scan(target, POLICY, store, slow, lake.folder, store.local_now_ms)
-    assert trash(found, store, slow, store.local_now_ms).moved_files == ORPHANS + 1
+    found = scan(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms))
+    assert trash(found, Lease()).moved_files == ORPHANS + 1
     found.paths.close()
     store.ahead_ms += HOLD_MS
-    [emptied] = sweep(target, POLICY, store, slow, lake.folder, store.local_now_ms)
+    [emptied] = sweep(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms), Lease())
     assert (emptied.deleted_files, lake.lost()) == (ORPHANS + 1, [])

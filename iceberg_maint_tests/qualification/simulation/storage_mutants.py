@@ -18,7 +18,7 @@ from iceberg_maint.loop import housekeeping_attempt
 from iceberg_maint.loop import select_batches as preparing
 from iceberg_maint.loop import settle as reconciling
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.removal import orphan_pass, orphan_scan, trash
+from iceberg_maint.removal import orphan_pass, orphan_scan, target, trash
 from iceberg_maint.removal import sweep as sweeping
 from iceberg_maint_tests.qualification.simulation import test_adoption as adoption
 from iceberg_maint_tests.qualification.simulation import test_housekeeping as keeping
@@ -177,7 +177,7 @@ def files_in_flight_are_orphans(patch: pytest.MonkeyPatch) -> None:
     keeping.test_files_that_a_pending_manifest_names_are_no_orphans_until_it_is_gone,
 )
 def pending_manifests_are_not_read(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(orphan_scan, "add_pending", lambda *_: None)
+    patch.setattr(target, "_add_pending", lambda *_: None)
 
 
 @planted(
@@ -186,7 +186,7 @@ def pending_manifests_are_not_read(patch: pytest.MonkeyPatch) -> None:
 )
 def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
-        return lambda store, prefix, rules, _youngest_ms: real(store, prefix, rules, 1 << 62)
+        return lambda files, prefix, rules: real(files, prefix, replace(rules, youngest_ms=1 << 62))
 
     wrapped(patch, orphan_scan, "_with_reasons", make)
 
@@ -197,7 +197,7 @@ def age_of_files_is_ignored(patch: pytest.MonkeyPatch) -> None:
 )
 def metadata_is_read_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(trash, "read_reached", lambda *_: None)
-    patch.setattr(trash, "_put_back_reached", lambda _scan, _store, _reachability, _done: None)
+    patch.setattr(trash, "_put_back_reached", lambda _scan, _done: None)
 
 
 @planted(
@@ -205,8 +205,8 @@ def metadata_is_read_once(patch: pytest.MonkeyPatch) -> None:
 )
 def hold_of_the_trash_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
-        def sweep(target, policy, *args, **kwargs):
-            return real(target, replace(policy, hold_seconds=0), *args, **kwargs)
+        def sweep(removal, *args, **kwargs):
+            return real(replace(removal, policy=replace(removal.policy, hold_seconds=0)), *args, **kwargs)
 
         return sweep
 

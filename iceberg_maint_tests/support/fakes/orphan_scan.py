@@ -22,6 +22,7 @@ class FakeOrphanFiles:
         self.released = released or ReleasedWork()
         self.swept: list[bool] = []
         self.took_released: list[bool] = []
+        self.takes_released = True
         self.releases: list[Release] = []
         self.approved: list[str] = []
 
@@ -32,14 +33,19 @@ class FakeOrphanFiles:
         *,
         in_flight: frozenset[str],
         sweep: bool,
-        takes_released: bool = True,
         holds: Callable[[], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
         """Returns the given work at once."""
         self.swept.append(sweep)
-        self.took_released.append(takes_released)
+        self.took_released.append(self.takes_released)
+        self.takes_released = True
         return self.work
+
+    def leaving_released(self) -> FakeOrphanFiles:
+        """The fake itself, whose next pass leaves released files."""
+        self.takes_released = False
+        return self
 
     def approving(self, digest: str) -> FakeOrphanFiles:
         """The fake itself, which keeps the digest."""
