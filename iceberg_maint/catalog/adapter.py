@@ -23,7 +23,7 @@ from iceberg_maint.catalog.manifests.reader import (
     read_live_entries,
     read_manifest_list,
 )
-from iceberg_maint.catalog.rights import refreshed
+from iceberg_maint.catalog.rights import missing_right_to_read, missing_rights_to_write, refreshed
 from iceberg_maint.catalog.service_calls import CallBudget
 from iceberg_maint.catalog.table_metadata import parse_metadata, read_document
 from iceberg_maint.core.health.metrics import Measured
@@ -31,7 +31,14 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.errors import GovernedTableError, RefusedError, UnknownTableError, UnreadableTableError
+from iceberg_maint.core.policy.rights import Right
+from iceberg_maint.errors import (
+    GovernedTableError,
+    IcebergMaintError,
+    RefusedError,
+    UnknownTableError,
+    UnreadableTableError,
+)
 from iceberg_maint.machine.bounded_calls import CallLimits
 
 _PIN_TRIES = 3
@@ -61,8 +68,7 @@ class PyIcebergCatalog:
     """One catalog. `properties` are PyIceberg's, with `type` sql, rest, hive or glue. The connection is
     opened at the first use, and no state is cached. What data manifests hold for a measurement is kept in the
     `memo`: a manifest never changes. `now_ms` is the clock of vended credentials. `on_governed` is called with a
-    table that is refused for its read restrictions. Every call of the catalog is taken from `calls`. `looks` are the
-    limits of a pass over the tables."""
+    table that is refused for its read restrictions. Every call of the catalog is taken from `calls`."""
 
     def __init__(
         self,
@@ -72,17 +78,17 @@ class PyIcebergCatalog:
         now_ms: Callable[[], int] = _now_ms,
         on_governed: Callable[[TableId], None] = lambda _table: None,
         calls: CallBudget | None = None,
-        looks: CallLimits | None = None,
     ) -> None:
         self.name = name
-        self.looks: CallLimits | None = looks or CallLimits()
         self._on_governed = on_governed
         self._now_ms = now_ms
         self.checks_commit_base = properties.get("type") != "rest"
         self._properties = dict(properties)
         self._memo = memo
         self._approved = approved_of(properties)
-        self._listing = make_listing(name, properties, calls or CallBudget(), self.looks)
+        calls = calls or CallBudget()
+        self.looks: CallLimits | None = calls.limits
+        self._listing = make_listing(name, properties, calls)
         self.asks_each_table = self._listing.asks_each_table
         # A service may issue credentials per table.
         self._io_lock = threading.Lock()
@@ -202,10 +208,23 @@ class PyIcebergCatalog:
             io = self._io_by_table.get(table)
         return self._open(table)[1] if io is None else io
 
-    def probe_commit(self, table: TableId) -> bool:
-        """Asks the catalog to commit nothing to the table. Returns whether this catalog can be asked. Raises
-        RefusedError ICM-170 if it denies commits."""
-        return self._listing.probe_commit(table)
+    def missing_rights(
+        self, table: TableId, *, changes: bool
+    ) -> Iterator[tuple[Right, IcebergMaintError | None]]:
+        """Yields each right on a table, with the refusal ICM-125 or ICM-170 if it is missing. Without `changes` only the
+        right to read is probed. Without the right to read nothing else is probed. Raises what `pin` raises."""
+        io = self.io_of(table)
+        unread = missing_right_to_read(io, self.pointers([table])[table])
+        yield Right.GET, unread
+        if unread is None and changes:
+            yield from missing_rights_to_write(io, self.pin(table).location)
+            try:
+                probed = self._listing.probe_commit(table)
+            except RefusedError as error:
+                yield Right.COMMIT, error
+            else:
+                if probed:
+                    yield Right.COMMIT, None
 
     def metadata_file(self, table: TableId) -> tuple[str, bytes]:
         """Returns location and content of the current metadata file; of a table with read restrictions as the

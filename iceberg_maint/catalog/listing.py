@@ -22,7 +22,7 @@ from iceberg_maint.errors import (
     GovernedTableError,
     UnreadableTableError,
 )
-from iceberg_maint.machine.bounded_calls import BoundedCalls, CallLimits, LateError, Threads
+from iceberg_maint.machine.bounded_calls import BoundedCalls, LateError, Threads
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -75,16 +75,14 @@ class Listing(Protocol):
         ...
 
 
-def make_listing(
-    name: str, properties: Mapping[str, str], calls: CallBudget, limits: CallLimits | None = None
-) -> Listing:
+def make_listing(name: str, properties: Mapping[str, str], calls: CallBudget) -> Listing:
     """Returns the listing for PyIceberg's `type`: one SELECT for `sql`, PyIceberg's catalog for others. Every call of
     the catalog is taken from `calls`. Requests to S3 are repeated as `S3Retries` says, unless a property names another
     strategy."""
     properties = {RETRIES_PROPERTY: RETRIES_CLASS, **properties}
     if properties["type"] == "sql":
         return SqlListing(name, properties, calls)
-    return ServiceListing(name, properties, calls, limits or CallLimits())
+    return ServiceListing(name, properties, calls)
 
 
 class ServiceListing:
@@ -93,11 +91,9 @@ class ServiceListing:
 
     asks_each_table = True
 
-    def __init__(
-        self, name: str, properties: Mapping[str, str], calls: CallBudget, limits: CallLimits | None = None
-    ) -> None:
+    def __init__(self, name: str, properties: Mapping[str, str], calls: CallBudget) -> None:
         self._name, self._properties, self._calls = name, dict(properties), calls
-        self._limits, self._threads = limits or CallLimits(), Threads()
+        self._limits, self._threads = calls.limits, Threads()
         # Python's `cached_property` would have one lock for the clients of all catalogs.
         self._connecting = threading.Lock()
         self._client: Catalog | None = None

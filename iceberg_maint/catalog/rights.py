@@ -21,8 +21,6 @@ from iceberg_maint.errors import GovernedTableError, IcebergMaintError, RefusedE
 if TYPE_CHECKING:
     from requests import Response
 
-    from iceberg_maint.catalog.adapter import PyIcebergCatalog
-
 _FIELD = "read-restrictions"
 _KINDS = {"required-row-filter": "a row filter", "required-column-projections": "column masks"}
 
@@ -144,22 +142,18 @@ def _is_time(value: object) -> bool:
 _DENIED = ("ACCESS_DENIED", "AccessDenied", "HTTP status 403", "403 Forbidden")
 
 
-def missing_rights(
-    catalog: PyIcebergCatalog, table: TableId, *, changes: bool
-) -> Iterator[tuple[Right, IcebergMaintError | None]]:
-    """Yields each right on a table, with the refusal ICM-125 or ICM-170 if it is missing. Without `changes` only the
-    right to read is probed. Without the right to read nothing else is probed. Raises what `pin` raises."""
-    io, pointer = catalog.io_of(table), catalog.pointers([table])[table]
+def missing_right_to_read(io: FileIO, pointer: str) -> IcebergMaintError | None:
+    """Returns the refusal ICM-125 if the right to read a file is missing."""
 
     def get() -> None:
         with io.new_input(pointer).open() as file:
             file.read(1)
 
-    unread = _storage(Right.GET, pointer, get)
-    yield Right.GET, unread
-    if unread is not None or not changes:
-        return
-    location = catalog.pin(table).location
+    return _storage(Right.GET, pointer, get)
+
+
+def missing_rights_to_write(io: FileIO, location: str) -> Iterator[tuple[Right, IcebergMaintError | None]]:
+    """Yields the rights to list, write and delete below a location, each with the refusal ICM-125 if it is missing."""
     path = f"{location.rstrip('/')}/.iceberg-maint-{uuid.uuid4()}"
 
     def put() -> None:
@@ -176,13 +170,6 @@ def missing_rights(
         # A write that failed late may have left the file.
         with suppress(Exception):
             io.delete(path)
-    try:
-        probed = catalog.probe_commit(table)
-    except RefusedError as error:
-        yield Right.COMMIT, error
-    else:
-        if probed:
-            yield Right.COMMIT, None
 
 
 def _storage(right: Right, location: str, request: Callable[[], object]) -> IcebergMaintError | None:

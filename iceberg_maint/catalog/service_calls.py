@@ -24,6 +24,7 @@ from pyiceberg.exceptions import (
 from iceberg_maint.catalog.manifests.unreadable import unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint.machine.private_files import PRIVATE_FILE, private_folder
 
 _LIMIT_SECONDS = 3600.0
@@ -34,7 +35,7 @@ class CallBudget:
     """The calls to one catalog. Any thread may use it.
 
     `per_second` is None for a catalog without a budget: then calls are only counted. `file` holds the time of the next
-    free call, in seconds of the machine's monotonic clock.
+    free call, in seconds of the machine's monotonic clock. `limits` are those of a pass over the tables.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class CallBudget:
         file: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        limits: CallLimits | None = None,
     ) -> None:
+        self.limits = limits or CallLimits()
         self._per_second, self._file = per_second, file
         self._clock, self._sleep = clock, sleep
         self._lock = threading.Lock()

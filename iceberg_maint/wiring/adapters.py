@@ -111,7 +111,6 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
                 memo,
                 on_governed=self._mark_governed,
                 calls=self.budget(name),
-                looks=self._config.catalogs[name].looks,
             )
             self._adapters.setdefault(name, adapter)
         return self._adapters[name]
@@ -121,11 +120,12 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
         from iceberg_maint.catalog.service_calls import CallBudget
 
         if name not in self._budgets:
-            per_second = self._config.catalogs[name].calls_per_second
+            config = self._config.catalogs[name]
             # The clock of the calls begins again with the machine, and is another one on each machine.
             uptime = SystemClock().uptime()
             file = f"{name}-{uptime.boot[:8] if uptime else 'boot'}"
-            budget = CallBudget(per_second, self._config.home / "calls" / file)
+            file_of_calls = self._config.home / "calls" / file
+            budget = CallBudget(config.calls_per_second, file_of_calls, limits=config.looks)
             self._budgets.setdefault(name, budget)
         return self._budgets[name]
 
@@ -344,11 +344,10 @@ def missing_rights(
 ) -> Iterator[tuple[Right, IcebergMaintError | None]]:
     """The rights on a table, each with its refusal if it is missing; none for a catalog without files."""
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.rights import missing_rights
 
     catalog = catalogs[table.catalog]
     if isinstance(catalog, PyIcebergCatalog):
-        yield from missing_rights(catalog, table, changes=changes)
+        yield from catalog.missing_rights(table, changes=changes)
 
 
 class OrphanPasses:

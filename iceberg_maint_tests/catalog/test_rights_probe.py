@@ -18,7 +18,6 @@ from pyiceberg.types import LongType, NestedField
 from iceberg_maint.catalog import sql_listing
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.approved_io import open_store
-from iceberg_maint.catalog.rights import missing_rights
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store
@@ -48,7 +47,7 @@ class S3Lake:
             "s3.retry-strategy-impl": "",
         }
         self.bucket.requests.clear()
-        found = missing_rights(PyIcebergCatalog("lake", properties), EVENTS, changes=changes)
+        found = PyIcebergCatalog("lake", properties).missing_rights(EVENTS, changes=changes)
         return {right.value: error and error.code for right, error in found}
 
 
