@@ -19,7 +19,7 @@ from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.defs import shards
+from iceberg_maint.defs import load_definitions
 from iceberg_maint.defs.instance import check_instance
 from iceberg_maint.defs.reload import write_table_list
 from iceberg_maint_tests.conftest import PROJECT
@@ -51,14 +51,14 @@ def test_init_with_shards_writes_code_locations_that_hold_every_table_once(
     assert [location["location_name"] for location in locations] == [f"iceberg_maint_{n}" for n in range(3)]
     keys: list[dg.AssetKey] = []
     for location in locations:
-        assert location["module_name"] == shards.__name__
-        keys += getattr(shards, location["attribute"]).resolve_all_asset_keys()
+        assert location["module_name"] == load_definitions.__name__
+        keys += getattr(load_definitions, location["attribute"]).resolve_all_asset_keys()
     assert len(keys) == len(set(keys)) == 2 * len(tables) + 1  # and the report on the fleet
 
 
 def test_share_that_is_none_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="name a share such as shard_0_of_4"):
-        shards.shard_4_of_4  # noqa: B018 - the attribute is what is tested
+        load_definitions.shard_4_of_4  # noqa: B018 - the attribute is what is tested
 
 
 def test_init_without_options_writes_a_configuration_that_loads(tmp_path: Path) -> None:
