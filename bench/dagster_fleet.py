@@ -193,7 +193,7 @@ def _dagster_alone() -> dict[str, float]:
     from dagster_shared.serdes import serialize_value
 
     from iceberg_maint.defs.assets.table_asset import build_op_asset
-    from iceberg_maint.defs.reload import keeping_all
+    from iceberg_maint.defs.load_definitions import keeping_all
 
     listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]
     before = cpu_seconds()

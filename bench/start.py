@@ -158,7 +158,7 @@ def _make_lake(home: Path) -> None:
 
     from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.defs.reload import write_table_list
+    from iceberg_maint.defs.code_location import write_table_list
     from iceberg_maint.ledger.ledger import sql_ledger
 
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from iceberg_maint.wiring.integrations import SECTIONS, Integration
 
 PACKAGE = Path(__file__).resolve().parent.parent / "iceberg_maint"
 
@@ -54,22 +57,22 @@ ROOMS: dict[str, str] = {
     "engines.spark.rewrite engines.spark.rewrite.columnar engines.spark.deletes "
     "engines.spark.commit",
     "report": "CORE errors ports",
-    "integrations": "",
-    "integrations.telemetry": "CORE errors ports config __init__",
-    "integrations.audit": "CORE errors machine ports loop catalog catalog.manifests",
-    "integrations.alerts": "CORE errors ports loop config",
-    "integrations.reports": "CORE errors machine ports loop config report",
-    "integrations.frames": "CORE errors ports config ledger report",
     "wiring": "CORE errors machine ports loop removal config catalog catalog.manifests ledger engines.spark "
-    "engines.spark.session integrations.telemetry integrations.audit integrations.alerts",
-    "defs": "CORE errors machine ports loop removal config wiring report integrations.alerts integrations.audit "
-    "integrations.reports",
+    "engines.spark.session",
+    "defs": "CORE errors machine ports loop removal config wiring report",
     "definitions": "defs",
     "cli.pages": "CORE errors ports report",
     "demo": "CORE errors ports loop config wiring report cli.pages engines.spark.jvm engines.spark.session defs __init__",
     "cli.checks": "CORE errors machine ports loop config wiring report engines.spark.session defs",
-    "cli": "CORE errors machine ports loop removal config wiring report engines.spark.session integrations.telemetry "
-    "integrations.audit integrations.alerts integrations.reports defs demo cli.checks cli.pages __init__",
+    "cli": "CORE errors machine ports loop removal config wiring report engines.spark.session defs demo "
+    "cli.checks cli.pages __init__",
+    # Nothing imports an integration: `wiring.integrations` and the list of commands load one by its name.
+    "integrations": "",
+    "integrations.frames": "CORE errors ports config ledger report",
+    "integrations.telemetry": "CORE errors ports loop config wiring cli cli.pages __init__",
+    "integrations.audit": "CORE errors machine ports loop config catalog catalog.manifests report wiring cli",
+    "integrations.alerts": "CORE errors ports loop config wiring cli cli.pages",
+    "integrations.reports": "CORE errors machine ports loop config report wiring cli",
     "__main__": "cli",
 }
 CORE = frozenset(room for room in ROOMS if room.split(".")[0] == "core")
@@ -195,6 +198,22 @@ def test_rooms_no_room_imports_one_below_it() -> None:
         if order.index(other) > order.index(room)
     ]
     assert below == []
+
+
+def test_rooms_no_room_imports_an_integration() -> None:
+    importers = {
+        room
+        for room in ROOMS
+        for other in allowed_rooms(room)
+        if other != room and other.startswith("integrations")
+    }
+    assert importers == set()
+
+
+def test_integration_of_each_section_has_the_interface() -> None:
+    for name in SECTIONS:
+        module = importlib.import_module(f"iceberg_maint.integrations.{name}")
+        assert isinstance(module.INTEGRATION, Integration)
 
 
 def test_rooms_every_folder_is_in_one() -> None:

@@ -1,16 +1,14 @@
-"""Commands on stored records: history, reconcile, report."""
+"""Commands on stored records: history and reconcile."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from pathlib import Path
 from typing import Any
 
 import click
 
 from iceberg_maint.cli.context import Session, command, most_severe_exit
-from iceberg_maint.cli.page_file import page_options, write_pages
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
@@ -34,15 +32,11 @@ def history(session: Session, name: str | None, limit: int, audit: bool) -> int:
     context = session.context()
     table = None if name is None else str(context.catalogs.parse(name))
     if audit:
-        from iceberg_maint.cli.audit import audited_records
-
-        records = audited_records(session, table)[:limit]
+        records = context.observers.audit.records(table, session.say)[:limit]
     else:
         records = context.ledger.records.newest(table, limit)
         if table is not None and not records and session.config().audit is not None:
-            from iceberg_maint.cli.audit import audited_records
-
-            records = audited_records(session, table)[:limit]
+            records = context.observers.audit.records(table, session.say)[:limit]
             if records:
                 session.say(f"{table}: the ledger has no records. These are from the audit log.")
     if name is not None and not records:
@@ -95,35 +89,3 @@ def reconcile(session: Session, name: str | None) -> int:
 
     session.emit({"tables": shown}, draw)
     return most_severe_exit(codes)
-
-
-@click.command()
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Newest records counted."
-)
-@page_options
-@command
-def report(session: Session, limit: int, html: Path | None, markdown: Path | None) -> int:
-    """Report on the fleet from stored health and records: status, work, failures, pauses.
-
-    Lists the tables of the catalogs, to name those that were never observed, and reads none. A catalog that does not answer
-    is named; the exit code stays 0.
-    """
-    from iceberg_maint.integrations.reports import fleet_report, report_page
-    from iceberg_maint.report.holds import draw_pauses, pause_documents
-    from iceberg_maint.report.report_page import draw_report, report_document
-
-    context = session.context()
-    pauses = context.ledger.registry.pauses()
-    records = context.ledger.records.newest(None, limit)
-    report = fleet_report(context, records)
-    if html is not None or markdown is not None:
-        page = report_page(report, records, session.config().report, context.ledger.registry.now_ms())
-        write_pages(session, page, html, markdown)
-
-    def draw(console: Any) -> None:
-        draw_pauses(console, pauses)
-        draw_report(console, report, session.short_name)
-
-    session.emit({"pauses": pause_documents(pauses), **report_document(report)}, draw)
-    return 0

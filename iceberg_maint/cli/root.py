@@ -16,7 +16,7 @@ from iceberg_maint import __version__
 from iceberg_maint.cli.context import Session, session_of, shared_options
 from iceberg_maint.errors import IcebergMaintError, log_printable_messages
 
-# Command → (module, description), in the order of use.
+# Command → (module of `cli`, or of the package after a dot; description), in the order of use.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write a first configuration and a DAGSTER_HOME."),
     "tables": ("inspect", "List tables with status, backlog and estimated time."),
@@ -34,10 +34,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pause": ("pause", "Pause maintenance of a table or of the fleet."),
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
-    "report": ("history", "Report on the fleet from stored health and records."),
-    "alerts": ("alerts", "Show the open alerts, send them, test a receiver."),
-    "telemetry": ("telemetry", "Serve the metrics of the fleet to Prometheus, list the series."),
-    "audit": ("audit", "Check the audit log."),
+    "report": (".integrations.reports", "Report on the fleet from stored health and records."),
+    "alerts": (".integrations.alerts.commands", "Show the open alerts, send them, test a receiver."),
+    "telemetry": (
+        ".integrations.telemetry.commands",
+        "Serve the metrics of the fleet to Prometheus, list the series.",
+    ),
+    "audit": (".integrations.audit.commands", "Check the audit log."),
     "shards": ("shards", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "archive-classes": (
@@ -60,7 +63,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - same
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"iceberg_maint.cli.{COMMANDS[cmd_name][0]}")
+        module = importlib.import_module(f".{COMMANDS[cmd_name][0]}", "iceberg_maint.cli")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 

@@ -5,28 +5,22 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.assets.fleet_assets import build_fleet_asset, build_fleet_schedule, build_fleet_sensor
 from iceberg_maint.defs.assets.housekeeping_asset import build_housekeeping_asset
 from iceberg_maint.defs.assets.table_asset import SPARK_RESOURCE, build_table_asset
-from iceberg_maint.defs.automation.maintenance_sensor import build_automation_sensors, in_shard
+from iceberg_maint.defs.automation.maintenance_sensor import build_automation_sensors
 from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
 from iceberg_maint.defs.automation.tick_observation import LOOK_SECONDS, TickObservation
-from iceberg_maint.defs.integrations import (
-    FleetReporting,
-    build_alerts_sensor,
-    build_fleet_asset,
-    build_fleet_schedule,
-)
+from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.names import OBSERVE_JOB
-from iceberg_maint.defs.reload import ConfigurationFile, executed_keys, reload_location
 from iceberg_maint.defs.runs.observe_job import build_observe_job
 from iceberg_maint.defs.runs.upkeep import (
     OldRuns,
@@ -36,40 +30,24 @@ from iceberg_maint.defs.runs.upkeep import (
 )
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import log_printable_messages
-from iceberg_maint.integrations.alerts.alert_cycle import PassReport
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import end_process
+from iceberg_maint.wiring.integrations import FleetWork
 
 _log = logging.getLogger(__name__)
-
-OBSERVE_CRON = "*/10 * * * *"
 
 
 def build_definitions(
     context: Context,
-    tables: Sequence[TableId],
-    table_list: Path,
-    *,
+    location: CodeLocation,
     translator: IcebergTranslator | None = None,
-    shard: tuple[int, int] = (0, 1),
-    webserver_url: str | None = None,
-    automation: bool = True,
-    observe_cron: str = OBSERVE_CRON,
-    configuration: ConfigurationFile | None = None,
-    alert_pass: Callable[[], PassReport] | None = None,
-    reporting: FleetReporting | None = None,
-    run: dg.DagsterRun | None = None,
-    keep_days: int | None = None,
+    fleet_work: Sequence[FleetWork] = (),
 ) -> dg.Definitions:
-    """Returns assets, checks, observe job, sensors and schedule for the tables of this shard. Opens no
-    connection.
+    """Returns assets, checks, observe job, sensors and schedules of a code location. Opens no connection. The sensors and
+    schedules are on after the first load.
 
-    `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `shard` is
-    (index, count) of this code location. If `automation`, sensors and schedule are on after the first load.
-    `configuration` is the file that `context` was built from. `alert_pass` sends the alerts; None: no receiver.
-    `reporting` makes the report on the fleet; None: there is no asset of it.
-    `run` is the run that this process executes: the definitions are then those of its assets, and no sensor. Old runs of
-    Dagster are deleted after `keep_days`; None keeps all.
+    `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `fleet_work` is the work on
+    the fleet as a whole, which the first of several locations does.
 
     A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
@@ -80,121 +58,91 @@ def build_definitions(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
         warnings.simplefilter("ignore", dg.BetaWarning)
-        return _build(
-            context,
-            tables,
-            table_list,
-            translator or IcebergTranslator(),
-            shard,
-            webserver_url,
-            observe_cron,
-            configuration,
-            alert_pass,
-            reporting if shard[0] == 0 else None,  # one location of the fleet reports
-            run,
-            keep_days,
-            automation=automation,
-        )
+        work = fleet_work if location.is_first else ()
+        return _build(context, location, translator or IcebergTranslator(), work)
 
 
 def _build(
-    context: Context,
-    tables: Sequence[TableId],
-    table_list: Path,
-    translator: IcebergTranslator,
-    shard: tuple[int, int],
-    webserver_url: str | None,
-    observe_cron: str,
-    configuration: ConfigurationFile | None,
-    alert_pass: Callable[[], PassReport] | None,
-    reporting: FleetReporting | None,
-    run: dg.DagsterRun | None,
-    keep_days: int | None,
-    *,
-    automation: bool,
+    context: Context, location: CodeLocation, translator: IcebergTranslator, fleet_work: Sequence[FleetWork]
 ) -> dg.Definitions:
-    index, count = shard
-    shard_tables = tuple(sorted(t for t in tables if in_shard(t, index, count)))
-    if run is not None:
+    shard_tables = tuple(sorted(t for t in location.tables if location.has(t)))
+    if location.run is not None:
         context = context.ended_by(end_process)
     executor = build_executor(context.ledger.leases, context.observers.telemetry, context.process.end)
-    resources = {
-        SPARK_RESOURCE: dg.ResourceDefinition.hardcoded_resource(
-            LazySession(context), description="The process's Spark session, started at the first batch."
-        )
-    }
+    session = dg.ResourceDefinition.hardcoded_resource(
+        LazySession(context), description="The process's Spark session, started at the first batch."
+    )
+    scheduled = [(w, build_fleet_asset(w, translator)) for w in fleet_work if w.schedule is not None]
+    fleet_assets = [asset for _, asset in scheduled]
     named, left_out = _named(shard_tables, translator)
-    report = [build_fleet_asset(reporting, translator)] if reporting else []
-    selected = _selected(named, run, translator)
-    if selected is not None:
-        job = build_observe_job(named, context, translator, executor)
-        assets = [*report, *(asset for table in selected for asset in _assets(table, context, translator))]
-        jobs = [job]
-        return dg.Definitions(assets=assets, jobs=jobs, resources=resources, executor=executor)
+    selected = _selected(named, {key for asset in fleet_assets for key in asset.keys}, location, translator)
     assets = []
-    for table in named:
+    for table in named if selected is None else selected:
         try:
-            assets += _assets(table, context, translator)
-        except Exception as why:  # noqa: BLE001 - one table must not keep the others from loading
-            left_out[table] = why
-    for table, error in left_out.items():
-        _log.error("table %s is left out: %s", table, context.process.masked(str(error)))
-    if left_out and not assets:
-        raise next(iter(left_out.values()))
+            assets += [
+                build_table_asset(table, context, translator),
+                build_housekeeping_asset(table, context, translator),
+            ]
+        except Exception as why:
+            if selected is not None:
+                raise
+            left_out[table] = why  # One table must not keep the others from loading.
+    sensors: list[dg.SensorDefinition] = []
+    schedules: list[dg.ScheduleDefinition] = []
     asset_tables = tuple(t for t in shard_tables if t not in left_out)
     job = build_observe_job(asset_tables, context, translator, executor)
-    sensor_status = dg.DefaultSensorStatus.RUNNING if automation else dg.DefaultSensorStatus.STOPPED
-    schedule_status = dg.DefaultScheduleStatus.RUNNING if automation else dg.DefaultScheduleStatus.STOPPED
-    in_tick = context.within(LOOK_SECONDS)
-    observation = TickObservation(job, asset_tables, in_tick, translator)
-    changes = build_changes_sensor(
-        job,
-        asset_tables,
-        left_out,
-        in_tick,
-        translator,
-        observation,
-        table_list,
-        configuration,
-        lambda table: in_shard(table, index, count),
-        lambda location, why: reload_location(webserver_url, location, why),
-        sensor_status,
-    )
-    old_runs = (
-        OldRuns(keep_days, context.clock, context.ledger.registry.now_ms) if keep_days is not None else None
-    )
+    if selected is None:
+        for table, error in left_out.items():
+            _log.error("table %s is left out: %s", table, context.process.masked(str(error)))
+        if left_out and not assets:
+            raise next(iter(left_out.values()))
+        observation = TickObservation(job, asset_tables, context.within(LOOK_SECONDS), translator)
+        sensors = [
+            build_changes_sensor(observation, location, left_out),
+            build_lost_runs_sensor(context.ledger),
+            *(build_fleet_sensor(w) for w in fleet_work if w.schedule is None),
+            *build_automation_sensors(asset_tables, context, translator, observation),
+        ]
+        if location.keep_days is not None:
+            sensors.append(
+                build_old_runs_sensor(
+                    OldRuns(location.keep_days, context.clock, context.ledger.registry.now_ms)
+                )
+            )
+        schedules = [
+            build_observe_schedule(job, asset_tables),
+            *(build_fleet_schedule(work, asset) for work, asset in scheduled),
+        ]
     return dg.Definitions(
-        assets=[*assets, *report],
+        assets=[*assets, *fleet_assets],
         jobs=[job],
-        sensors=[
-            changes,
-            build_lost_runs_sensor(context.ledger, sensor_status),
-            *([build_old_runs_sensor(old_runs, sensor_status)] if old_runs else []),
-            # One location of the fleet sends.
-            *([build_alerts_sensor(alert_pass, sensor_status)] if alert_pass and index == 0 else []),
-            *build_automation_sensors(asset_tables, context, translator, observation, sensor_status),
-        ],
-        schedules=[
-            build_observe_schedule(job, asset_tables, observe_cron, schedule_status),
-            *(build_fleet_schedule(reporting, asset, schedule_status) for asset in report if reporting),
-        ],
-        resources=resources,
+        sensors=sensors or None,
+        schedules=schedules or None,
+        resources={SPARK_RESOURCE: session},
         executor=executor,
     )
 
 
 def _selected(
-    tables: Sequence[TableId], run: dg.DagsterRun | None, translator: IcebergTranslator
+    tables: Sequence[TableId],
+    fleet_keys: Collection[dg.AssetKey],
+    location: CodeLocation,
+    translator: IcebergTranslator,
 ) -> list[TableId] | None:
-    """Returns the tables whose assets the run executes. None if all definitions are needed."""
+    """Returns the tables whose assets the run of the process needs. None if it needs all definitions: without a run, or
+    for one that selects an asset of other definitions, or names none."""
+    run = location.run
     if run is None:
         return None
+    if run.job_name == OBSERVE_JOB:
+        return []
     by_key = {
         key: t for t in tables for key in (translator.get_asset_key(t), translator.get_housekeeping_key(t))
     }
-    report = translator.get_fleet_key()
-    keys = executed_keys(run, (OBSERVE_JOB,), lambda key: key == report or key in by_key)
-    return None if keys is None else sorted({by_key[key] for key in keys - {report}})
+    keys = {*(run.asset_selection or ()), *(c.asset_key for c in run.asset_check_selection or ())}
+    if not keys or not keys <= by_key.keys() | set(fleet_keys):
+        return None
+    return sorted({by_key[key] for key in keys if key in by_key})
 
 
 def _named(
@@ -217,12 +165,6 @@ def _named(
         else:
             named.append(table)
     return named, left_out
-
-
-def _assets(
-    table: TableId, context: Context, translator: IcebergTranslator
-) -> tuple[dg.AssetsDefinition, dg.AssetsDefinition]:
-    return build_table_asset(table, context, translator), build_housekeeping_asset(table, context, translator)
 
 
 def _names(table: TableId, translator: IcebergTranslator) -> tuple[object, ...]:

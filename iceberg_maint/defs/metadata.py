@@ -229,7 +229,7 @@ def housekeeping_check_metadata(
         data["would_expire"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
         data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
-            data |= _counts(last_expiry.outcome.counts)
+            data |= counts_metadata(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
         data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
     return data
@@ -242,7 +242,7 @@ def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
     data: Metadata = {
         "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
         "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
-        **_counts(last.outcome.counts),
+        **counts_metadata(last.outcome.counts),
     }
     if last.outcome.unlogged is not None and last.outcome.unlogged.files:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
@@ -296,11 +296,12 @@ def housekeeping_metadata(
             # An expiry and an orphan pass both move and delete released files. What is held at the end counts.
             for name, value in batch.counts.items():
                 counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
-    data |= _counts(counts)
+    data |= counts_metadata(counts)
     return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
 
 
-def _counts(counts: Mapping[str, int]) -> Metadata:
+def counts_metadata(counts: Mapping[str, int]) -> Metadata:
+    """Numbers by name. Those that end with `_bytes` become MiB."""
     data: Metadata = {}
     for name, value in counts.items():
         data |= {name: dg.MetadataValue.int(value)} if not name.endswith("_bytes") else _measure(name, value)

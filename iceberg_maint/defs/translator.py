@@ -53,9 +53,9 @@ class IcebergTranslator:
         *parents, name = self.get_asset_key(table).path
         return dg.AssetKey([*parents, f"{name}{_HOUSEKEEPING}"])
 
-    def get_fleet_key(self) -> dg.AssetKey:
-        """Key of the report on the fleet."""
-        return dg.AssetKey([*self.prefix, "fleet_report"])
+    def get_fleet_key(self, name: str) -> dg.AssetKey:
+        """Key of an asset of the fleet as a whole, such as `fleet_report`."""
+        return dg.AssetKey([*self.prefix, name])
 
     def get_check_key(self, table: TableId, check: str) -> dg.AssetCheckKey:
         """Key of one check of the table."""

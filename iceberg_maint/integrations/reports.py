@@ -1,4 +1,4 @@
-"""The report on the fleet, from stored health and records: for the command `report` and for Dagster."""
+"""The report on the fleet, from stored health and records: the command `report`, and the work of a scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import click
+
+from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.page_file import page_options, write_pages
+from iceberg_maint.config import Config
 from iceberg_maint.config.sections import ReportConfig
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
@@ -22,11 +28,13 @@ from iceberg_maint.loop.fleet.tables import ask_catalogs
 from iceberg_maint.machine.private_files import private_folder, replace_file
 from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
 from iceberg_maint.report.fleet_page import Prices, fleet_page
-from iceberg_maint.report.formatting import estimate_seconds
+from iceberg_maint.report.formatting import counted, estimate_seconds
+from iceberg_maint.report.holds import draw_pauses, pause_documents
 from iceberg_maint.report.json_documents import render
 from iceberg_maint.report.page import Page, render_html, render_markdown
-from iceberg_maint.report.report_page import FleetReport, failures_of, report_document
+from iceberg_maint.report.report_page import FleetReport, draw_report, failures_of, report_document
 from iceberg_maint.report.verdicts import Status, summary_of, table_status
+from iceberg_maint.wiring.integrations import FleetWork, Integration, WorkReport
 
 _REPORT = re.compile(r"fleet-(\d{4}-\d\d-\d\d)\.(?:html|md|json)")
 _RECORDS = 10_000
@@ -153,3 +161,64 @@ def _written(path: Path, text: str) -> Path:
             "name a folder that you may write to.",
         ) from why
     return path
+
+
+def report_work(config: Config, context: Context) -> FleetWork:
+    """The report of each week, as a page and files."""
+
+    def run() -> WorkReport:
+        written = write_fleet_report(context, config.report)
+        summary, rows = written.report.summary, written.report.rows
+        return WorkReport(
+            f"report on {counted(summary.tables, 'table')}",
+            page=written.markdown,
+            counts={
+                "tables": summary.tables,
+                **{f"tables_{status.value}": tables for status, tables in summary.counts.items()},
+                "small_files": sum(r.small_files for r in rows),
+                "delete_files": sum(r.delete_files for r in rows),
+                "backlog_bytes": summary.backlog_bytes,
+                "rewritten_bytes": sum(r.input_bytes for r in rows),
+                "failed_runs": sum(r.failed_runs for r in rows),
+            },
+            files=written.files,
+        )
+
+    return FleetWork(
+        "fleet_report",
+        "The report on all tables that the ledger has measured: status, work, failures, trends.",
+        run,
+        config.report.schedule,
+        "report.schedule",
+    )
+
+
+INTEGRATION = Integration(fleet_work=report_work)
+
+
+@click.command()
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=500, show_default=True, help="Newest records counted."
+)
+@page_options
+@command
+def report(session: Session, limit: int, html: Path | None, markdown: Path | None) -> int:
+    """Report on the fleet from stored health and records: status, work, failures, pauses.
+
+    Lists the tables of the catalogs, to name those that were never observed, and reads none. A catalog that does not answer
+    is named; the exit code stays 0.
+    """
+    context = session.context()
+    pauses = context.ledger.registry.pauses()
+    records = context.ledger.records.newest(None, limit)
+    report = fleet_report(context, records)
+    if html is not None or markdown is not None:
+        page = report_page(report, records, session.config().report, context.ledger.registry.now_ms())
+        write_pages(session, page, html, markdown)
+
+    def draw(console: Any) -> None:
+        draw_pauses(console, pauses)
+        draw_report(console, report, session.short_name)
+
+    session.emit({"pauses": pause_documents(pauses), **report_document(report)}, draw)
+    return 0

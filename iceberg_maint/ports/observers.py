@@ -11,6 +11,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,10 @@ class Audit(Protocol):
         agree. Does not raise: a failure is logged, and the next run tries again."""
         ...
 
+    def records(self, table: str | None, say: Callable[[str], None]) -> tuple[Record, ...]:
+        """Returns the records of the log, newest first, of one table or of all. Says what the log lacks."""
+        ...
+
 
 class NoAudit:
     """Stands in where no audit log is configured."""
@@ -71,6 +76,12 @@ class NoAudit:
 
     def prune(self, table: str, table_uuid: str) -> None:
         """Does nothing."""
+
+    def records(self, table: str | None, say: Callable[[str], None]) -> tuple[Record, ...]:  # noqa: ARG002 - same
+        """Raises ConfigurationError ICM-100."""
+        raise ConfigurationError(
+            "ICM-100", "the configuration has no section audit.", "set audit.location to a location."
+        )
 
 
 NO_AUDIT = NoAudit()

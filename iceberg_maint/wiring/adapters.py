@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
-from iceberg_maint.config.sections import AuditConfig
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
@@ -23,8 +22,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import declared_memory
 from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_skew import Uptime
-from iceberg_maint.errors import EXIT_FAILED, ConfigurationError, IcebergMaintError
-from iceberg_maint.loop.assess import stored_observation
+from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError
 from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import (
     Context,
@@ -42,18 +40,13 @@ from iceberg_maint.ports.catalog import Catalog
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY, Telemetry
-from iceberg_maint.ports.storage import Store
+from iceberg_maint.wiring.integrations import integration
 
 if TYPE_CHECKING:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.service_calls import CallBudget
     from iceberg_maint.engines.spark.session.settings import SparkSettings
-    from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver
-    from iceberg_maint.integrations.audit.folder import Folder
-    from iceberg_maint.integrations.audit.log import AuditLog
-    from iceberg_maint.integrations.telemetry.samples import LedgerTotals
     from iceberg_maint.removal.orphan_pass import OrphanPass, Scope
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -171,7 +164,10 @@ def build(config: Config) -> Context:
         Storage(
             OrphanPasses(config, catalogs, clock, ledger), now_ms=lambda state: store_now_ms(catalogs, state)
         ),
-        Observers(telemetry(config), NO_AUDIT if config.audit is None else audit_log(config, ledger)),
+        Observers(
+            integration(config, "telemetry").telemetry(config),
+            integration(config, "audit").audit(config, ledger),
+        ),
         OwnProcess(
             masked=lambda text: redact(text, secrets),
             redacted_error=lambda error: redact_error(error, secrets),
@@ -215,91 +211,6 @@ def _cpu_seconds(config: Config) -> Callable[[], float | None]:
         return tree_cpu_seconds()
 
     return of_tree
-
-
-def audit_log(config: Config, ledger: Ledger) -> AuditLog:
-    """The audit log of a configuration. Opens nothing. Raises ConfigurationError ICM-100 without a location."""
-    from iceberg_maint.integrations.audit.folder import LocalFolder, StoreFolder, folder_name
-    from iceberg_maint.integrations.audit.log import AuditLog
-
-    audit = _audit_config(config)
-    path = audit.local_path
-
-    def folder_of(table_uuid: str) -> Folder:
-        if path is not None:
-            return LocalFolder(Path(path) / folder_name(table_uuid))
-        return StoreFolder(_audit_store(audit), f"{audit.location}/{folder_name(table_uuid)}")
-
-    return AuditLog(
-        folder_of,
-        ledger,
-        required=audit.required,
-        keep_days=audit.keep_days,
-        masked=lambda text: redact(text, config.secrets),
-    )
-
-
-def audited_tables(config: Config) -> list[str]:
-    """The folders of all tables that the audit log has. Raises ConfigurationError ICM-100 without a location."""
-    from iceberg_maint.integrations.audit.folder import local_folders, store_folders
-
-    audit = _audit_config(config)
-    path = audit.local_path
-    return (
-        local_folders(Path(path)) if path is not None else store_folders(_audit_store(audit), audit.location)
-    )
-
-
-def _audit_config(config: Config) -> AuditConfig:
-    if config.audit is None:
-        raise ConfigurationError(
-            "ICM-100", "the configuration has no section audit.", "set audit.location to a location."
-        )
-    return config.audit
-
-
-def _audit_store(audit: AuditConfig) -> Store:
-    from pyiceberg.io import load_file_io
-
-    from iceberg_maint.catalog.approved_io import open_store
-
-    return open_store(load_file_io(dict(audit.properties), audit.location), audit.location)
-
-
-def telemetry(config: Config) -> Telemetry:
-    """The telemetry to the configured receivers. Opens no connection. Raises ConfigurationError ICM-142 for a
-    receiver whose client library is not installed."""
-    if config.telemetry is None:
-        return NO_TELEMETRY
-    from iceberg_maint.integrations.telemetry.receivers import build_delivery
-
-    return build_delivery(config.telemetry, lambda text: redact(text, config.secrets))
-
-
-def ledger_totals(context: Context, max_tables: int) -> LedgerTotals:
-    """The metrics of the fleet, from the ledger of this context."""
-    from iceberg_maint.integrations.telemetry.samples import LedgerTotals, TableLabels
-
-    return LedgerTotals(
-        context.ledger,
-        lambda table: stored_observation(table, context),
-        TableLabels(max_tables),
-        context.clock.monotonic_seconds,
-    )
-
-
-def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
-    """The configured receivers of alerts by name. Opens no connection."""
-    from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver
-    from iceberg_maint.integrations.alerts.receivers import make_receiver
-
-    if config.alerts is None:
-        return {}
-    seconds = config.alerts.timeout_seconds
-    return {
-        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, seconds))
-        for name, r in config.alerts.receivers.items()
-    }
 
 
 def _row_types() -> RowTypes:

@@ -14,10 +14,10 @@ from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.outcomes.record import REDACTED
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.integrations.audit import audit_log
 from iceberg_maint.integrations.audit.chain import Kind, entry_file_name, next_entry, parse
 from iceberg_maint.integrations.audit.folder import LocalFolder
 from iceberg_maint.integrations.audit.log import AuditLog
-from iceberg_maint.wiring.adapters import audit_log
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.support.context import changed
 

@@ -20,8 +20,8 @@ from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.defs import load_definitions
+from iceberg_maint.defs.code_location import write_table_list
 from iceberg_maint.defs.instance import check_instance
-from iceberg_maint.defs.reload import write_table_list
 from iceberg_maint_tests.conftest import PROJECT
 
 pytestmark = pytest.mark.slow

@@ -20,6 +20,7 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.runs.examined import EXAMINED
 from iceberg_maint.defs.runs.table_run import EarlySession
@@ -219,7 +220,7 @@ class World:
 
     @property
     def definitions(self) -> dg.Definitions:
-        return build_definitions(self.context, self.catalog.tables(), self.table_list)
+        return build_definitions(self.context, CodeLocation(self.catalog.tables(), self.table_list))
 
     def observe(
         self,

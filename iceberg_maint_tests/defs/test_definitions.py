@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.conditions import maintenance_condition
-from iceberg_maint.defs.automation.maintenance_sensor import in_shard, parse_shard
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.code_location import (
+    CodeLocation,
+    in_shard,
+    load_table_list,
+    parse_shard,
+    read_table_list,
+    write_table_list,
+)
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
-from iceberg_maint.defs.reload import load_table_list, read_table_list, write_table_list
 from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.report.formatting import escape_control_chars
@@ -62,7 +68,7 @@ def test_every_table_has_all_checks_and_only_the_automated_ones_are_partitioned(
 
 def test_prefix_keeps_asset_keys_apart(world: World) -> None:
     definitions = build_definitions(
-        world.context, [T], world.table_list, translator=IcebergTranslator(["maintenance"])
+        world.context, CodeLocation([T], world.table_list), IcebergTranslator(["maintenance"])
     )
     own = ["maintenance", "lake", "db", "t"]
     assert set(definitions.resolve_all_asset_keys()) == {
@@ -74,7 +80,11 @@ def test_prefix_keeps_asset_keys_apart(world: World) -> None:
 def test_shards_hold_every_table_once(world: World) -> None:
     tables = [TableId("lake", ("db",), f"t{i}") for i in range(50)]
     held = [
-        set(build_definitions(world.context, tables, world.table_list, shard=(i, 3)).resolve_all_asset_keys())
+        set(
+            build_definitions(
+                world.context, CodeLocation(tables, world.table_list, (i, 3))
+            ).resolve_all_asset_keys()
+        )
         for i in range(3)
     ]
     assert sum(map(len, held)) == 100
@@ -86,7 +96,7 @@ def test_shards_hold_every_table_once(world: World) -> None:
 
 def test_building_asks_neither_catalog_nor_ledger(world: World) -> None:
     world.catalog.unreachable = True
-    build_definitions(world.context, [T], world.table_list).resolve_asset_graph()
+    build_definitions(world.context, CodeLocation([T], world.table_list)).resolve_asset_graph()
 
 
 def test_all_that_stands_in_the_menus_of_dagster_is_described(world: World) -> None:
@@ -110,11 +120,6 @@ def test_condition_asks_no_check(world: World) -> None:
         "no run is in progress",
         ["a run is in progress"],
     )
-
-
-def test_automation_can_be_off_at_first(world: World) -> None:
-    definitions = build_definitions(world.context, [T], world.table_list, automation=False)
-    assert {s.default_status for s in definitions.sensors or ()} == {dg.DefaultSensorStatus.STOPPED}
 
 
 @given(st.sets(TABLES, min_size=2, max_size=6))
@@ -199,7 +204,9 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_reported(
 
 def test_definitions_without_any_table_that_can_be_an_asset_are_refused(world: World) -> None:
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="not a valid name"):
-        build_definitions(world.context, [T], world.table_list, translator=IcebergTranslator(["not plain"]))
+        build_definitions(
+            world.context, CodeLocation([T], world.table_list), IcebergTranslator(["not plain"])
+        )
 
 
 class LakeTranslator(IcebergTranslator):
@@ -243,7 +250,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
     world.catalog.create("demo.t").add("d1", 8)
     table, names = TableId.parse("lake.demo.t"), LakeTranslator()
 
-    definitions = build_definitions(world.context, [table], world.table_list, translator=names)
+    definitions = build_definitions(world.context, CodeLocation([table], world.table_list), names)
 
     graph = definitions.resolve_asset_graph()
     data, housekeeping = (
@@ -266,7 +273,7 @@ def test_translator_overridden_decides_every_name_and_description(world: World) 
 def test_translator_overridden_observe_job_uses_its_names(world: World) -> None:
     world.catalog.create("demo.t").add("d1", 8)
     table = TableId.parse("lake.demo.t")
-    definitions = build_definitions(world.context, [table], world.table_list, translator=LakeTranslator())
+    definitions = build_definitions(world.context, CodeLocation([table], world.table_list), LakeTranslator())
 
     done = definitions.resolve_job_def("observe_iceberg").execute_in_process(instance=world.instance)
 
@@ -285,7 +292,7 @@ def test_translator_that_gives_two_tables_one_pool_leaves_the_second_out(
 
     tables = [TableId.parse("lake.demo.a"), TableId.parse("lake.demo.b")]
 
-    definitions = build_definitions(world.context, tables, world.table_list, translator=OnePool())
+    definitions = build_definitions(world.context, CodeLocation(tables, world.table_list), OnePool())
 
     assert set(definitions.resolve_all_asset_keys()) == {
         NAMES.get_asset_key(tables[0]),

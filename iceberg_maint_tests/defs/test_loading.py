@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from iceberg_maint.defs.reload import keeping_all
+from iceberg_maint.defs.load_definitions import keeping_all
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,6 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -82,7 +81,7 @@ class Sensor:
     def __init__(self, instance: dg.DagsterInstance) -> None:
         self.instance, self.ledger = instance, Heartbeats()
         ledger: Any = replace(memory_ledger(), leases=self.ledger, registry=self.ledger)
-        self._sensor = build_lost_runs_sensor(ledger, dg.DefaultSensorStatus.RUNNING)
+        self._sensor = build_lost_runs_sensor(ledger)
         self._cursor: str | None = None
 
     def started(self, location: str = HERE, job: dg.JobDefinition = observe) -> dg.DagsterRun:

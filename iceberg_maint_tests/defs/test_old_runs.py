@@ -148,6 +148,6 @@ def test_run_in_files_of_sqlite_leaves_no_file(tmp_path: Path) -> None:
 
 
 def test_sensor_requests_nothing_and_says_what_it_deleted(worn: World) -> None:
-    sensor = build_old_runs_sensor(_old(worn), dg.DefaultSensorStatus.RUNNING)
+    sensor = build_old_runs_sensor(_old(worn))
     data = sensor.evaluate_tick(dg.build_sensor_context(worn.instance))
     assert (data.run_requests, data.skip_message, data.cursor) == ([], "deleted 4 old runs", START)

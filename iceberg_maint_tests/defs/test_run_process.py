@@ -18,9 +18,9 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.config import CONFIG_VARIABLE
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.build import build_definitions
+from iceberg_maint.defs.code_location import CodeLocation, write_table_list
 from iceberg_maint.defs.dagster_internals import executed_run
 from iceberg_maint.defs.names import OBSERVE_JOB
-from iceberg_maint.defs.reload import executed_keys, write_table_list
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.defs.conftest import World
 
@@ -49,7 +49,7 @@ def keys_of(definitions: dg.Definitions) -> set[dg.AssetKey]:
 
 
 def built(world: World, run: dg.DagsterRun | None) -> dg.Definitions:
-    return build_definitions(world.context, [OTHER, T], world.table_list, run=run)
+    return build_definitions(world.context, CodeLocation([OTHER, T], world.table_list, run=run))
 
 
 def test_run_of_a_table_loads_its_two_assets_and_no_sensor(world: World) -> None:
@@ -86,7 +86,6 @@ def test_process_that_may_need_any_asset_loads_all(world: World, run: dg.Dagster
 
 def test_process_that_executes_no_run_has_none() -> None:
     assert executed_run() is None
-    assert executed_keys(None, (), lambda _: True) is None
 
 
 def test_worker_of_a_run_of_one_table_loads_that_table_only(tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_worker_of_a_run_of_one_table_loads_that_table_only(tmp_path: Path) -> N
         )
         assert worker.returncode == 0, worker.stderr
         loaded = [line for line in worker.stdout.splitlines() if line.startswith("LOADED")]
-        keys = keys_of_table(T) | {NAMES.get_fleet_key()}
+        keys = keys_of_table(T) | {NAMES.get_fleet_key("fleet_report")}
         assert loaded == [f"LOADED {' '.join(sorted(k.to_user_string() for k in keys))}"]
         after = home.get_run_by_id(run.run_id)
         assert after is not None

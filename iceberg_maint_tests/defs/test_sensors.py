@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,15 +32,15 @@ from iceberg_maint.defs.automation.observations import store_run
 from iceberg_maint.defs.automation.sensors import follow_table_list, tick_interval
 from iceberg_maint.defs.automation.tick_observation import TickObservation, observe_config
 from iceberg_maint.defs.checks.table_checks import NOT_MEASURED
-from iceberg_maint.defs.load_definitions import definitions_from
-from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
-from iceberg_maint.defs.reload import (
+from iceberg_maint.defs.code_location import (
     BY_HAND,
     ConfigurationFile,
     read_table_list,
     reload_location,
     write_table_list,
 )
+from iceberg_maint.defs.load_definitions import definitions_from
+from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
 from iceberg_maint.defs.runs.observe_job import OBSERVE_AGAIN_AFTER_MS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
@@ -707,6 +708,16 @@ def test_tick_evaluates_due_work_and_changed_reasons_only(world: World) -> None:
     assert evaluated() == {NAMES.get_asset_key(sick), NAMES.get_housekeeping_key(sick)}
 
 
+def test_tick_warns_of_no_beta(world: World) -> None:
+    world.catalog.create("db.t").add("d1", 8)
+    definitions = world.definitions
+    assert world.observe(definitions=definitions).success
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dg.BetaWarning)
+        tick = sensor_tick(world, definitions, "due_maintenance")
+    assert {e.key for e in tick.automation_condition_evaluations} >= {NAMES.get_asset_key(T)}
+
+
 def test_tick_evaluates_few_of_many_changed_reasons(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance_sensor, "CHANGED_PER_TICK", 1)
     for name in "ab":
@@ -724,9 +735,7 @@ def test_automation_sensors_hold_no_more_tables_than_dagster_evaluates(world: Wo
     tables = [TableId("lake", ("db",), f"t{i:04d}") for i in range(TABLES_PER_SENSOR + 1)]
     context = world.context
     observation = TickObservation(world.definitions.resolve_job_def(OBSERVE_JOB), tables, context, NAMES)
-    built = build_automation_sensors(
-        tables, context, IcebergTranslator(), observation, dg.DefaultSensorStatus.RUNNING
-    )
+    built = build_automation_sensors(tables, context, IcebergTranslator(), observation)
     assert [s.name for s in built] == ["due_maintenance", "due_maintenance_2"]
     assert all(s.run_tags["iceberg_maint/engine"] == "spark" for s in built)
     # Dagster runs again what crashed, and not what failed: that waits by the ledger.

@@ -11,8 +11,8 @@ from openlineage.client.event_v2 import RunState
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
+from iceberg_maint.integrations.telemetry import telemetry
 from iceberg_maint.integrations.telemetry.lineage import end_of
-from iceberg_maint.wiring.adapters import telemetry
 from iceberg_maint_tests.cli.conftest import UNKNOWN, Lake, lake_of
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.telemetry.receivers import Gateway

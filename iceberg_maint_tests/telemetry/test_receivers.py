@@ -11,11 +11,10 @@ import pytest
 
 from iceberg_maint.config import Config, load_config
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.integrations.telemetry import receivers
+from iceberg_maint.integrations.telemetry import EXTRAS, ledger_totals, telemetry
 from iceberg_maint.integrations.telemetry.catalogue import HEALTH, OBSERVED
 from iceberg_maint.integrations.telemetry.prometheus import serve
 from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry
-from iceberg_maint.wiring.adapters import ledger_totals, telemetry
 from iceberg_maint_tests.cli.conftest import Lake, lake_of
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.telemetry.receivers import (
@@ -158,7 +157,7 @@ def test_receiver_that_refuses_is_an_error_of_its_channel(
 def test_client_that_is_not_installed_is_refused_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(receivers.EXTRAS, "otlp", "no-such-package")
+    monkeypatch.setitem(EXTRAS, "otlp", "no-such-package")
     with pytest.raises(ConfigurationError) as error:
         telemetry(settings(tmp_path, "  otlp: {}\n"))
     assert str(error.value) == (

@@ -1,6 +1,7 @@
-"""Shards. Each of several code locations loads one shard of the tables."""
+"""The automation sensors: which assets a tick evaluates, and which of their runs are put together."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -24,31 +25,10 @@ from iceberg_maint.defs.dagster_internals import SensorExecutionData
 from iceberg_maint.defs.instance import UNFINISHED_STATUSES
 from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
-from iceberg_maint.defs.translator import IcebergTranslator, digest
-from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import divide_budget
 from iceberg_maint.report.formatting import shortened
-
-SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
-
-
-def in_shard(table: TableId, index: int, count: int) -> bool:
-    """Whether shard `index` contains the table. `index` is from 0 to `count` - 1. Only the table's name decides."""
-    return int(digest(str(table))[:12], 16) % count == index
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """Parses `i/n` to (index, count). Raises ConfigurationError ICM-100 if `text` is no shard."""
-    index, _, count = text.partition("/")
-    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
-        return int(index), int(count)
-    raise ConfigurationError(
-        "ICM-100",
-        f"{SHARD_VARIABLE} is '{text}'. It must be i/n with 0 <= i < n.",
-        "set it to a value such as 0/4.",
-    )
-
 
 TABLES_PER_SHARED_RUN = 50
 """Tables in one shared run at most. The work of a run that dies is divided among later ones."""
@@ -118,6 +98,9 @@ _RUN_TAGS = {
 repeat it at once, until the partition is in quarantine."""
 
 
+_SELECTED: ContextVar[dg.AssetSelection | None] = ContextVar("iceberg_maint_selected", default=None)
+
+
 class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
     """An automation sensor whose runs have a tag with the name of their table. With an `observation` it first
     observes few small changed tables.
@@ -153,6 +136,12 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         self._evaluated_at: dict[dg.AssetKey, int] = {}
         self._seconds_per_unit, self._ticks, self._next = _LEAST_SECONDS, 0, 0
 
+    @property
+    def asset_selection(self) -> dg.AssetSelection:
+        """The assets of the sensor; within a tick those to evaluate. Another definition of each tick would warn that sensors in
+        user code are beta."""
+        return _SELECTED.get() or super().asset_selection
+
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluates the conditions. A request of several tables gets no tag: it becomes a backfill, and each
         run of it adds its tag when it starts."""
@@ -163,15 +152,13 @@ class MaintenanceSensor(dg.AutomationConditionSensorDefinition):
         with kept_connections(context.instance):
             work = self._read_work(context.instance, time)
             sentences = self._to_evaluate(work)
-            narrowed = dg.AutomationConditionSensorDefinition(
-                self.name,
-                target=dg.AssetSelection.assets(*sentences),
-                use_user_code_server=True,
-                run_tags=self.run_tags,
-            )
             began = self._context.clock.monotonic_seconds()
-            with tick(work):
-                data = narrowed.evaluate_tick(context)
+            selected = _SELECTED.set(dg.AssetSelection.assets(*sentences))
+            try:
+                with tick(work):
+                    data = super().evaluate_tick(context)
+            finally:
+                _SELECTED.reset(selected)
         self._learn(work, sentences, self._context.clock.monotonic_seconds() - began)
         self._evaluated.update(sentences)
         small = {
@@ -260,7 +247,6 @@ def build_automation_sensors(
     context: Context,
     translator: IcebergTranslator,
     observation: TickObservation,
-    status: dg.DefaultSensorStatus,
 ) -> list[dg.AutomationConditionSensorDefinition]:
     """Automation sensors over all tables.
 
@@ -276,7 +262,7 @@ def build_automation_sensors(
             context,
             translator,
             observation if observes else None,
-            default_status=status,
+            default_status=dg.DefaultSensorStatus.RUNNING,
             minimum_interval_seconds=tick_interval(AUTOMATION_INTERVAL_SECONDS, len(tables)),
             run_tags=_RUN_TAGS,
             description="Requests the partitions whose maintenance is due, and the housekeeping that is due.",

@@ -18,10 +18,10 @@ from iceberg_maint.defs.automation.tick_observation import (
     observe_config,
 )
 from iceberg_maint.defs.checks.table_checks import NOT_MEASURED, unmeasured_evaluation
+from iceberg_maint.defs.code_location import CodeLocation, read_table_list, reload_location, write_table_list
 from iceberg_maint.defs.instance import check_instance, may_observe, observing
 from iceberg_maint.defs.metadata import unmeasured_metadata
 from iceberg_maint.defs.names import TABLE_TAG
-from iceberg_maint.defs.reload import ConfigurationFile, read_table_list, write_table_list
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
@@ -36,6 +36,7 @@ TABLES_PER_RUN = 400
 _FIRST_CONTACTS_AT_ONCE = 25
 """Tables that the first transaction of a tick shows as not measured yet. Writers of SQLite wait for it."""
 
+OBSERVE_CRON = "*/10 * * * *"
 CHANGES_INTERVAL_SECONDS = 60
 """Seconds between two comparisons of the tables with their catalogs at most."""
 SHORTEST_INTERVAL_SECONDS = 10
@@ -49,10 +50,6 @@ _BEGINNING = "the lists of the catalogs"
 """A cursor. Dagster takes an empty one for none, and keeps the one before."""
 _UNDER_WAY = "an observe run is queued or running"
 
-Reload = Callable[[str | None, str], str]
-"""Requests a reload of the code location of this name, for this cause, and returns the result as a
-sentence."""
-
 
 def tick_interval(longest_seconds: int, tables: int) -> int:
     """Seconds between two ticks of a sensor over this many tables."""
@@ -60,12 +57,7 @@ def tick_interval(longest_seconds: int, tables: int) -> int:
     return min(longest_seconds, max(SHORTEST_INTERVAL_SECONDS, by_tables))
 
 
-def build_observe_schedule(
-    job: dg.JobDefinition,
-    tables: Sequence[TableId],
-    cron: str,
-    status: dg.DefaultScheduleStatus,
-) -> dg.ScheduleDefinition:
+def build_observe_schedule(job: dg.JobDefinition, tables: Sequence[TableId]) -> dg.ScheduleDefinition:
     """Observes changed tables, also those that the sensor missed."""
 
     @dg.schedule(
@@ -73,8 +65,8 @@ def build_observe_schedule(
         description="Requests an observation of all tables. The run measures the tables that changed or were "
         "last measured long ago.",
         job=job,
-        cron_schedule=cron,
-        default_status=status,
+        cron_schedule=OBSERVE_CRON,
+        default_status=dg.DefaultScheduleStatus.RUNNING,
     )
     def observe_schedule(
         context: dg.ScheduleEvaluationContext,
@@ -91,17 +83,7 @@ def build_observe_schedule(
 
 
 def build_changes_sensor(
-    job: dg.JobDefinition,
-    tables: Sequence[TableId],
-    left_out: Mapping[TableId, Exception],
-    loop_context: Context,
-    translator: IcebergTranslator,
-    observation: TickObservation,
-    table_list: Path,
-    configuration: ConfigurationFile | None,
-    belongs: Callable[[TableId], bool],
-    reload: Reload,
-    status: dg.DefaultSensorStatus,
+    observation: TickObservation, location: CodeLocation, left_out: Mapping[TableId, Exception]
 ) -> dg.SensorDefinition:
     """Follows the catalogs' lists and pointers for new, dropped and changed tables, the pauses, the ends of
     runs, and the configuration file for changes. Reports the tables that were left out of this code location.
@@ -111,6 +93,7 @@ def build_changes_sensor(
     table with which the next tick goes on, or `_BEGINNING`.
     """
 
+    tables, loop_context, translator = observation.tables, observation.context, observation.translator
     numbers = {str(table): number for number, table in enumerate(tables)}
 
     @dg.sensor(
@@ -119,9 +102,9 @@ def build_changes_sensor(
             "Follows the catalogs' lists of tables and the configuration file, and requests an observation "
             "of the tables that changed."
         ),
-        job=job,
+        job=observation.job,
         minimum_interval_seconds=tick_interval(CHANGES_INTERVAL_SECONDS, len(tables)),
-        default_status=status,
+        default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
@@ -130,15 +113,19 @@ def build_changes_sensor(
         name = origin.location_name if origin else None
         time = TickTime(loop_context.clock)
         first = numbers.get(context.cursor or "", 0)
-        if configuration is not None:
-            messages += configuration.follow(lambda: reload(name, "the configuration changed"))
+
+        def reload(why: str) -> str:
+            return reload_location(location.webserver_url, name, why)
+
+        if location.configuration is not None:
+            messages += location.configuration.follow(lambda: reload("the configuration changed"))
         if first == 0:
             messages += follow_table_list(
                 (*tables, *left_out),
                 loop_context,
-                table_list,
-                belongs,
-                lambda: reload(name, "the table list changed"),
+                location.table_list,
+                location.has,
+                lambda: reload("the table list changed"),
             )
         messages = [loop_context.process.masked(m) for m in messages]
         for message in messages:

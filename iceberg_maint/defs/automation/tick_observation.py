@@ -89,7 +89,7 @@ class TickObservation:
         context: Context,
         translator: IcebergTranslator,
     ) -> None:
-        self._job, self._tables, self._context, self._translator = job, tables, context, translator
+        self.job, self.tables, self.context, self.translator = job, tables, context, translator
         self._lock = threading.Lock()
         self._tried: dict[str, int] = {}
 
@@ -111,7 +111,7 @@ class TickObservation:
             chosen = self._chosen(changed)
             if (
                 not chosen
-                or not may_observe(instance, self._tables)
+                or not may_observe(instance, self.tables)
                 or launches_monitored_workers(instance)
                 or self._were_tried(chosen)
             ):
@@ -120,10 +120,10 @@ class TickObservation:
             origin = context.code_location_origin
             run_id = str(uuid.uuid4())
             with (
-                run_heartbeat(self._context.ledger.leases, run_id),
+                run_heartbeat(self.context.ledger.leases, run_id),
                 without_captured_output(instance) as quiet_instance,
             ):
-                self._job.execute_in_process(
+                self.job.execute_in_process(
                     observe_config(names),
                     instance=quiet_instance,
                     run_id=run_id,
@@ -135,7 +135,7 @@ class TickObservation:
                     },
                     raise_on_error=False,
                 )
-            observed = read_signs(names, self._context, instance, self._translator)
+            observed = read_signs(names, self.context, instance, self.translator)
             others = [s for s in changed if s not in chosen and not s.only_waits()]
             return [s for s in observed if s.changed()] + others, following
 
@@ -146,14 +146,14 @@ class TickObservation:
         the last one."""
         changed: list[TableSigns] = []
         following = first
-        for part in time.parts(self._tables[first:], _TABLES_AT_FIRST):
+        for part in time.parts(self.tables[first:], _TABLES_AT_FIRST):
             following += len(part)
-            for signs in read_signs(part, self._context, instance, self._translator):
+            for signs in read_signs(part, self.context, instance, self.translator):
                 if signs.changed():
                     changed.append(signs)
                     if len(changed) == enough:
-                        return changed, (self._tables.index(signs.table) + 1) % len(self._tables)
-        return changed, following % len(self._tables) if self._tables else 0
+                        return changed, (self.tables.index(signs.table) + 1) % len(self.tables)
+        return changed, following % len(self.tables) if self.tables else 0
 
     def _chosen(self, changed: Sequence[TableSigns]) -> list[TableSigns]:
         """The tables to observe in this tick: all, if they are few and small. Of more tables only those whose runs
@@ -176,11 +176,11 @@ class TickObservation:
         another table."""
         if signs.last is None or signs.last.unexamined:
             return None
-        measured = self._context.ledger.health.get(signs.table)
+        measured = self.context.ledger.health.get(signs.table)
         if measured is None or len(measured.partitions) > PARTITIONS_PER_TICK:
             return None
         try:
-            policy = self._context.policies.of_table(signs.table, measured.maintenance_properties)
+            policy = self.context.policies.of_table(signs.table, measured.maintenance_properties)
         except IcebergMaintError:
             return None  # The run that observes the table reports it.
         if policy.health.source is HealthSource.SPARK:
@@ -190,7 +190,7 @@ class TickObservation:
 
     def _were_tried(self, changed: Sequence[TableSigns]) -> bool:
         """Whether one of these changes was tried a short time ago. Stores that all of them are tried now."""
-        now_ms = self._context.clock.now_ms()
+        now_ms = self.context.clock.now_ms()
         oldest_ms = now_ms - REPEAT_AFTER_SECONDS * 1000
         self._tried = {change: at_ms for change, at_ms in self._tried.items() if at_ms > oldest_ms}
         changes = [s.digest_text() for s in changed]

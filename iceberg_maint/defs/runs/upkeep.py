@@ -117,14 +117,14 @@ def update_missed_heartbeats(
     return missed
 
 
-def build_lost_runs_sensor(ledger: Ledger, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
+def build_lost_runs_sensor(ledger: Ledger) -> dg.SensorDefinition:
     """Fails the runs of this code location whose process is gone. Dagster then frees their slots and
     retries them. The sensor's cursor holds the missed heartbeats."""
 
     @dg.sensor(
         name="lost_runs",
         minimum_interval_seconds=LOST_RUNS_INTERVAL_SECONDS,
-        default_status=status,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Fails runs whose process has died together with its code server.",
     )
     def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
@@ -222,14 +222,14 @@ class OldRuns:
         return deleted, cursor if len(records) == RUNS_PER_TICK else START
 
 
-def build_old_runs_sensor(old_runs: OldRuns, status: dg.DefaultSensorStatus) -> dg.SensorDefinition:
+def build_old_runs_sensor(old_runs: OldRuns) -> dg.SensorDefinition:
     """The sensor. It requests no run."""
 
     @dg.sensor(
         name="old_runs",
         description=f"Deletes runs of this location that are older than {old_runs.keep_days} days. It starts no run.",
         minimum_interval_seconds=INTERVAL_SECONDS,
-        default_status=status,
+        default_status=dg.DefaultSensorStatus.RUNNING,
     )
     def old_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         origin = context.code_location_origin

@@ -1,1 +1,44 @@
-"""Alerts: conditions from the ledger, and the receivers that messages are sent to."""
+"""Alerts: the conditions that a person must know, sent once when they begin and once when they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from iceberg_maint.config import Config
+from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver, run_alert_pass
+from iceberg_maint.integrations.alerts.receivers import make_receiver
+from iceberg_maint.loop.context import Context
+from iceberg_maint.wiring.integrations import FleetWork, Integration, WorkReport
+
+
+def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
+    """The configured receivers of alerts by name. Opens no connection."""
+    if config.alerts is None:
+        return {}
+    seconds = config.alerts.timeout_seconds
+    return {
+        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, seconds))
+        for name, r in config.alerts.receivers.items()
+    }
+
+
+def alert_work(config: Config, context: Context) -> FleetWork | None:
+    """The pass over all tables that sends the alerts; None without a receiver."""
+    receivers = alert_receivers(config)
+
+    def run() -> WorkReport:
+        report = run_alert_pass(context, receivers)
+        if report.is_busy:
+            return WorkReport("another process sends the alerts")
+        fired = sum(i.fired_ms is not None and i.cleared_ms is None for i in report.incidents)
+        return WorkReport(
+            f"{fired} open alerts; receivers that took messages: {report.sent}",
+            warnings=tuple(map(str, (report.failures or {}).values())),
+        )
+
+    description = "Judges every table from the ledger, and sends new and ended alerts to their receivers. It starts no run."
+    return FleetWork("alerts", description, run) if receivers else None
+
+
+INTEGRATION = Integration(fleet_work=alert_work)

@@ -132,6 +132,10 @@ class Verdict:
     open_intents: tuple[Entry, ...]
     pruned: int = 0
 
+    def newest(self, field: str) -> str | None:
+        """The newest value of a field of the entries' bodies."""
+        return next((e.body[field] for e in reversed(self.entries) if field in e.body), None)
+
 
 def entry_file_name(sequence: int) -> str:
     """The file name of an entry."""

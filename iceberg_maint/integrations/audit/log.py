@@ -28,6 +28,7 @@ from iceberg_maint.integrations.audit.chain import (
 from iceberg_maint.integrations.audit.folder import DAY_MS, Folder, Removal, removal
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.observers import Intent
+from iceberg_maint.report.formatting import counted
 
 _log = logging.getLogger(__name__)
 
@@ -53,12 +54,13 @@ class _Tail:
 
 
 class AuditLog:
-    """The audit log of all tables. `folder_of` gives the folder of a table by its UUID."""
+    """The audit log of all tables. `folder_of` gives the folder of a table by its UUID, `chains` the names of the folders."""
 
     def __init__(
         self,
         folder_of: Callable[[str], Folder],
         ledger: Ledger,
+        chains: Callable[[], list[str]] = list,
         *,
         required: bool = False,
         keep_days: int | None = None,
@@ -69,6 +71,7 @@ class AuditLog:
         self._pruned: set[str] = set()
         self._folder_of = folder_of
         self._ledger = ledger
+        self.chains = chains
         self._required = required
         self._masked = masked
         self._tails: dict[str, _Tail] = {}
@@ -235,6 +238,26 @@ class AuditLog:
         """Reads and checks the whole log of a table."""
         folder = self._folder_of(table_uuid)
         return verify((name, folder.read(name)) for name in folder.names())
+
+    def records(self, table: str | None, say: Callable[[str], None]) -> tuple[Record, ...]:
+        """The records of the log, newest first. Says what it lacks, and what is no record."""
+        records = []
+        for chain in self.chains():
+            verdict = self.read(chain)
+            name = verdict.newest("table") or chain
+            if verdict.faults and table in (None, name):
+                say(
+                    f"{name}: the audit log has {counted(len(verdict.faults), 'fault')}. Its records may be "
+                    "incomplete: run iceberg-maint audit verify."
+                )
+            for entry in verdict.entries:
+                if entry.kind is not Kind.RECORD or table not in (None, entry.body.get("table", name)):
+                    continue
+                try:
+                    records.append(record_of(entry))
+                except ValueError:
+                    say(f"{name}: {entry_file_name(entry.sequence)} is no record of this program.")
+        return tuple(sorted(records, key=lambda r: r.ended_ms, reverse=True))
 
 
 def _newer(records: list[Record], tail: _Tail) -> list[Record]:

@@ -14,7 +14,7 @@ from typing import Any
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.automation import maintenance_sensor, sensors
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.reload import load_table_list
+from iceberg_maint.defs.code_location import CodeLocation, load_table_list
 from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.defs import quick_dagster
@@ -85,7 +85,9 @@ defs = build_definitions(
         ledger=replace(_context.ledger, work=_Work(_context.ledger.work)),
         spark=replace(_spark, engine_of=lambda session: _Engine(_spark.engine_of(session))),
     ),
-    load_table_list(_list, _context.catalogs),
-    _list,
-    webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
+    CodeLocation(
+        load_table_list(_list, _context.catalogs),
+        _list,
+        webserver_url=os.environ["ICEBERG_MAINT_DAGSTER_URL"],
+    ),
 )

@@ -1,44 +1,64 @@
-"""The report on the fleet as an asset: its page, its numbers, its files, its schedule."""
+"""Work on the fleet as an asset or a sensor: the page of the report, its numbers, its files, its schedule."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
+from iceberg_maint.config import load_config
 from iceberg_maint.config.document import ReportSection
 from iceberg_maint.config.sections import ReportConfig, report_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.build import build_definitions
-from iceberg_maint.defs.integrations import FleetReporting
+from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.integrations.reports import write_fleet_report
+from iceberg_maint.integrations.reports import report_work, write_fleet_report
+from iceberg_maint.wiring.integrations import FleetWork, WorkReport
 from iceberg_maint_tests.defs.conftest import World
 
 pytestmark = pytest.mark.slow
 
 T = TableId.parse("lake.db.t")
-KEY = IcebergTranslator().get_fleet_key()
+KEY = IcebergTranslator().get_fleet_key("fleet_report")
 
 
-def definitions(world: World, config: ReportConfig, shard: tuple[int, int] = (0, 1)) -> dg.Definitions:
-    reporting = FleetReporting(partial(write_fleet_report, world.context, config), config.schedule)
-    return build_definitions(world.context, [T], world.table_list, reporting=reporting, shard=shard)
+def definitions(world: World, *work: FleetWork, shard: tuple[int, int] = (0, 1)) -> dg.Definitions:
+    return build_definitions(world.context, CodeLocation([T], world.table_list, shard), fleet_work=work)
+
+
+def report(world: World, config: ReportConfig) -> FleetWork:
+    loaded = replace(load_config(None, {}), report=config)
+    return report_work(loaded, world.context)
+
+
+def materialized(world: World, work: FleetWork) -> dg.ExecuteInProcessResult:
+    key = IcebergTranslator().get_fleet_key(work.name)
+    job = definitions(world, work).resolve_implicit_job_def_def_for_assets([key])
+    assert job is not None
+    return job.execute_in_process(instance=world.instance, asset_selection=[key], raise_on_error=False)
+
+
+def test_work_without_a_schedule_is_a_sensor_with_its_summary_and_warnings(world: World) -> None:
+    report = WorkReport("1 open alerts; receivers that took messages: 0", warnings=("ICM-151 down",))
+    made = definitions(world, FleetWork("alerts", "Sends.", lambda: report))
+    sensor = made.resolve_sensor_def("alerts")
+    with dg.build_sensor_context(instance=world.instance) as context:
+        skip = sensor.evaluate_tick(context)
+    assert (sensor.minimum_interval_seconds, skip.skip_message) == (60, report.summary)
+    assert "alerts" not in {key.to_user_string() for key in made.resolve_all_asset_keys()}
 
 
 def test_report_has_the_page_the_numbers_and_its_files(world: World, tmp_path: Path) -> None:
     world.catalog.create("db.t").add("d1", 8)
     world.observe()
     config = ReportConfig(folder=tmp_path / "reports")
-    job = definitions(world, config).resolve_implicit_job_def_def_for_assets([KEY])
-    assert job is not None
     for _ in range(2):  # the files of a day are replaced
-        assert job.execute_in_process(instance=world.instance, asset_selection=[KEY]).success
+        assert materialized(world, report(world, config)).success
     event = world.instance.get_latest_materialization_event(KEY)
     assert event is not None
     assert event.asset_materialization is not None
@@ -94,7 +114,7 @@ def test_report_into_a_folder_that_cannot_be_made_is_an_error_with_its_setting(
 
 def test_first_shard_only_has_the_report_and_its_schedule(world: World) -> None:
     config = replace(ReportConfig(), schedule="30 6 1 * *")
-    first, second = (definitions(world, config, (number, 2)) for number in range(2))
+    first, second = (definitions(world, report(world, config), shard=(number, 2)) for number in range(2))
     assert KEY in first.resolve_all_asset_keys()
     assert KEY not in second.resolve_all_asset_keys()
     assert first.resolve_schedule_def("fleet_report_schedule").cron_schedule == "30 6 1 * *"
@@ -102,4 +122,4 @@ def test_first_shard_only_has_the_report_and_its_schedule(world: World) -> None:
 
 def test_schedule_that_is_no_cron_expression_is_an_error_with_its_fix(world: World) -> None:
     with pytest.raises(ConfigurationError, match=r"report\.schedule is '61 \* \* \* \*'"):
-        definitions(world, replace(ReportConfig(), schedule="61 * * * *"))
+        definitions(world, report(world, replace(ReportConfig(), schedule="61 * * * *")))

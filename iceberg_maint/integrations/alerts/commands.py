@@ -34,8 +34,8 @@ def send(session: Session) -> int:
     The facts come from the ledger. Run it every minute, or let Dagster's sensor `alerts` do it.
     """
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
+    from iceberg_maint.integrations.alerts import alert_receivers
     from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
-    from iceberg_maint.wiring.adapters import alert_receivers
 
     report = run_alert_pass(session.context(), alert_receivers(session.config()))
     failures = report.failures or {}
@@ -66,8 +66,8 @@ def send(session: Session) -> int:
 def test(session: Session, receiver: str) -> int:
     """Send one alert and its end to a receiver."""
     from iceberg_maint.core.alerts import AlertKind, Incident
+    from iceberg_maint.integrations.alerts import alert_receivers
     from iceberg_maint.integrations.alerts.alert_cycle import send_test
-    from iceberg_maint.wiring.adapters import alert_receivers
 
     receivers = alert_receivers(session.config())
     if receiver not in receivers:

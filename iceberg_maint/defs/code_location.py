@@ -1,21 +1,40 @@
-"""The configuration file and the table list of a running Dagster, and its reload."""
+"""One code location: its tables and settings, the files that it follows, and its reload."""
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.translator import digest
 from iceberg_maint.errors import ConfigurationError, unwritable_home
 from iceberg_maint.machine.private_files import private_folder, replace_file
 from iceberg_maint.ports.catalog import Catalog
+
+SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"
+
+
+def in_shard(table: TableId, index: int, count: int) -> bool:
+    """Whether shard `index` contains the table. `index` is from 0 to `count` - 1. Only the table's name decides."""
+    return int(digest(str(table))[:12], 16) % count == index
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """Parses `i/n` to (index, count). Raises ConfigurationError ICM-100 if `text` is no shard."""
+    index, _, count = text.partition("/")
+    if index.isdecimal() and count.isdecimal() and int(index) < int(count):
+        return int(index), int(count)
+    raise ConfigurationError(
+        "ICM-100",
+        f"{SHARD_VARIABLE} is '{text}'. It must be i/n with 0 <= i < n.",
+        "set it to a value such as 0/4.",
+    )
 
 
 class ConfigurationFile:
@@ -50,21 +69,32 @@ class ConfigurationFile:
             return None
 
 
-@contextmanager
-def keeping_all() -> Iterator[None]:
-    """Collects no garbage in the block, and never looks at the objects that exist at its end.
+@dataclass(frozen=True, slots=True)
+class CodeLocation:
+    """What one code location loads.
 
-    Assets, checks and modules live as long as the process of a code location. Python would look at all of them again
-    whenever their number has grown by a quarter: a quarter of the CPU that a location takes to load.
+    `tables` are all listed tables, `table_list` is the file that lists them; the location has those of its `shard`, (index,
+    count). `configuration` is the file that the context was built from. `webserver_url` is the web server that reloads the
+    location. `run` is the run that this process executes: only its assets are needed then, and no sensor. Old runs of Dagster
+    are deleted after `keep_days`; None keeps all.
     """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if enabled:
-            gc.enable()
+
+    tables: Sequence[TableId]
+    table_list: Path
+    shard: tuple[int, int] = (0, 1)
+    configuration: ConfigurationFile | None = None
+    webserver_url: str | None = None
+    run: dg.DagsterRun | None = None
+    keep_days: int | None = None
+
+    def has(self, table: TableId) -> bool:
+        """Whether the shard of the location contains the table."""
+        return in_shard(table, *self.shard)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the location that does the work on the fleet as a whole."""
+        return self.shard[0] == 0
 
 
 BY_HAND = "reload the code location (Deployment > Reload), or set ICEBERG_MAINT_DAGSTER_URL to reload it automatically"
@@ -106,22 +136,6 @@ def _cause(why: BaseException) -> str:
     while why.__cause__ is not None:
         why = why.__cause__
     return f"{type(why).__name__}: {' '.join(str(why).split())[:200]}"
-
-
-def executed_keys(
-    run: dg.DagsterRun | None, own_jobs: Collection[str], is_ours: Callable[[dg.AssetKey], bool]
-) -> frozenset[dg.AssetKey] | None:
-    """Returns the keys of the assets that the run's process needs. None if it needs all definitions.
-
-    `own_jobs` are jobs without assets. A run that selects an asset of other definitions, or names no asset,
-    may ask for the definition of any asset.
-    """
-    if run is None:
-        return None
-    if run.job_name in own_jobs:
-        return frozenset()
-    keys = {*(run.asset_selection or ()), *(c.asset_key for c in run.asset_check_selection or ())}
-    return frozenset(keys) if keys and all(map(is_ours, keys)) else None
 
 
 _VERSION = 1

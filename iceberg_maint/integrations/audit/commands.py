@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,8 +11,10 @@ from iceberg_maint.cli.context import Session, command, group
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
-from iceberg_maint.integrations.audit.chain import Entry, Fault, FaultKind, Kind, Verdict, entry_file_name
-from iceberg_maint.integrations.audit.log import AuditLog, record_of
+from iceberg_maint.integrations.audit import audit_log
+from iceberg_maint.integrations.audit.chain import Entry, Fault, FaultKind, Kind, Verdict
+from iceberg_maint.integrations.audit.folder import folder_name
+from iceberg_maint.integrations.audit.log import record_of
 
 _ALL = 1_000_000
 
@@ -32,12 +34,11 @@ def verify(session: Session, name: str | None) -> int:
     """
     from rich.markup import escape
 
-    from iceberg_maint.integrations.audit.folder import folder_name
     from iceberg_maint.report.formatting import number
     from iceberg_maint.report.grid import Column, draw_grid
-    from iceberg_maint.wiring.adapters import audit_log
 
     context = session.context()
+    log = audit_log(session.config(), context.ledger)
     wanted = None if name is None else str(context.catalogs.parse(name))
     shown: list[dict[str, Any]] = []
 
@@ -66,14 +67,15 @@ def verify(session: Session, name: str | None) -> int:
 
     known = {folder_name(k.table_uuid): k for k in context.ledger.health.known_tables()}
     since_ms: int | None = None
-    for folder, verdict in _verdicts(session):
+    for folder in log.chains():
+        verdict = log.read(folder)
         if verdict.entries:
             since_ms = min(since_ms or verdict.entries[0].at_ms, verdict.entries[0].at_ms)
             known.pop(folder, None)
         elif folder in known and not verdict.faults:
             continue  # An empty folder: what the ledger knows of the table follows.
-        table = _newest(verdict, "table") or folder
-        table_uuid = _newest(verdict, "table_uuid") or folder
+        table = verdict.newest("table") or folder
+        table_uuid = verdict.newest("table_uuid") or folder
         if wanted in (None, table):
             records = context.ledger.records.newest(table, _ALL) if verdict.entries else ()
             faults, waiting = ledger_faults(verdict, [r for r in records if r.table_uuid == table_uuid])
@@ -86,7 +88,7 @@ def verify(session: Session, name: str | None) -> int:
             verdict = Verdict((), (), ())
             faults, waiting = faults_without_log(own, since_ms)
             if faults:  # A run may have begun the log since its folders were listed.
-                verdict = audit_log(session.config(), context.ledger).read(k.table_uuid)
+                verdict = log.read(k.table_uuid)
             if verdict.entries:
                 faults, waiting = ledger_faults(verdict, own)
             if own:
@@ -161,39 +163,3 @@ def _is_same(entry: Entry, record: Record) -> bool:
     except ValueError:
         return False
     return record == without_values(logged) or logged == without_values(record)
-
-
-def audited_records(session: Session, table: str | None) -> tuple[Record, ...]:
-    """The records of the audit log, newest first; of one table or of all. Says what the log lacks."""
-    from iceberg_maint.report.formatting import counted
-
-    records = []
-    for folder, verdict in _verdicts(session):
-        name = _newest(verdict, "table") or folder
-        if verdict.faults and table in (None, name):
-            session.say(
-                f"{name}: the audit log has {counted(len(verdict.faults), 'fault')}. Its records may be "
-                "incomplete: run iceberg-maint audit verify."
-            )
-        for entry in verdict.entries:
-            if entry.kind is not Kind.RECORD or table not in (None, entry.body.get("table", name)):
-                continue
-            try:
-                records.append(record_of(entry))
-            except ValueError:
-                session.say(f"{name}: {entry_file_name(entry.sequence)} is no record of this program.")
-    return tuple(sorted(records, key=lambda r: r.ended_ms, reverse=True))
-
-
-def _verdicts(session: Session) -> Iterator[tuple[str, Verdict]]:
-    from iceberg_maint.wiring.adapters import audit_log, audited_tables
-
-    config = session.config()
-    log: AuditLog = audit_log(config, session.context().ledger)
-    for folder in audited_tables(config):
-        yield folder, log.read(folder)
-
-
-def _newest(verdict: Verdict, field: str) -> str | None:
-    """The newest value of a field of the entries' bodies."""
-    return next((e.body[field] for e in reversed(verdict.entries) if field in e.body), None)

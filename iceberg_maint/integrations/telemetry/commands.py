@@ -31,8 +31,7 @@ def serve(session: Session, listen: str | None) -> int:
     The numbers come from the ledger. No catalog is read.
     """
     from iceberg_maint.config.telemetry import listen_address
-    from iceberg_maint.integrations.telemetry.receivers import require_client
-    from iceberg_maint.wiring.adapters import ledger_totals
+    from iceberg_maint.integrations.telemetry import ledger_totals, require_client
 
     require_client("prometheus")
     from iceberg_maint.integrations.telemetry.prometheus import serve as serve_page
