@@ -280,8 +280,7 @@ def test_table_that_cannot_be_judged_keeps_its_incident(fleet: Fleet, http: Http
     def broken(_table: object, _properties: object) -> object:
         raise ValueError("a policy that cannot be read")
 
-    context = fleet.context
-    object.__setattr__(context, "policy_for", broken)
+    context = changed(fleet.context, policy_for=broken)
     report = run_alert_pass(context, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
     assert kinds(report) == ["quarantine"]
     assert len(http.documents) == 1
