@@ -6,6 +6,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of o
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
