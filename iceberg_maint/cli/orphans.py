@@ -339,15 +339,7 @@ def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides
 def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]:
     from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 
-    with leased(
-        context.ledger.leases,
-        context.clock,
-        table_uuid=state.uuid,
-        table=str(state.table),
-        owner=run_id,
-        min_fence=state.newest_fence(),
-        wait_seconds=LEASE_TTL_SECONDS + 5,
-    ) as lease:
+    with leased(context, state, run_id, LEASE_TTL_SECONDS + 5) as lease:
         if lease is None:
             raise RefusedError(
                 "ICM-109",

@@ -103,17 +103,29 @@ def pin_same(batch: Batch, context: Context) -> TableState | None:
     return state if state.uuid == batch.table_uuid else None
 
 
-def rejected_commit(written: Written, result: CommitResult, batch: Batch, context: Context) -> AttemptResult:
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What an attempt wrote for its batch, and what its commit, which carries its token, returned."""
+
+    batch: Batch
+    written: Written
+    result: CommitResult
+    token: str
+
+
+def rejected_commit(commit: Committed, context: Context) -> AttemptResult:
     """Returns the result of an attempt whose commit was rejected."""
+    written, result = commit.written, commit.result
     reason, message = _REJECTIONS[result.rejection or Rejection.ERROR], result.message
     status = OutcomeStatus.DEFERRED if reason in LOST_RACES else OutcomeStatus.FAILED
     if reason is Reason.ENVIRONMENT:
-        message = _environment_message(EnvironmentFailedError(f"{message}."), batch, context)
+        message = _environment_message(EnvironmentFailedError(f"{message}."), commit.batch, context)
     return AttemptResult(status, reason, message, written.proof, written, result)
 
 
-def unknown_commit(written: Written, result: CommitResult) -> AttemptResult:
+def unknown_commit(commit: Committed) -> AttemptResult:
     """Returns the result of an attempt whose commit the table does not show."""
+    written, result = commit.written, commit.result
     message = result.message or "the catalog reported success, but the table does not show the commit"
     return AttemptResult(
         OutcomeStatus.UNKNOWN, Reason.UNKNOWN_COMMIT, message, written.proof, written, result

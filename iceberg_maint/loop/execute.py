@@ -16,7 +16,6 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
-    CommitResult,
     CommitStatus,
     Generation,
     OutcomeStatus,
@@ -38,6 +37,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError, StaleBatchError
 from iceberg_maint.loop.attempt import (
     AttemptResult,
+    Committed,
     environment_failure,
     one_line,
     pin_same,
@@ -91,19 +91,21 @@ _BATCH_STATUS = {
 }
 
 
-_Interrupted = Callable[[BaseException, str], None]
-"""Stores what interrupted an attempt before its commit, and where that left it."""
-_RunBatch = Callable[[Batch, Policy, Context, Lease, str, Attempt, _Interrupted], AttemptResult]
+@dataclass(frozen=True, slots=True)
+class LeasedRun:
+    """A run that holds the lease of its table."""
+
+    context: Context
+    lease: Lease
+    run_id: str
 
 
 def execute(
     batch: Batch,
     policy: Policy,
     history: TableHistory,
-    context: Context,
-    lease: Lease,
-    run_id: str,
     measured: Mapping[PartitionKey, PartitionHealth],
+    run: LeasedRun,
 ) -> BatchOutcome:
     """Runs one persisted batch and persists its outcome. `measured` is the health of the partitions as last measured.
 
@@ -111,61 +113,45 @@ def execute(
     interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
     interrupted while it commits stays open. A later run settles it from the table.
     """
-    run: _RunBatch
-    match batch.work:
-        case RemoveOrphanFiles() as work:
-            run = partial(_orphan_pass, work)
-        case (
-            RewriteDataFiles()
-            | ConvertEqualityDeletes()
-            | RewritePositionDeleteFiles()
-            | RewriteManifests()
-            | ExpireSnapshots()
-        ) as work:
-            # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
-            context.engine().start()
-            run = partial(_write_and_commit, _steps(work))
-        case _:
-            assert_never(batch.work)
+    context, work = run.context, batch.work
+    if not isinstance(work, RemoveOrphanFiles):
+        # An engine that cannot start is no failure of the partitions, so no attempt has started yet.
+        context.engine().start()
     earlier = context.engine.count_batch()
     prediction = predicted(batch, policy, context, earlier)
     started, cpu_before = context.clock.monotonic_seconds(), context.process.cpu_seconds()
     histories = {p: history.of(p) for p in batch.partitions}
     now_ms = context.clock.now_ms()
-    attempt = context.ledger.work.start_attempt(
-        lease,
+    stored = context.ledger.work.start_attempt(
+        run.lease,
         batch.batch_id,
-        run_id,
+        run.run_id,
         {p: write_ahead(h, policy.retry, now_ms) for p, h in histories.items()},
     )
-
-    def interrupted(why: BaseException, message: str) -> None:
-        seconds = context.clock.monotonic_seconds() - started
-        _store_interrupt(batch, policy, context, lease, attempt, histories, why, message, seconds)
-
-    attempt_result = run(batch, policy, context, lease, run_id, attempt, interrupted)
-    attempt_result = replace(attempt_result, message=context.process.masked(attempt_result.message))
-    seconds = context.clock.monotonic_seconds() - started
+    attempt = _Attempt(batch, policy, histories, stored, run, started)
+    if isinstance(work, RemoveOrphanFiles):
+        result = attempt.remove_orphans(work)
+    else:
+        result = attempt.write_and_commit(_steps(work))
+    result = replace(result, message=context.process.masked(result.message))
+    seconds = attempt.seconds
     cpu_after = context.process.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
-    written = attempt_result.written
-    cost = batch_cost(batch, earlier, cpu_seconds, None if written is None else written.strategy)
+    strategy = None if result.written is None else result.written.strategy
     oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
     outcome = replace(
-        batch_outcome(batch, attempt_result, seconds),
+        batch_outcome(batch, result, seconds),
         predicted=prediction,
-        cost=cost,
+        cost=batch_cost(batch, earlier, cpu_seconds, strategy),
         generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
     )
     context.ledger.work.finish_attempt(
-        lease,
-        attempt.attempt_id,
+        run.lease,
+        stored.attempt_id,
         # The next run takes up an orphan pass that used up its time.
-        BatchStatus.PLANNED
-        if attempt_result.reason is Reason.TIME_BUDGET
-        else _BATCH_STATUS[attempt_result.outcome],
+        BatchStatus.PLANNED if result.reason is Reason.TIME_BUDGET else _BATCH_STATUS[result.outcome],
         outcome,
-        histories_after(attempt_result, histories, policy, context),
+        histories_after(result, histories, policy, context),
     )
     return outcome
 
@@ -177,7 +163,7 @@ class _Steps:
     what follows it."""
 
     write: Callable[[Batch, Policy, Context, Lease], Written | AttemptResult]
-    judge: Callable[[Batch, Written, CommitResult, str, Context, Policy], AttemptResult]
+    judge: Callable[[Committed, Context, Policy], AttemptResult]
     finish: Callable[[AttemptResult, Batch, Policy, Context, Lease, Attempt], AttemptResult] = (
         lambda judged, *_: judged
     )
@@ -204,70 +190,94 @@ def _before_expiry(
     return NOTHING_WRITTEN
 
 
-def _orphan_pass(
-    work: RemoveOrphanFiles,
-    batch: Batch,
-    policy: Policy,
-    context: Context,
-    lease: Lease,
-    _run_id: str,
-    _attempt: Attempt,
-    interrupted: _Interrupted,
-) -> AttemptResult:
-    try:
-        return remove_orphans(work, batch, policy, context, lease)
-    except FenceLostError:
-        raise
-    except BaseException as why:
-        interrupted(why, "every file is in its place or in the trash")
-        raise
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """An attempt that the ledger knows. `histories` are those of its partitions before it."""
 
+    batch: Batch
+    policy: Policy
+    histories: Mapping[PartitionKey, PartitionHistory]
+    stored: Attempt
+    run: LeasedRun
+    started_seconds: float
 
-def _write_and_commit(
-    steps: _Steps,
-    batch: Batch,
-    policy: Policy,
-    context: Context,
-    lease: Lease,
-    run_id: str,
-    attempt: Attempt,
-    interrupted: _Interrupted,
-) -> AttemptResult:
-    engine = context.engine()
-    try:
-        written = steps.write(batch, policy, context, lease)
-    except FenceLostError:
-        raise
-    except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
-        result_of = next(result for kind, result in FAILURES.items() if isinstance(why, kind))
-        return result_of(why, batch, context)
-    except BaseException as why:
-        engine.cancel()
-        interrupted(why, "stopped before its commit")
-        raise
-    if isinstance(written, AttemptResult):
-        return written
-    if not written.proof.equal:
-        detail = written.proof.detail
-        return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
-    context.ledger.work.record_intent(lease, attempt.attempt_id, written.files, written.proof)
-    commit = CommitContext(
-        token=attempt.token,
-        fence=lease.fence,
-        run_id=run_id,
-        max_tries=policy.retry.commit_tries,
-        lease_is_held=lambda: context.ledger.leases.holds(lease),
-        record_try=lambda base, location: context.ledger.work.record_try(
-            lease, attempt.attempt_id, base, location
-        ),
-        retention=lambda location: may_expire(batch, policy, context, location),
-        publish_wait=lambda pending: publish_wait(pending, policy, context.clock.now_ms()),
-        checks_commit_base=context.catalogs.of(TableId.parse(batch.table)).checks_commit_base,
-        installation=context.ledger.registry.installation(),
-    )
-    result = engine.commit(batch, written, commit)
-    judged = steps.judge(batch, written, result, attempt.token, context, policy)
-    return steps.finish(judged, batch, policy, context, lease, attempt)
+    @property
+    def seconds(self) -> float:
+        """How long the attempt has taken so far."""
+        return self.run.context.clock.monotonic_seconds() - self.started_seconds
+
+    def remove_orphans(self, work: RemoveOrphanFiles) -> AttemptResult:
+        """Runs an orphan pass."""
+        try:
+            return remove_orphans(work, self.batch, self.policy, self.run.context, self.run.lease)
+        except FenceLostError:
+            raise
+        except BaseException as why:
+            self._hand_back(why, "every file is in its place or in the trash")
+            raise
+
+    def write_and_commit(self, steps: _Steps) -> AttemptResult:
+        """Writes, proves, stores the intent, commits and judges the result from the table."""
+        batch, policy, context, lease = self.batch, self.policy, self.run.context, self.run.lease
+        engine = context.engine()
+        try:
+            written = steps.write(batch, policy, context, lease)
+        except FenceLostError:
+            raise
+        except Exception as why:  # noqa: BLE001 - a failed write leaves the table unchanged
+            result_of = next(result for kind, result in FAILURES.items() if isinstance(why, kind))
+            return result_of(why, batch, context)
+        except BaseException as why:
+            engine.cancel()
+            self._hand_back(why, "stopped before its commit")
+            raise
+        if isinstance(written, AttemptResult):
+            return written
+        if not written.proof.equal:
+            detail = written.proof.detail
+            return AttemptResult(OutcomeStatus.FAILED, Reason.PROOF_MISMATCH, detail, written.proof, written)
+        context.ledger.work.record_intent(lease, self.stored.attempt_id, written.files, written.proof)
+        result = engine.commit(batch, written, self._commit_context())
+        judged = steps.judge(Committed(batch, written, result, self.stored.token), context, policy)
+        return steps.finish(judged, batch, policy, context, lease, self.stored)
+
+    def _commit_context(self) -> CommitContext:
+        batch, policy, context, lease = self.batch, self.policy, self.run.context, self.run.lease
+        ledger, attempt_id = context.ledger, self.stored.attempt_id
+        return CommitContext(
+            token=self.stored.token,
+            fence=lease.fence,
+            run_id=self.run.run_id,
+            max_tries=policy.retry.commit_tries,
+            lease_is_held=lambda: ledger.leases.holds(lease),
+            record_try=lambda base, location: ledger.work.record_try(lease, attempt_id, base, location),
+            retention=lambda location: may_expire(batch, policy, context, location),
+            publish_wait=lambda pending: publish_wait(pending, policy, context.clock.now_ms()),
+            checks_commit_base=context.catalogs.of(TableId.parse(batch.table)).checks_commit_base,
+            installation=ledger.registry.installation(),
+        )
+
+    def _hand_back(self, why: BaseException, message: str) -> None:
+        """Stores what interrupted the attempt before its commit, and where that left it: another run takes up its batch."""
+        timed_out, context, retry = isinstance(why, TableTimeout), self.run.context, self.policy.retry
+        message = f"{why}" if timed_out else message
+        now_ms = context.clock.now_ms()
+        status = OutcomeStatus.FAILED if timed_out else OutcomeStatus.DEFERRED
+        outcome = batch_outcome(self.batch, AttemptResult(status, Reason.TERMINATED, message), self.seconds)
+        # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
+        # the program would not stop.
+        with suppress(Exception):
+            context.ledger.work.finish_attempt(
+                self.run.lease,
+                self.stored.attempt_id,
+                BatchStatus.PLANNED,
+                outcome,
+                # What used up the time of its table once would use it up in each run.
+                {
+                    p: failed(h, retry, now_ms, message) if timed_out else undone(h)
+                    for p, h in self.histories.items()
+                },
+            )
 
 
 def _failed_write(why: Exception) -> AttemptResult:
@@ -298,21 +308,15 @@ def _write(batch: Batch, policy: Policy, context: Context, lease: Lease) -> Writ
     return reusable_output(batch, policy, context, lease) or context.engine().write(batch, policy)
 
 
-def _judge(
-    batch: Batch,
-    written: Written,
-    result: CommitResult,
-    token: str,
-    context: Context,
-    policy: Policy,
-) -> AttemptResult:
+def _judge(commit: Committed, context: Context, policy: Policy) -> AttemptResult:
     """Returns the result from the table itself, through another reader than the one that committed."""
+    batch, written, result = commit.batch, commit.written, commit.result
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, context)
+        return rejected_commit(commit, context)
     state = pin_same(batch, context)
-    snapshot = state.snapshot_by_token(token) if state is not None else None
+    snapshot = state.snapshot_by_token(commit.token) if state is not None else None
     if snapshot is None:
-        return unknown_commit(written, result)
+        return unknown_commit(commit)
     limits = size_limits(policy.rewrite_data_files, batch.target_file_size_bytes)
     sizes = [f.size_bytes for f in written.files]
     removed_records = written.proof.removed_records
@@ -324,35 +328,3 @@ def _judge(
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
     return AttemptResult(status, reason, written.note, written.proof, written, result, snapshot)
-
-
-def _store_interrupt(
-    batch: Batch,
-    policy: Policy,
-    context: Context,
-    lease: Lease,
-    attempt: Attempt,
-    histories: Mapping[PartitionKey, PartitionHistory],
-    why: BaseException,
-    message: str,
-    seconds: float,
-) -> None:
-    timed_out = isinstance(why, TableTimeout)
-    message = f"{why}" if timed_out else message
-    now_ms = context.clock.now_ms()
-    status = OutcomeStatus.FAILED if timed_out else OutcomeStatus.DEFERRED
-    outcome = batch_outcome(batch, AttemptResult(status, Reason.TERMINATED, message), seconds)
-    # If this fails, the next run settles the attempt. A failure here must not replace the interrupt:
-    # the program would not stop.
-    with suppress(Exception):
-        context.ledger.work.finish_attempt(
-            lease,
-            attempt.attempt_id,
-            BatchStatus.PLANNED,
-            outcome,
-            # What used up the time of its table once would use it up in each run.
-            {
-                p: failed(h, policy.retry, now_ms, message) if timed_out else undone(h)
-                for p, h in histories.items()
-            },
-        )

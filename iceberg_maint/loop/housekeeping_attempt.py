@@ -23,6 +23,7 @@ from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.loop.assess import retention_of
 from iceberg_maint.loop.attempt import (
     AttemptResult,
+    Committed,
     environment_failure,
     one_line,
     pin_same,
@@ -213,46 +214,36 @@ def may_expire(batch: Batch, policy: Policy, context: Context, metadata_location
 
 
 def judge_expiry(
-    work: ExpireSnapshots,
-    batch: Batch,
-    written: Written,
-    result: CommitResult,
-    _token: str,
-    context: Context,
-    _policy: Policy,
+    work: ExpireSnapshots, commit: Committed, context: Context, _policy: Policy
 ) -> AttemptResult:
     """Returns the result from the table itself: the expired snapshots and refs must be absent. An expiry
     creates no snapshot of its own."""
+    batch, written, result = commit.batch, commit.written, commit.result
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, context)
+        return rejected_commit(commit, context)
     if result.lost:
         message = str(lost_error(batch.table, result.lost))
         return AttemptResult(OutcomeStatus.FAILED, Reason.REFS_LOST, message, written.proof, written, result)
     state = pin_same(batch, context)
     snapshot = state.snapshot if state is not None and expired(work, state) else None
     if snapshot is None:
-        return unknown_commit(written, result)
+        return unknown_commit(commit)
     counts = {"expired_snapshots": len(work.snapshots), "expired_refs": len(work.refs)}
     status, reason = OutcomeStatus.IMPROVED, batch.reasons[0]
     return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
 
 
 def judge_regrouping(
-    work: RewriteManifests,
-    batch: Batch,
-    written: Written,
-    result: CommitResult,
-    token: str,
-    context: Context,
-    policy: Policy,
+    work: RewriteManifests, commit: Committed, context: Context, policy: Policy
 ) -> AttemptResult:
     """Returns the result from the table itself: the snapshot with the attempt's token, and its manifests."""
+    batch, written, result = commit.batch, commit.written, commit.result
     if result.status is CommitStatus.REJECTED:
-        return rejected_commit(written, result, batch, context)
+        return rejected_commit(commit, context)
     state = pin_same(batch, context)
-    snapshot = state.snapshot_by_token(token) if state is not None else None
+    snapshot = state.snapshot_by_token(commit.token) if state is not None else None
     if state is None or snapshot is None:
-        return unknown_commit(written, result)
+        return unknown_commit(commit)
     created_manifests = int(snapshot.summary.get("manifests-created", "0"))
     counts = {"manifests_replaced": len(work.manifests), "manifests_created": created_manifests}
     # The count may stay the same if each manifest then covers fewer partitions.

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
-from iceberg_maint.ports.clock import Clock
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.ledger import Leases
 from iceberg_maint.ports.stored import Lease
 
@@ -23,29 +24,23 @@ _LAST_BEAT_SECONDS = 5
 
 @contextmanager
 def leased(
-    leases: Leases,
-    clock: Clock,
-    *,
-    table_uuid: str,
-    table: str,
-    owner: str,
-    min_fence: int,
-    wait_seconds: float = 0.0,
+    context: Context, state: TableState, owner: str, wait_seconds: float = 0.0
 ) -> Iterator[Lease | None]:
     """Holds the table's lease while the body runs; a thread renews it. None if another owner keeps it.
 
     `wait_seconds` is how long to wait for the lease of a dead owner to expire. A live owner renews its
     lease, so a wait longer than the time to live has no use. A wait is logged with its owner and its end.
     """
+    leases, table, min_fence = context.ledger.leases, str(state.table), state.newest_fence()
     lease = None
     waited_seconds = 0.0
     while lease is None:
-        lease = leases.acquire(table_uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
+        lease = leases.acquire(state.uuid, table, owner, LEASE_TTL_SECONDS, min_fence)
         if lease is None:
             if waited_seconds >= wait_seconds:
                 yield None
                 return
-            if not waited_seconds and (holder := leases.owner(table_uuid)):
+            if not waited_seconds and (holder := leases.owner(state.uuid)):
                 until = datetime.fromtimestamp(holder[1] / 1000, UTC)
                 _log.warning(
                     "%s: waits for run %s, whose lease ends at %s UTC unless it still works.",
@@ -53,7 +48,7 @@ def leased(
                     holder[0],
                     until.strftime("%H:%M:%S"),
                 )
-            clock.sleep(1.0)
+            context.clock.sleep(1.0)
             waited_seconds += 1.0
     try:
         with _heartbeat_thread(

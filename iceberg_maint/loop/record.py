@@ -13,7 +13,6 @@ from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
-    BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
     operation_status,
@@ -21,57 +20,66 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.loop.assess import Assessment, stored_observation
+from iceberg_maint.loop.assess import stored_observation
 from iceberg_maint.loop.clocks import clock_refusal
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import is_of_the_table, reading_of
-from iceberg_maint.loop.request import Request, Run
+from iceberg_maint.loop.request import Request, Results, Run
 from iceberg_maint.ports.observers import Intent
 
 _REFUSALS = frozenset({Reason.UNSUPPORTED_KEY, Reason.REFUSED})
 """Reasons for which a plan leaves partitions to a person."""
 
 
-def finish_operation(assessment: Assessment, decision: Decision, run: Run) -> OperationOutcome:
+def finish_operation(results: Results, run: Run) -> OperationOutcome:
     """Returns the outcome of the operation, and records it unless nothing happened."""
-    final_outcomes = _final_outcomes(run)
-    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or not _REFUSALS.isdisjoint(
-        run.leftovers.values()
-    )
-    status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
-    if not final_outcomes and decision.verdict is Verdict.REFUSE:
-        reason = decision.reason
-    if not final_outcomes and Reason.REFUSED in run.leftovers.values():
-        reason = Reason.REFUSED
-    if not final_outcomes and run.stopped_by is not None:
-        reason = run.stopped_by
-    if not final_outcomes and reason is None and decision.reason is Reason.FORCED:
-        # A person asked for it, and its plan is empty.
-        reason = next(iter(run.leftovers.values()), Reason.HEALTHY)
-    if run.stopped_by is Reason.TERMINATED and status in SUCCESSFUL:
-        reason = Reason.TERMINATED
-        if run.failed:
-            status = OutcomeStatus.FAILED
-        elif status is OutcomeStatus.NO_OP:
-            status = OutcomeStatus.DEFERRED
+    decision = results.assessment.decision
+    stopped = None if results.stopped is None else results.stopped.reason
+    status, reason = _status(results, decision)
     outcome = OperationOutcome(
         table=decision.table,
         operation=decision.operation,
         outcome=status,
         reason=reason or decision.reason,
-        snapshot_before=decision.snapshot_id,
+        snapshot_before=results.snapshot_before,
         snapshot_after=next(
-            (o.snapshot_after for o in reversed(run.outcomes) if o.snapshot_after is not None),
-            decision.snapshot_id,
+            (o.snapshot_after for o in reversed(results.outcomes) if o.snapshot_after is not None),
+            results.snapshot_before,
         ),
-        batches=tuple(run.outcomes),
-        partitions=_partition_outcomes(decision, run),
-        message=run.message or _detail(decision),
+        batches=results.outcomes,
+        partitions=_partition_outcomes(results, decision),
+        message=(results.stopped.message if results.stopped else "") or results.message or _detail(decision),
     )
-    terminated = run.stopped_by is Reason.TERMINATED
-    if run.outcomes or terminated or status is not OutcomeStatus.NO_OP:
-        _record(assessment, outcome, run)
+    if results.outcomes or stopped is Reason.TERMINATED or status is not OutcomeStatus.NO_OP:
+        _record(results, outcome, run)
     return outcome
+
+
+def _status(results: Results, decision: Decision) -> tuple[OutcomeStatus, Reason | None]:
+    """Returns status and reason of the operation. Without a batch that counts, they are those of the stop or of the
+    decision; None for the reason of the decision."""
+    final_outcomes, leftovers = results.final_outcomes(), results.leftovers.values()
+    refused = any(p.verdict is Verdict.REFUSE for p in decision.partitions) or not _REFUSALS.isdisjoint(
+        leftovers
+    )
+    status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
+    if not final_outcomes:
+        if results.stopped is not None:
+            reason = results.stopped.reason
+        elif Reason.REFUSED in leftovers:
+            reason = Reason.REFUSED
+        elif decision.verdict is Verdict.REFUSE:
+            reason = decision.reason
+        elif reason is None and decision.reason is Reason.FORCED:
+            # A person asked for it, and its plan is empty.
+            reason = next(iter(leftovers), Reason.HEALTHY)
+    if results.stopped is not None and results.stopped.reason is Reason.TERMINATED and status in SUCCESSFUL:
+        reason = Reason.TERMINATED
+        if results.stopped.failed:
+            status = OutcomeStatus.FAILED
+        elif status is OutcomeStatus.NO_OP:
+            status = OutcomeStatus.DEFERRED
+    return status, reason
 
 
 def _detail(decision: Decision) -> str:
@@ -81,44 +89,40 @@ def _detail(decision: Decision) -> str:
     return "" if doubt is None else str(clock_refusal(decision.table, doubt))
 
 
-def _final_outcomes(run: Run) -> tuple[BatchOutcome, ...]:
-    """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
-    return tuple(o for n, o in enumerate(run.outcomes) if o.reason is not Reason.STALE or n >= run.replanned)
-
-
 def _partition_outcomes(
-    decision: Decision, run: Run
+    results: Results, decision: Decision
 ) -> tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...]:
     result: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
+    stopped = None if results.stopped is None else results.stopped.reason
     # Without a run the work stays due, and no plan says whether it gains anything.
     default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:
         refused = p.verdict is Verdict.REFUSE
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         is_due = p.verdict is Verdict.RUN
-        reason = (run.stopped_by or run.leftovers.get(p.partition, default_reason)) if is_due else p.reason
+        reason = (stopped or results.leftovers.get(p.partition, default_reason)) if is_due else p.reason
         if reason in _REFUSALS:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
-    for outcome in _final_outcomes(run):
+    for outcome in results.final_outcomes():
         for key in outcome.partitions:
             result[key] = (key, outcome.outcome, outcome.reason)
     return tuple(result.values())
 
 
-def _record(assessment: Assessment, outcome: OperationOutcome, run: Run) -> None:
-    versions = run.context.engine().versions() if run.outcomes else {}
+def _record(results: Results, outcome: OperationOutcome, run: Run) -> None:
+    versions = run.context.engine().versions() if results.outcomes else {}
     append_record(
         Record(
             record_id=uuid.uuid4().hex,
             run_id=run.request.run_id,
             table=outcome.table,
-            table_uuid=assessment.state.uuid,
+            table_uuid=results.assessment.state.uuid,
             operation=outcome.operation,
             started_ms=run.started_ms,
             ended_ms=run.context.clock.now_ms(),
-            plan_id=run.plan_id,
-            policy_digest=digest(assessment.policy),
+            plan_id=results.plan_id,
+            policy_digest=digest(results.assessment.policy),
             versions=dict(versions),
             outcome=outcome,
             started_by=run.request.started_by,
@@ -185,17 +189,18 @@ def _data_first(operations: Sequence[Operation]) -> Operation:
     return rewrite if rewrite in operations else operations[0]
 
 
-def begin_audit(batches: Sequence[Batch], assessment: Assessment, run: Run) -> None:
+def begin_audit(batches: Sequence[Batch], results: Results, run: Run) -> None:
     """Writes what the run is going to do to the audit log, and reports it. Raises RefusedError ICM-144 if the log is required and
     cannot be written."""
     if not batches:
         return
+    assessment = results.assessment
     intent = Intent(
         run_id=run.request.run_id,
         table=str(assessment.state.table),
         table_uuid=assessment.state.uuid,
         operation=run.operation,
-        plan_id=run.plan_id,
+        plan_id=results.plan_id,
         batch_ids=tuple(b.batch_id for b in batches),
         reasons=tuple(sorted({r.value for b in batches for r in b.reasons})),
         partitions=len({p for b in batches for p in b.partitions}),

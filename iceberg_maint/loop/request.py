@@ -1,18 +1,21 @@
-"""Request, events and run: the input of one run, the events that it reports, and its state."""
+"""A run: its request, the events that it reports, and what it has done."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.context import Context
+from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import WorkProgress
 
 
@@ -78,34 +81,87 @@ Event = PlanReady | BatchStarted | BatchEnded | OperationEnded | Progress
 Observer = Callable[[Event], None]
 
 
-@dataclass(slots=True)
-class Run:
-    """The state of one operation while it runs. `before_conversion` is that of its `Step`. `failed`:
-    an error or the time of the table ended it, not a person or the system."""
+class CurrentStep:
+    """What an operation does now, for its progress. Another thread reads it."""
 
-    operation: Operation
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.enter("measuring")
+
+    def enter(self, step: str, batch: Batch | None = None) -> None:
+        """Notes what the operation does from now on."""
+        self.name, self.batch = step, batch
+        self._started_seconds = self._clock.monotonic_seconds()
+
+    @property
+    def seconds(self) -> float:
+        """Since when the operation does it."""
+        return self._clock.monotonic_seconds() - self._started_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One operation of a request: who asked for it, when it began, and who is told of it. `calls_before` are the calls of
+    catalogs before it. `started_seconds` are those of the whole request."""
+
+    step: Step
     request: Request
     context: Context
     observer: Observer
     started_seconds: float
     started_ms: int
-    outcomes: list[BatchOutcome] = field(default_factory=list)
-    replanned: int = 0
-    stopped_by: Reason | None = None
-    plan_id: str | None = None
-    leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
+    calls_before: int
+    current: CurrentStep
+
+    @property
+    def operation(self) -> Operation:
+        """The operation."""
+        return self.step.operation
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why an operation ended before its work did. `failed`: an error or the time of the table ended it, not a person or
+    the system."""
+
+    reason: Reason
     message: str = ""
     failed: bool = False
-    step: str = "measuring"
-    batch: Batch | None = None
-    step_started_seconds: float = 0.0
-    calls_before: int = 0
-    before_conversion: bool = False
 
-    def enter(self, step: str, batch: Batch | None = None) -> None:
-        """Notes what the operation does from now on, for its progress."""
-        self.step, self.batch = step, batch
-        self.step_started_seconds = self.context.clock.monotonic_seconds()
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What an operation has done so far. `assessment` is the last that was planned, `snapshot_before` of the first.
+    Outcomes before the one with number `replanned` were planned again. `leftovers` are due partitions that the plan leaves
+    out. `message` is of files that are refused."""
+
+    assessment: Assessment
+    snapshot_before: int | None
+    outcomes: tuple[BatchOutcome, ...] = ()
+    replanned: int = 0
+    plan_id: str | None = None
+    leftovers: Mapping[PartitionKey, Reason] = field(default_factory=dict)
+    message: str = ""
+    stopped: Stopped | None = None
+
+    @classmethod
+    def on(cls, assessment: Assessment, stopped: Stopped | None = None) -> Results:
+        """Returns the work on an assessment before its first batch."""
+        return cls(assessment, assessment.decision.snapshot_id, stopped=stopped)
+
+    def leaving(self, partitions: Iterable[PartitionKey], reason: Reason) -> Results:
+        """Returns the work that leaves out these partitions too."""
+        return replace(self, leftovers={**self.leftovers, **dict.fromkeys(partitions, reason)})
+
+    def stop(self, reason: Reason, message: str = "", *, failed: bool = False) -> Results:
+        """Returns the work that ends here."""
+        return replace(self, stopped=Stopped(reason, message, failed))
+
+    def final_outcomes(self) -> tuple[BatchOutcome, ...]:
+        """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
+        return tuple(
+            o for n, o in enumerate(self.outcomes) if o.reason is not Reason.STALE or n >= self.replanned
+        )
 
 
 PROGRESS_SECONDS = 4
@@ -139,6 +195,6 @@ def progress_reports(run: Run, table: str, every_seconds: float = PROGRESS_SECON
 
 
 def _progress(run: Run, table: str) -> Progress:
-    work = run.context.engine.progress() if run.batch is not None else None
-    seconds = run.context.clock.monotonic_seconds() - run.step_started_seconds
-    return Progress(table, run.operation, run.step, run.batch, round(seconds, 1), work)
+    batch = run.current.batch
+    work = run.context.engine.progress() if batch is not None else None
+    return Progress(table, run.operation, run.current.name, batch, round(run.current.seconds, 1), work)

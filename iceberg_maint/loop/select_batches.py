@@ -1,4 +1,4 @@
-"""What changed in a table since the snapshots that its open batches were planned on."""
+"""Selects the batches of a run: open ones that are still valid, and a plan for the other partitions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from iceberg_maint.core.commits.planned_files import (
     is_as_planned_since,
     unknown_deletes,
 )
-from iceberg_maint.core.decisions.applicability import may_convert
+from iceberg_maint.core.decisions.applicability import may_convert, property_stop, row_readers, type_stop
 from iceberg_maint.core.decisions.decide import backs_off
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, failed, works_alone
+from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, failed, publish_stop, works_alone
 from iceberg_maint.core.model.ids import Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.model.table_state import ChangedFiles, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import (
@@ -31,7 +31,8 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment, make_plans
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.request import PlanReady, Run
+from iceberg_maint.loop.request import PlanReady, Results, Run
+from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.stored import Lease
 
 _REFUSED_FILES = frozenset({"ICM-120", "ICM-155", "ICM-173"})
@@ -110,25 +111,55 @@ def _halve(cap: int, times: int, minimum: int) -> int:
     return max(cap >> times, min(cap, minimum))
 
 
-def select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
-    """Returns the open batches that are still valid, then a plan for the other partitions. The ledger has
-    all of them. Returns none if the files of a batch are refused: their partitions back off with the refusal."""
+def is_halted(decision: Decision) -> bool:
+    """Whether the reason stops the whole table, so that not even open batches are resumed."""
+    return decision.reason in (
+        Reason.PAUSED,
+        Reason.BLACKOUT,
+        Reason.ADVISE,
+        Reason.DISABLED,
+        Reason.FORMAT_VERSION,
+        Reason.DROPPED_SOURCE,
+        Reason.LEASE_HELD,
+        Reason.FOREIGN_MAINTAINER,
+        Reason.CLOCKS_DISAGREE,
+    )
+
+
+def may_resume(assessment: Assessment, context: Context) -> bool:
+    """Whether stored batches may be resumed: nothing stops the table, and they neither read rows that must not be read nor
+    commit to a main that must stay."""
+    decision, measured = assessment.decision, assessment.measured
+    if is_halted(decision):
+        return False
+    strategy = assessment.policy.rewrite_data_files.strategy
+    readers = row_readers(decision.operation, strategy, context.engine.row_types)
+    now_ms = context.clock.now_ms()
+    return (
+        type_stop(decision.operation, measured.uncommon_types, readers) is None
+        and property_stop(decision.operation, measured.wrong_property) is None
+        and publish_stop(decision.operation, measured.pending_publishes, assessment.policy, now_ms) is None
+    )
+
+
+def select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Batch, ...], Results]:
+    """Returns the open batches that are still valid, then a plan for the other partitions, and the results with that plan. The
+    ledger has all of them. Returns none if the files of a batch are refused: their partitions back off with the refusal."""
     try:
-        return _select_batches(assessment, run, lease)
+        return _select_batches(results, run, lease)
     except RefusedError as why:
         if why.code not in _REFUSED_FILES:
             raise
-        run.message = run.context.process.masked(str(why))
-        open_batches = run.context.ledger.work.open_batches(assessment.state.uuid, run.operation)
+        message = run.context.process.masked(str(why))
+        open_batches = run.context.ledger.work.open_batches(results.assessment.state.uuid, run.operation)
         partitions = {p for s in open_batches for p in s.batch.partitions}
-        refused = dict.fromkeys(partitions | {p.partition for p in assessment.decision.due()}, run.message)
-        _back_off(refused, assessment, run)
-        run.leftovers |= dict.fromkeys(refused, Reason.REFUSED)
-        return ()
+        partitions |= {p.partition for p in results.assessment.decision.due()}
+        _back_off(dict.fromkeys(partitions, message), results.assessment, run)
+        return (), replace(results, message=message).leaving(partitions, Reason.REFUSED)
 
 
-def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Batch, ...]:
-    ledger = run.context.ledger
+def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Batch, ...], Results]:
+    assessment, ledger = results.assessment, run.context.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
     open_batches = [s.batch for s in ledger.work.open_batches(assessment.state.uuid, run.operation)]
@@ -150,13 +181,14 @@ def _select_batches(assessment: Assessment, run: Run, lease: Lease) -> tuple[Bat
         else:
             ledger.work.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
     remaining = _remaining(assessment, resumed)
-    (plan,) = make_plans(remaining, run.context, before_conversion=run.before_conversion)
+    (plan,) = make_plans(remaining, run.context, before_conversion=run.step.before_conversion)
     ledger.work.save_plan(lease, plan, run.request.run_id)
     _back_off_without_gain(plan, assessment, run)
-    run.plan_id = plan.plan_id
-    run.leftovers |= {leftover.partition: leftover.reason for leftover in plan.leftovers}
+    leftovers = {leftover.partition: leftover.reason for leftover in plan.leftovers}
+    results = replace(results, plan_id=plan.plan_id, leftovers={**results.leftovers, **leftovers})
     run.observer(PlanReady(plan, assessment.decision, tuple(resumed)))
-    return (*resumed, *_open_batches_of(plan, assessment, run))
+    planned, done = _open_and_done(plan, assessment, run)
+    return (*resumed, *planned), results.leaving((p for b in done for p in b.partitions), Reason.STALE)
 
 
 def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
@@ -179,17 +211,20 @@ def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
             assert_never(work)
 
 
-def _open_batches_of(plan: Plan, assessment: Assessment, run: Run) -> tuple[Batch, ...]:
-    """Returns the plan's batches without those that are DONE. A DONE batch in a plan means that main was
+def _open_and_done(
+    plan: Plan, assessment: Assessment, run: Run
+) -> tuple[tuple[Batch, ...], tuple[Batch, ...]]:
+    """Returns the plan's open batches, and those that are DONE. A DONE batch in a plan means that main was
     rolled back behind its commit. To commit it again at once would undo the rollback. The next commit to the
     table leads to another plan."""
     if not plan.batches:
-        return ()
+        return (), ()
     open_batches = run.context.ledger.work.open_batches(assessment.state.uuid, run.operation)
     open_ids = {stored.batch.batch_id for stored in open_batches}
-    done_batches = [b for b in plan.batches if b.batch_id not in open_ids]
-    run.leftovers |= {p: Reason.STALE for b in done_batches for p in b.partitions}
-    return tuple(b for b in plan.batches if b.batch_id in open_ids)
+    return (
+        tuple(b for b in plan.batches if b.batch_id in open_ids),
+        tuple(b for b in plan.batches if b.batch_id not in open_ids),
+    )
 
 
 def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
@@ -197,7 +232,7 @@ def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
     the next process too."""
     if run.request.force:
         return False
-    if run.request.partitions is None and backs_off_now(batch, assessment.history, run):
+    if run.request.partitions is None and backs_off_now(batch, assessment.history, run.context.clock):
         return True
     return any(assessment.history.of(p).quarantined for p in batch.partitions)
 
@@ -207,9 +242,9 @@ def _is_to_split(batch: Batch, history: TableHistory) -> bool:
     return len(batch.partitions) > 1 and any(works_alone(history.of(p)) for p in batch.partitions)
 
 
-def backs_off_now(batch: Batch, history: TableHistory, run: Run) -> bool:
+def backs_off_now(batch: Batch, history: TableHistory, clock: Clock) -> bool:
     """Whether a partition of the batch backs off now."""
-    now_ms = run.context.clock.now_ms()
+    now_ms = clock.now_ms()
     return any(backs_off(history.of(p), now_ms) for p in batch.partitions)
 
 
@@ -226,19 +261,19 @@ def _back_off_without_gain(plan: Plan, assessment: Assessment, run: Run) -> None
     _back_off({p: reason for p, reason in reasons.items() if p in due}, assessment, run)
 
 
-def back_off_stale(assessment: Assessment, run: Run) -> None:
+def back_off_stale(results: Results, run: Run) -> None:
     """Backs off partitions that went stale at every replan, as after a lost commit. Without a back-off each
     run would write them again in vain."""
-    last = {p: o.reason for o in run.outcomes for p in o.partitions}
-    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, assessment, run)
+    last = {p: o.reason for o in results.outcomes for p in o.partitions}
+    _back_off({p: reason for p, reason in last.items() if reason is Reason.STALE}, results.assessment, run)
 
 
-def back_off_conflicts(assessment: Assessment, run: Run) -> None:
+def back_off_conflicts(results: Results, run: Run) -> None:
     """Backs off partitions in which the run committed nothing, because other commits won. A run counts one failure
     per partition, whatever the number of its batches."""
-    improved = {p for o in run.outcomes if o.snapshot_after is not None for p in o.partitions}
-    lost = {p for o in run.outcomes if o.reason is Reason.CONFLICT for p in o.partitions} - improved
-    _back_off(dict.fromkeys(lost, Reason.CONFLICT), assessment, run)
+    improved = {p for o in results.outcomes if o.snapshot_after is not None for p in o.partitions}
+    lost = {p for o in results.outcomes if o.reason is Reason.CONFLICT for p in o.partitions} - improved
+    _back_off(dict.fromkeys(lost, Reason.CONFLICT), results.assessment, run)
 
 
 def _back_off(why: Mapping[PartitionKey, str], assessment: Assessment, run: Run) -> None:

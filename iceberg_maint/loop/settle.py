@@ -52,15 +52,7 @@ def reconcile(table: TableId, context: Context, run_id: str) -> tuple[Settled, .
     state = context.catalogs.pin(table)
     if not context.ledger.work.open_attempts(state.uuid):
         return ()
-    with leased(
-        context.ledger.leases,
-        context.clock,
-        table_uuid=state.uuid,
-        table=str(table),
-        owner=run_id,
-        min_fence=state.newest_fence(),
-        wait_seconds=LEASE_TTL_SECONDS + 5,
-    ) as lease:
+    with leased(context, state, run_id, LEASE_TTL_SECONDS + 5) as lease:
         if lease is None:
             raise RefusedError(
                 "ICM-109",

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.loop import maintain as loop
 from iceberg_maint.loop.maintain import BatchEnded, Event, Progress, Request, maintain
-from iceberg_maint.loop.request import Run, progress_reports
+from iceberg_maint.loop.request import CurrentStep, Run, progress_reports
 from iceberg_maint.ports.engine import WorkProgress
 from iceberg_maint.report.formatting import progress_line, remaining_seconds
 from iceberg_maint_tests.support.loop.world import TABLE, Process, World
@@ -22,14 +23,15 @@ def run_of(world: World, observer: list[Event], reported: threading.Event) -> Ru
         reported.set()
 
     context = world.context(Process())
-    return Run(Operation.REWRITE_DATA_FILES, Request("run-1"), context, observe, 0.0, 0)
+    step = Step(Operation.REWRITE_DATA_FILES)
+    return Run(step, Request("run-1"), context, observe, 0.0, 0, 0, CurrentStep(context.clock))
 
 
 def test_report_names_the_step_and_none_follows_the_end() -> None:
     events: list[Event] = []
     reported = threading.Event()
     run = run_of(World(), events, reported)
-    run.enter("planning")
+    run.current.enter("planning")
     with progress_reports(run, "lake.db.t", every_seconds=0.01):
         assert reported.wait(10)
     count = len(events)
@@ -60,13 +62,13 @@ def test_report_that_fails_is_followed_by_the_next(monkeypatch: pytest.MonkeyPat
 
 def test_run_with_an_observer_reports_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     world, steps = World(), list[str]()
-    enter = Run.enter
+    enter = CurrentStep.enter
 
-    def noted(run: Run, step: str, batch: object = None) -> None:
+    def noted(current: CurrentStep, step: str, batch: object = None) -> None:
         steps.append(step)
-        enter(run, step, batch)  # type: ignore[arg-type]
+        enter(current, step, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Run, "enter", noted)
+    monkeypatch.setattr(CurrentStep, "enter", noted)
     ended: list[Event] = []
     maintain(TABLE, Request("run-1"), world.context(Process()), ended.append)
     assert any(isinstance(e, BatchEnded) for e in ended)

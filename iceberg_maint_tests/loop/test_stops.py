@@ -24,7 +24,7 @@ from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
 from iceberg_maint.ports.observers import NoAudit
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.context import changed
-from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, SetClock, World
+from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 
 pytestmark = pytest.mark.seconds
 
@@ -267,15 +267,16 @@ def test_lease_that_cannot_be_released_hides_no_interrupt() -> None:
         def release(self, _lease: Lease) -> None:
             raise OSError("the database went away")
 
+    world = World()
     with (
         pytest.raises(KeyboardInterrupt),
         leased(
-            Unreachable(Database("sqlite://")),
-            SetClock(),
-            table_uuid="u",
-            table=str(TABLE),
-            owner="me",
-            min_fence=0,
+            changed(
+                world.context(Process()),
+                ledger=replace(world.ledger, leases=Unreachable(Database("sqlite://"))),
+            ),
+            world.now.state,
+            "me",
         ),
     ):
         raise KeyboardInterrupt

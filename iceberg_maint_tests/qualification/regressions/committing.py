@@ -193,8 +193,8 @@ COMMITTING = (
         "An interrupt ends the run and releases its batch for the next run",
         off(
             "loop/execute.py",
-            '        engine.cancel()\n        interrupted(why, "stopped before its commit")\n        raise\n',
-            '        engine.cancel()\n        return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
+            '            self._hand_back(why, "stopped before its commit")\n            raise\n',
+            '            return AttemptResult(OutcomeStatus.FAILED, Reason.ERROR, "interrupted")\n',
             "loop/test_stops.py::test_terminated_while_writing_hands_the_batch_back",
         ),
     ),

@@ -259,9 +259,9 @@ def later_outcomes_overwrite_done(patch: pytest.MonkeyPatch) -> None:
 @mutant("the catalog's word is not taken for the commit")
 def success_is_believed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, context, policy):
-            ended = real(batch, written, result, token, context, policy)
-            if ended.outcome is not OutcomeStatus.UNKNOWN or result.message != "not there":
+        def judge(commit, context, policy):
+            ended = real(commit, context, policy)
+            if ended.outcome is not OutcomeStatus.UNKNOWN or commit.result.message != "not there":
                 return ended
             return replace(ended, outcome=OutcomeStatus.IMPROVED, reason=Reason.SMALL_FILES)
 
@@ -273,8 +273,8 @@ def success_is_believed(patch: pytest.MonkeyPatch) -> None:
 @mutant("an exception is not taken for a rejection")
 def unknown_is_reported_as_failed(patch: pytest.MonkeyPatch) -> None:
     def make(real):
-        def judge(batch, written, result, token, context, policy):
-            ended = real(batch, written, result, token, context, policy)
+        def judge(commit, context, policy):
+            ended = real(commit, context, policy)
             if ended.outcome is OutcomeStatus.UNKNOWN:
                 return replace(ended, outcome=OutcomeStatus.FAILED, reason=Reason.ERROR)
             return ended
