@@ -15,8 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 from bench.fleet_tables import LARGE, large_copy, large_head_of_ten_files
@@ -28,7 +27,7 @@ from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.plan import Batch, batch_at
 from iceberg_maint.core.planning.work import FileGroup, InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.select_batches import Changes, still_valid
 
 ADDED = 10
@@ -95,11 +94,10 @@ def _judge(catalog: PyIcebergCatalog, batches: list[Batch]) -> dict[str, Any]:
         entries += len(found)
         return found
 
-    context = cast("Context", SimpleNamespace(catalog_of=lambda _table: catalog))
     state = catalog.pin(TABLE)
     with patch.object(reading, "read_live_entries", counted):
         began = time.process_time()
-        changes = Changes(state, context, batches)
+        changes = Changes(state, Catalogs({TABLE.catalog: catalog}, calls=lambda: 0), batches)
         valid = sorted({still_valid(batch, changes) for batch in batches})
         seconds = time.process_time() - began
     return {"entries": entries, "cpu_seconds": round(seconds, 2), "judged": len(batches), "valid": valid}

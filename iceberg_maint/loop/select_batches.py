@@ -30,6 +30,7 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment, make_plans
+from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.request import PlanReady, Results, Run
 from iceberg_maint.ports.clock import Clock
@@ -43,9 +44,9 @@ class Changes:
     """The changes of one pinned table since earlier snapshots, in the partitions of its open batches. Each
     snapshot is compared once, whatever the number of batches."""
 
-    def __init__(self, state: TableState, context: Context, batches: Collection[Batch]) -> None:
+    def __init__(self, state: TableState, catalogs: Catalogs, batches: Collection[Batch]) -> None:
         self.state = state
-        self.context = context
+        self.catalogs = catalogs
         self.ancestor_ids = frozenset(s.snapshot_id for s in state.ancestors())
         self._partitions: dict[int, set[PartitionKey]] = {}
         for batch in batches:
@@ -57,8 +58,8 @@ class Changes:
         snapshot_id = batch.snapshot_id
         if snapshot_id not in self._changed:
             partitions = self._partitions[snapshot_id]
-            catalog = self.context.catalogs.of(self.state.table)
-            self._changed[snapshot_id] = self.context.catalogs.interruptible(
+            catalog = self.catalogs.of(self.state.table)
+            self._changed[snapshot_id] = self.catalogs.interruptible(
                 self.state.table, lambda: catalog.changed_files(self.state, snapshot_id, partitions)
             )
         return self._changed[snapshot_id]
@@ -85,7 +86,7 @@ def still_valid(batch: Batch, changes: Changes) -> bool:
         return True
     changed = changes.since(batch)
     if changed is None:
-        return is_as_planned(batch, changes.context.catalogs.live_files(state, batch.partitions))
+        return is_as_planned(batch, changes.catalogs.live_files(state, batch.partitions))
     return is_as_planned_since(batch, changed, state.specs)
 
 
@@ -163,7 +164,7 @@ def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Bat
     resumed: list[Batch] = []
     requested = run.request.partitions
     open_batches = [s.batch for s in ledger.work.open_batches(assessment.state.uuid, run.operation)]
-    changes = Changes(assessment.state, run.context, open_batches)
+    changes = Changes(assessment.state, run.context.catalogs, open_batches)
     for batch in open_batches:
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,7 +20,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import FileGroup, InputFile, PositionDeleteFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.catalog.conftest import BY_REGION, EVENTS, SCHEMA, sql_properties
 from iceberg_maint_tests.support.catalog.table_files import (
@@ -152,12 +151,7 @@ def batches_at_head(catalog: PyIcebergCatalog) -> Iterator[Batch]:
 
 
 def changes_of(catalog: PyIcebergCatalog, batches: list[Batch]) -> Changes:
-    context = SimpleNamespace(
-        catalog_of=lambda _table: catalog,
-        interruptible=lambda _table, work: work(),
-        live_files=catalog.live_files,
-    )
-    return Changes(catalog.pin(EVENTS), cast("Context", context), batches)
+    return Changes(catalog.pin(EVENTS), Catalogs({EVENTS.catalog: catalog}, calls=lambda: 0), batches)
 
 
 def eu(path: str, **facts: Any) -> File:

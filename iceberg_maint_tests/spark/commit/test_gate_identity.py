@@ -258,11 +258,11 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         context = cast("Context", given)
         shop.writers.append(shop.writers.load(name), rows_of([99]))
         state = shop.catalog.pin(TableId.parse(name))
-        assert still_valid(batch, Changes(state, context, [batch]))
+        assert still_valid(batch, Changes(state, context.catalogs, [batch]))
         for path in sources:
             registered_again(shop, name, path)
         state = shop.catalog.pin(TableId.parse(name))
-        assert not still_valid(batch, Changes(state, context, [batch]))
+        assert not still_valid(batch, Changes(state, context.catalogs, [batch]))
         return name, batch
 
     name, batch = case()
