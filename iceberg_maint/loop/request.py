@@ -101,7 +101,7 @@ class CurrentStep:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One operation of a request: who asked for it, when it began, and who is told of it. `calls_before` are the calls of
+    """One operation of a request: who asked for it, when it began, and what receives its events. `calls_before` are the calls of
     catalogs before it. `started_seconds` are those of the whole request."""
 
     step: Step

@@ -6,8 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -36,7 +35,7 @@ from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.support.spark.writers import Writers
 
 if TYPE_CHECKING:
-    from iceberg_maint.loop.context import Context
+    from iceberg_maint.loop.catalogs import Catalogs
 
 pytestmark = pytest.mark.spark
 
@@ -252,17 +251,14 @@ def test_stored_batch_whose_sources_were_registered_again_is_stale(
         sources = paths(shop, name)
         mark(shop, name, {path: [0] for path in sources})
         batch = batch_of_text(batch_text(shop.batch(name)))
-        given = SimpleNamespace(
-            catalog_of=lambda _table: shop.catalog, interruptible=lambda _table, work: work()
-        )
-        context = cast("Context", given)
+        catalogs = Catalogs({shop.catalog.name: shop.catalog}, calls=lambda: 0)
         shop.writers.append(shop.writers.load(name), rows_of([99]))
         state = shop.catalog.pin(TableId.parse(name))
-        assert still_valid(batch, Changes(state, context.catalogs, [batch]))
+        assert still_valid(batch, Changes(state, catalogs, [batch]))
         for path in sources:
             registered_again(shop, name, path)
         state = shop.catalog.pin(TableId.parse(name))
-        assert not still_valid(batch, Changes(state, context.catalogs, [batch]))
+        assert not still_valid(batch, Changes(state, catalogs, [batch]))
         return name, batch
 
     name, batch = case()
