@@ -136,9 +136,7 @@ def _append(
     conn: Connection,
     current: Attempt,
     status: BatchStatus,
-    body: str,
-    *,
-    settled: bool,
+    end: BatchOutcome | Settlement,
     partitions: tuple[PartitionKey, ...],
     input_bytes: int,
 ) -> None:
@@ -147,10 +145,10 @@ def _append(
         "table_uuid": current.table_uuid,
         "operation": current.operation,
         "status": status,
-        "settled": settled,
+        "settled": isinstance(end, Settlement),
         "partitions": dumps(partitions),
         "input_bytes": input_bytes,
-        "body": body,
+        "body": dumps(end),
     }
     conn.execute(_INSERT_OUTCOME, values)
 
@@ -294,10 +292,9 @@ class SqlWork(Batches):
                 current,
                 # The attempt ended without a commit, but its batch is still wanted.
                 BatchStatus.FAILED if handed_back else status,
-                dumps(reported),
-                settled=False,
-                partitions=() if handed_back else reported.partitions,
-                input_bytes=0 if handed_back else reported.input_bytes,
+                reported,
+                () if handed_back else reported.partitions,
+                0 if handed_back else reported.input_bytes,
             )
             histories.write(conn, current.table_uuid, current.operation, changed)
             row = batches.load(conn, lease, current.batch_id)
@@ -326,18 +323,16 @@ class SqlWork(Batches):
             if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
                 raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
             row = batches.load(conn, lease, settled.batch_id)
-            body = dumps(settlement)
-            if body != _last_body(conn, attempt_id):
+            if dumps(settlement) != _last_body(conn, attempt_id):
                 # Work reported as UNKNOWN was already counted.
                 counts = committed and settled.status != BatchStatus.UNKNOWN
                 _append(
                     conn,
                     settled,
                     _ended(settlement),
-                    body,
-                    settled=True,
-                    partitions=settled.partitions if counts else (),
-                    input_bytes=batch_of_text(row.body).input_bytes if counts else 0,
+                    settlement,
+                    settled.partitions if counts else (),
+                    batch_of_text(row.body).input_bytes if counts else 0,
                 )
             if row.status not in batches.OPEN:
                 return

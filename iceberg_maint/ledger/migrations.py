@@ -12,7 +12,7 @@ from uuid import uuid4
 from sqlalchemy import Connection, func, insert, inspect, select
 
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.ledger.schema import db_now_ms, installation, metadata, schema_version
+from iceberg_maint.ledger.schema import installation, metadata, schema_version
 
 Step = Callable[[Connection], None]
 
@@ -74,4 +74,4 @@ def _version(conn: Connection) -> int:
 
 
 def _stamp(conn: Connection, version: int) -> None:
-    conn.execute(insert(schema_version).values(version=version, applied_ms=db_now_ms()))
+    conn.execute(insert(schema_version).values(version=version))

@@ -146,11 +146,9 @@ class SqlRegistry(Part):
         """Returns the claims of the catalog's tables in the present form."""
         with self._read() as conn:
             rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
-            # A stored name with an empty part names no table.
             return {
                 _table(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
                 for row in rows
-                if all(row.table_name.split("."))
             }
 
     def put_claims(

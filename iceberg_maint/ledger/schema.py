@@ -89,7 +89,6 @@ schema_version = Table(
     "icm_schema_version",
     metadata,
     Column("version", Integer, primary_key=True, autoincrement=False),
-    Column("applied_ms", BigInteger, nullable=False),
 )
 
 # One row per table that ever had a lease. The last fence outlives the lease. `owner` is null if free.

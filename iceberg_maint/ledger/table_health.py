@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.health.changes import HealthDay, WriterChange
+from iceberg_maint.core.health.changes import HealthDay
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
-from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish
 from iceberg_maint.ledger import health_days, histories
 from iceberg_maint.ledger.database import Database, among, chunks, in_chunks
 from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
@@ -28,28 +27,9 @@ _SAME_OBSERVATION_MS = 10_000
 """A run measures a table before and after each step. Equal measurements within this time are one observation."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """The values stored beside the partitions."""
-
-    table: TableId
-    snapshot_id: int | None
-    table_health: TableHealth
-    target_file_size_bytes: int
-    format_version: int
-    maintenance_properties: Mapping[str, str]
-    foreign: tuple[ForeignCommit, ...]
-    specs_losing_values: tuple[int, ...]
-    pending_publishes: tuple[PendingPublish, ...]
-    uncommon_types: Mapping[str, str]
-    wrong_property: str
-    writer_changes: tuple[WriterChange, ...]
-    basis: str = ""
-
-
-_FORM = digest(tuple(tuple(f.name for f in fields(kind)) for kind in (_Head, TableHealth, PartitionHealth)))[
-    :16
-]
+_FORM = digest(
+    tuple(tuple(f.name for f in fields(kind)) for kind in (Measured, TableHealth, PartitionHealth))
+)[:16]
 """The stored format. Health in another format was stored by another version and counts as not measured."""
 
 GOVERNED = "governed"
@@ -64,7 +44,7 @@ def _put(conn: Connection, measured: Measured) -> bool:
     uuid, name = measured.table_uuid, str(measured.table)
     same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
     stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
-    if stored is not None and _basis(stored.head) == "":
+    if stored is not None and (stored.form != _FORM or not json.loads(stored.head)["basis"]):
         histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and stored.sequence_number > measured.sequence_number:
         return False
@@ -91,11 +71,7 @@ def _distrust(conn: Connection, table_uuid: str) -> None:
     own = (health.c.table_uuid == table_uuid) & (health.c.form == _FORM)
     head = conn.scalar(select(health.c.head).where(own))
     if head is not None:
-        conn.execute(update(health).where(own).values(head=dumps(replace(loads(_Head, head), basis=""))))
-
-
-def _basis(head: str) -> str:
-    return str(json.loads(head).get("basis", "")) if head else ""
+        conn.execute(update(health).where(own).values(head=dumps(replace(loads(Measured, head), basis=""))))
 
 
 def _is_stored(conn: Connection, measured: Measured) -> bool:
@@ -130,48 +106,9 @@ def _facts(measured: Measured) -> dict[str, Any]:
         "table_name": str(measured.table),
         "pointer": measured.metadata_location,
         "form": _FORM,
-        "head": dumps(
-            _Head(
-                measured.table,
-                measured.snapshot_id,
-                measured.table_health,
-                measured.target_file_size_bytes,
-                measured.format_version,
-                measured.maintenance_properties,
-                measured.foreign,
-                measured.specs_losing_values,
-                measured.pending_publishes,
-                measured.uncommon_types,
-                measured.wrong_property,
-                measured.writer_changes,
-                measured.basis,
-            )
-        ),
+        "head": dumps(replace(measured, partitions={})),
         "partitions": pack(measured.partitions),
     }
-
-
-def _measured(row: Row[*tuple[Any, ...]], unpacked: UnpackedPartitions) -> Measured:
-    head = loads(_Head, row.head)
-    return Measured(
-        table=head.table,
-        table_uuid=row.table_uuid,
-        snapshot_id=head.snapshot_id,
-        sequence_number=row.sequence_number,
-        metadata_location=row.pointer,
-        table_health=head.table_health,
-        partitions=StoredPartitions(row.partitions, unpacked),
-        target_file_size_bytes=head.target_file_size_bytes,
-        format_version=head.format_version,
-        maintenance_properties=head.maintenance_properties,
-        foreign=head.foreign,
-        specs_losing_values=head.specs_losing_values,
-        pending_publishes=head.pending_publishes,
-        uncommon_types=head.uncommon_types,
-        wrong_property=head.wrong_property,
-        writer_changes=head.writer_changes,
-        basis=head.basis,
-    )
 
 
 def _empty(conn: Connection, uuids: Collection[str]) -> set[str]:
@@ -241,7 +178,10 @@ class SqlHealth(Histories):
         with self._read() as conn:
             query = select(health).where(health.c.form == _FORM, among(health.c.table_name))
             rows = in_chunks(conn, query, map(str, tables))
-            return {measured.table: measured for measured in (_measured(row, self._unpacked) for row in rows)}
+            return {
+                measured.table: replace(measured, partitions=StoredPartitions(row.partitions, self._unpacked))
+                for measured, row in ((loads(Measured, row.head), row) for row in rows)
+            }
 
     def health_days(self, table_uuids: Collection[str]) -> Mapping[str, tuple[HealthDay, ...]]:
         """Returns the stored days of these tables, by day."""
@@ -290,17 +230,15 @@ class SqlHealth(Histories):
                 )
 
     def known_tables(self) -> tuple[KnownTable, ...]:
-        """Returns the tables with stored health, by name. A stored name with an empty part names no table: it is omitted."""
+        """Returns the tables with stored health, by name."""
         with self._read() as conn:
             rows = conn.execute(
-                select(health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms)
-                .where(health.c.form == _FORM)
-                .order_by(health.c.table_name)
+                select(
+                    health.c.table_name, health.c.table_uuid, health.c.pointer, health.c.observed_ms
+                ).where(health.c.form == _FORM)
             )
             tables = (
-                KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms)
-                for r in rows
-                if all(r.table_name.split("."))
+                KnownTable(TableId.parse(r.table_name), r.table_uuid, r.pointer, r.observed_ms) for r in rows
             )
             return tuple(sorted(tables, key=lambda k: k.table))
 

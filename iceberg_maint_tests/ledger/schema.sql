@@ -169,7 +169,6 @@ CREATE TABLE icm_run (
 
 CREATE TABLE icm_schema_version (
   version INTEGER NOT NULL,
-  applied_ms BIGINT NOT NULL,
   PRIMARY KEY (version)
 )
 

@@ -90,7 +90,7 @@ def test_ledger_of_a_newer_version_or_an_unreleased_build_is_refused_with_what_t
     ledger, place: Place, version: int
 ):
     ledger.registry.now_ms()
-    place.sql(f"INSERT INTO icm_schema_version VALUES ({version}, 0)")
+    place.sql(f"INSERT INTO icm_schema_version VALUES ({version})")
     newer = place.open()
     with pytest.raises(ConfigurationError) as refused:
         newer.registry.now_ms()

@@ -65,12 +65,6 @@ def test_put_health_of_two_tables_that_swapped_names(ledger):
     assert (ledger.health.get(TABLE).table_uuid, ledger.health.get(RENAMED).table_uuid) == (OTHER_UUID, UUID)
 
 
-def test_stored_name_with_an_empty_part_is_no_known_table(ledger, place: Place):
-    ledger.health.put(measured())
-    place.sql("UPDATE icm_health SET table_name = 'lake.db...'")
-    assert ledger.health.known_tables() == ()
-
-
 def test_known_tables_are_sorted_with_their_pointers(ledger):
     before = ledger.registry.now_ms()
     ledger.health.put(measured("day=1", table_uuid=OTHER_UUID, table=RENAMED))

@@ -394,25 +394,12 @@ KEYS_AND_SECRETS = (
         "found in review",
         "The ledger keeps the claim of a table named `..`, cannot read the name again, and all orphan passes end with "
         "a traceback",
-        "Claims of such tables are not stored, and stored ones are not read",
+        "Claims of such tables are not stored",
         off(
             "ledger/registry.py",
-            '                if all(row.table_name.split("."))\n',
-            "",
-            "ledger/test_claims.py::test_claim_of_a_name_that_is_not_unique_is_neither_stored_nor_read",
-        ),
-    ),
-    Regression(
-        "name-stops-the-report-of-all",
-        "found in review",
-        "The ledger keeps the health of a table named `..`, and cannot read the name again. Report, alerts and sensors "
-        "of all tables end with a traceback",
-        "Stored names that cannot be read are omitted",
-        off(
-            "ledger/table_health.py",
-            '                if all(r.table_name.split("."))\n',
-            "",
-            "ledger/test_table_health.py::test_stored_name_with_an_empty_part_is_no_known_table",
+            " for table, entry in stored.items() if table.is_unique}",
+            " for table, entry in stored.items()}",
+            "ledger/test_claims.py::test_claim_of_a_name_that_is_not_unique_is_not_stored",
         ),
     ),
     Regression(
