@@ -236,7 +236,7 @@ def ours(
     from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, TableId
     from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
     from iceberg_maint.core.outcomes.outcome import CommitStatus
-    from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
+    from iceberg_maint.core.planning.planner import plan_housekeeping
     from iceberg_maint.core.planning.work import ExpireSnapshots
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
@@ -263,9 +263,8 @@ def ours(
         state = catalog.pin(table)
         now_ms = int(time.time() * 1000)
         due = (PartitionDecision(WHOLE_TABLE, Verdict.RUN, Reason.FORCED),)
-        decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, due)
+        decision = Decision(name, Operation(operation), Verdict.RUN, Reason.FORCED, None, due)
         plan = plan_housekeeping(
-            Operation(operation),
             state,
             decision,
             policy,

@@ -115,6 +115,7 @@ class _Bench:
         from iceberg_maint.core.decisions.decide import Situation, decide
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.outcomes.outcome import CommitStatus
+        from iceberg_maint.core.planning.file_groups import PlanInputs
         from iceberg_maint.core.planning.plan import BatchBody
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.planning.work import layout_gain
@@ -132,7 +133,7 @@ class _Bench:
         measured = self.catalog.measure(state, policy.rewrite_data_files)
         decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, policy, {}, 0, force=forced))
         live = self.catalog.live_files(state, list(measured.partitions))
-        [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
+        [batch] = plan_rewrite(PlanInputs(state, decision, live, policy, target_bytes)).batches
         written = self.engine.write(batch, policy)
         assert written.proof.equal, written.proof.detail
         ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)

@@ -217,6 +217,7 @@ class _Native:
         from iceberg_maint.core.model.ids import TableId
         from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
         from iceberg_maint.core.outcomes.outcome import CommitStatus
+        from iceberg_maint.core.planning.file_groups import PlanInputs
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import DEFAULT_TARGET_FILE_SIZE_BYTES, Policy
         from iceberg_maint.ports.engine import CommitContext
@@ -227,7 +228,7 @@ class _Native:
         due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
         decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
         live = self.catalog.live_files(state, keys)
-        plan = plan_rewrite(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES)
+        plan = plan_rewrite(PlanInputs(state, decision, live, policy, DEFAULT_TARGET_FILE_SIZE_BYTES))
         outputs = 0
         for batch in plan.batches:
             written = self.engine.write(batch, policy)

@@ -30,9 +30,9 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.failures import may_be_too_long
 from iceberg_maint.core.planning.batch_memory import learned_correction
 from iceberg_maint.core.planning.batch_trials import BatchSize, batch_limit
-from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
+from iceberg_maint.core.planning.planner import partitions_to_read, plan_housekeeping, plan_operation
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import UnknownTableError
@@ -229,7 +229,6 @@ def _plan(
     operation = decision.operation
     if operation in HOUSEKEEPING_OPERATIONS:
         return plan_housekeeping(
-            operation,
             assessment.state,
             decision,
             assessment.policy,
@@ -237,25 +236,29 @@ def _plan(
             history,
             sweeps=assessment.sweeps,
         )
-    partitions = partitions_to_read(operation, decision, assessment.measured)
-    return plan_operation(
-        operation,
-        assessment.state,
-        decision,
-        context.catalogs.live_files(assessment.state, partitions) if partitions else (),
-        assessment.policy,
-        assessment.measured.target_file_size_bytes,
+    partitions = partitions_to_read(decision, assessment.measured)
+    live_files = context.catalogs.live_files(assessment.state, partitions) if partitions else ()
+    limits = BatchLimits(
         memory_correction=learned_correction(context.ledger.records.memory_uses(assessment.state.uuid)),
-        readers=context.engine.row_types,
-        limit=limit_after_conflicts(operation, assessment.state, context),
-        before_conversion=before_conversion,
-        rewritten=rewritten,
+        size=limit_after_conflicts(operation, assessment.state, context),
         alone=frozenset(
             p.partition
             for p in decision.due()
             if may_be_too_long(p.partition) or works_alone(history.of(p.partition))
         ),
+        readers=context.engine.row_types,
     )
+    inputs = PlanInputs(
+        assessment.state,
+        decision,
+        live_files,
+        assessment.policy,
+        assessment.measured.target_file_size_bytes,
+        limits,
+        before_conversion,
+        rewritten,
+    )
+    return plan_operation(inputs)
 
 
 def limit_after_conflicts(operation: Operation, state: TableState, context: Context) -> BatchSize | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.planning.batch_memory import MemoryNeed, MemoryUse, preflight
+from iceberg_maint.core.planning.batch_memory import DeclaredBytes, MemoryNeed, MemoryUse, preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import MemoryExceededError
 from iceberg_maint_tests.loop.test_conversion import captured_changes
@@ -44,7 +44,9 @@ def test_batch_that_ran_out_of_memory_is_estimated_higher_at_each_attempt() -> N
 def test_higher_estimate_makes_smaller_tasks() -> None:
     def fit(correction: float) -> tuple[int, int]:
         need = MemoryNeed(5_000_000, 24, 1_000_000, correction)
-        found = preflight(need, memory_bytes=96 * MIB, scratch_bytes=None, slots=2, page_bytes=2 * MIB)
+        found = preflight(
+            need, DeclaredBytes(memory_bytes=96 * MIB, scratch_bytes=None, slots=2, page_bytes=2 * MIB)
+        )
         return found.partitions, found.passes
 
     one, two, eight = fit(1.0), fit(2.0), fit(8.0)

@@ -133,31 +133,38 @@ def _ratio(use: MemoryUse) -> float:
     return use.correction * use.peak_bytes / max(use.estimated_bytes, 1)
 
 
-def preflight(
-    need: MemoryNeed,
-    *,
-    memory_bytes: int,
-    scratch_bytes: int | None,
-    slots: int,
-    page_bytes: int,
-    beside_bytes: int = FIELD_BYTES,
-    driver_heap_bytes: int | None = None,
-) -> Preflight:
-    """Returns the fewest partitions and passes that stay within the declared bytes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredBytes:
+    """What the tasks of one executor may take.
 
-    `slots` is the number of tasks that one executor runs at once. `page_bytes` is the step by which Spark's
+    `slots` is the number of tasks that it runs at once. `page_bytes` is the step by which Spark's
     hash maps grow. `beside_bytes` is what a row of keys takes in addition to the keys. The driver builds the
-    table of broadcast keys in its own heap, `driver_heap_bytes`. Raises DoesNotFitError.
+    table of broadcast keys in its own heap, `driver_heap_bytes`.
     """
+
+    memory_bytes: int
+    scratch_bytes: int | None
+    slots: int
+    page_bytes: int
+    beside_bytes: int = FIELD_BYTES
+    driver_heap_bytes: int | None = None
+
+
+def preflight(need: MemoryNeed, declared: DeclaredBytes) -> Preflight:
+    """Returns the fewest partitions and passes that stay within the declared bytes. Raises DoesNotFitError."""
+    memory_bytes, scratch_bytes, slots = declared.memory_bytes, declared.scratch_bytes, declared.slots
 
     def task_bytes(parts: int) -> int:
         # The parts are equal on average, but some are larger by chance. The correction applies to the keys,
         # not to the bytes: what a task takes without keys is known.
         share = need.keys * need.correction / parts
-        return peak_task_bytes(int(share + 4 * share**0.5), need.key_bytes, page_bytes, beside_bytes)
+        return peak_task_bytes(
+            int(share + 4 * share**0.5), need.key_bytes, declared.page_bytes, declared.beside_bytes
+        )
 
-    estimated = 2 * page_bytes * slots
-    least_bytes = memory_bytes if driver_heap_bytes is None else min(memory_bytes, driver_heap_bytes)
+    estimated = 2 * declared.page_bytes * slots
+    heap_bytes = declared.driver_heap_bytes
+    least_bytes = memory_bytes if heap_bytes is None else min(memory_bytes, heap_bytes)
     if _table_bytes(need) * _BROADCAST_SHARE <= least_bytes and estimated <= memory_bytes:
         return Preflight(estimated, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
     on_disk = _scratch_bytes(need)

@@ -14,8 +14,7 @@ from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.thresholds import DANGLING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
-from iceberg_maint.core.model.table_state import FileKind, LiveFile, TableState
-from iceberg_maint.core.planning.batch_trials import BatchSize, limited
+from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.equality_delete_route import Unit, fits_a_batch, units
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
@@ -23,37 +22,32 @@ from iceberg_maint.core.planning.equality_deletes import (
     memory_need,
     planned_deletes,
 )
-from iceberg_maint.core.planning.file_groups import Candidate, applied_deletes, candidates, input_file
-from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.file_groups import (
+    Candidate,
+    PlanInputs,
+    applied_deletes,
+    candidates,
+    input_file,
+)
+from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, leftovers_of, plan_at
 from iceberg_maint.core.planning.work import ConvertEqualityDeletes, FileGroup
-from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
 
 _BUDGETS = (Reason.RUN_BUDGET, Reason.HOUR_BUDGET, Reason.FLEET_BUDGET)
-_OPERATION = Operation.CONVERT_EQUALITY_DELETES
 
 
-def plan_conversion(
-    state: TableState,
-    decision: Decision,
-    live_files: Iterable[LiveFile],
-    policy: Policy,
-    target_bytes: int,
-    *,
-    memory_correction: float = 1.0,
-    limit: BatchSize | None = None,
-    alone: frozenset[PartitionKey] = frozenset(),
-) -> Plan:
+def plan_conversion(inputs: PlanInputs) -> Plan:
     """Plans the partitions that the decision says RUN, in its order.
 
-    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs. Caps on
-    bytes count key work: the key columns that are read, and the deletes. Batches of several units are no larger
-    than `limit`. A unit with a partition of `alone` is a batch of its own.
+    Caps on bytes count key work: the key columns that are read, and the deletes. A unit with a partition that is `alone` is a
+    batch of its own.
     """
-    files = tuple(live_files)
+    state, decision = inputs.state, inputs.decision
+    files = tuple(f for f in inputs.live_files if f.path not in inputs.rewritten)
     found = candidates(state.specs, files)
     deletes = EqualityDeletes.of(state.specs, files)
     blocked = deletes.unsupported(state.key_types)
-    by_partition = units(decision, found, deletes, state.key_types, policy, target_bytes)
+    by_partition = units(inputs, found, deletes)
     dangling = _dangling(decision, deletes, files)
     leftovers: list[Leftover] = []
     taken: list[Unit] = []
@@ -63,7 +57,7 @@ def plan_conversion(
         unit = by_partition.get(due.partition)
         if unit is None or due.partition in done:
             continue
-        why = _obstacle(unit, due, decision, blocked, policy, budget)
+        why = _obstacle(inputs, unit, due, blocked, budget)
         if why is not None:
             sizes = [c.file.size_bytes for c in unit.files[due.partition]]
             leftovers.append(Leftover(due.partition, why, len(sizes), sum(sizes)))
@@ -71,42 +65,25 @@ def plan_conversion(
         budget = budget.less(unit.key_work_bytes, partitions=len(unit.files))
         done |= unit.files.keys()
         taken.append(unit)
-    leftovers += [
-        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
-        for p in decision.partitions
-        if p.verdict in (Verdict.DEFER, Verdict.REFUSE) and p.partition not in done
-    ]
+    leftovers += [left for left in leftovers_of(decision) if left.partition not in done]
     live = LiveData.of(files)
-    is_columnar = policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
-    batches = [
-        _batch(state, chunk, live, target_bytes, memory_correction)
-        for chunk in _chunks(taken, limited(policy.windows, limit), alone, columnar=is_columnar)
-    ]
+    batches = [_batch(inputs, chunk, live) for chunk in _chunks(inputs, taken)]
     if any(_has_old_dangling(p) for p in decision.due()):
         unused = tuple(d for of_one in dangling.values() for d in of_one)
-        batches += [_dropping(state, unused, target_bytes)] if unused else []
+        # This batch reads no file.
+        dropping = ConvertEqualityDeletes(planned_deletes(unused, frozenset(), state.specs))
+        batches += [_of_work(inputs, dropping, frozenset())] if unused else []
     planned = done | dangling.keys() | {left.partition for left in leftovers}
     leftovers += [Leftover(p.partition, Reason.NO_GAIN) for p in decision.due() if p.partition not in planned]
-    return make_plan(
-        str(state.table),
-        state.uuid,
-        _OPERATION,
-        state.snapshot.snapshot_id if state.snapshot else None,
-        tuple(batches),
-        tuple(leftovers),
-    )
+    return plan_at(state, Operation.CONVERT_EQUALITY_DELETES, batches, leftovers)
 
 
 def _obstacle(
-    unit: Unit,
-    due: PartitionDecision,
-    decision: Decision,
-    blocked: EqualityDeletes,
-    policy: Policy,
-    budget: Budget,
+    inputs: PlanInputs, unit: Unit, due: PartitionDecision, blocked: EqualityDeletes, budget: Budget
 ) -> Reason | None:
     """Returns why this run does not convert the unit, None if it does. A partition that the decision deferred
     because of its estimated size is converted with its unit: the size of the unit decides."""
+    decision, policy = inputs.decision, inputs.policy
     if any(blocked.apply_to(c.file) for c in unit.files[due.partition]):
         return Reason.UNSUPPORTED_KEY
     if unit.unsupported and not policy.rewrite_data_files.enabled:
@@ -146,11 +123,11 @@ def _has_old_dangling(due: PartitionDecision) -> bool:
     return any(f.metric == DANGLING and f.severity is Severity.ERROR for f in due.findings)
 
 
-def _chunks(
-    taken: Iterable[Unit], windows: WindowsPolicy, alone: frozenset[PartitionKey], *, columnar: bool
-) -> list[list[Unit]]:
+def _chunks(inputs: PlanInputs, taken: Iterable[Unit]) -> list[list[Unit]]:
     """Groups consecutive units into batches. The units of a batch have keys of equal width, because the
-    widest key would count for all its files. `columnar`: Arrow finds the rows, a partition at a time."""
+    widest key would count for all its files. For `columnar` Arrow finds the rows, a partition at a time."""
+    windows, alone = inputs.batch_windows, inputs.limits.alone
+    columnar = inputs.policy.rewrite_data_files.strategy is RewriteStrategy.COLUMNAR
     chunks: list[list[Unit]] = []
     for unit in taken:
         joined = [*chunks[-1], unit] if chunks else []
@@ -174,10 +151,9 @@ def _chunks(
     return chunks
 
 
-def _batch(
-    state: TableState, chunk: Sequence[Unit], live: LiveData, target_bytes: int, memory_correction: float
-) -> Batch:
+def _batch(inputs: PlanInputs, chunk: Sequence[Unit], live: LiveData) -> Batch:
     """Returns the batch that converts these units."""
+    state = inputs.state
     groups = tuple(g for unit in chunk for g in _groups(unit.files))
     paths = frozenset(f.path for g in groups for f in g.files)
     deletes = tuple(d for unit in chunk for d in unit.deletes)
@@ -186,23 +162,16 @@ def _batch(
     work = ConvertEqualityDeletes(
         planned_deletes(deletes, kept, state.specs),
         groups,
-        memory_need(deletes, rows, state.key_types, memory_correction),
+        memory_need(deletes, rows, state.key_types, inputs.limits.memory_correction),
         applied_deletes(c for unit in chunk for some in unit.files.values() for c in some),
     )
-    return _of_work(state, work, paths, target_bytes)
+    return _of_work(inputs, work, paths)
 
 
-def _dropping(state: TableState, deletes: Sequence[LiveFile], target_bytes: int) -> Batch:
-    """Returns the batch that drops these deletes. It reads no file."""
-    work = ConvertEqualityDeletes(planned_deletes(deletes, frozenset(), state.specs))
-    return _of_work(state, work, frozenset(), target_bytes)
-
-
-def _of_work(
-    state: TableState, work: ConvertEqualityDeletes, paths: frozenset[str], target_bytes: int
-) -> Batch:
-    inputs = paths | {d.path for d in work.equality_deletes}
-    return replace(batch_at(state, work, inputs, target_bytes), reasons=(Reason.EQUALITY_DELETES,))
+def _of_work(inputs: PlanInputs, work: ConvertEqualityDeletes, paths: frozenset[str]) -> Batch:
+    read = paths | {d.path for d in work.equality_deletes}
+    batch = batch_at(inputs.state, work, read, inputs.target_bytes)
+    return replace(batch, reasons=(Reason.EQUALITY_DELETES,))
 
 
 def _groups(files: Mapping[PartitionKey, tuple[Candidate, ...]]) -> Iterable[FileGroup]:

@@ -20,7 +20,7 @@ from iceberg_maint.core.planning.equality_deletes import (
     key_work_bytes,
     widest_key_bytes,
 )
-from iceberg_maint.core.planning.file_groups import Candidate, Rules, packed_groups
+from iceberg_maint.core.planning.file_groups import Candidate, PlanInputs, Rules, least, packed_groups
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
 
 _MOST_FILE_COST_BYTES = 512 * 1024
@@ -65,12 +65,7 @@ class Unit:
 
 
 def units(
-    decision: Decision,
-    found: Mapping[PartitionKey, Sequence[Candidate]],
-    deletes: EqualityDeletes,
-    key_types: Mapping[int, str],
-    policy: Policy,
-    target_bytes: int,
+    inputs: PlanInputs, found: Mapping[PartitionKey, Sequence[Candidate]], deletes: EqualityDeletes
 ) -> dict[PartitionKey, Unit]:
     """Returns the unit of each partition whose equality deletes are old enough, or that was forced.
 
@@ -78,20 +73,20 @@ def units(
     deletes has no unit of its own. If its files need a rewrite for another reason, the rewrite applies the
     deletes.
     """
-    decided = _Decided({p.partition: p for p in decision.partitions}, decision.beside)
+    decided = _Decided({p.partition: p for p in inputs.decision.partitions}, inputs.decision.beside)
     together: dict[PartitionKey, tuple[Candidate, ...]] = {}
     result: dict[PartitionKey, Unit] = {}
     for key, candidates in found.items():
         if any(deletes.apply_everywhere_to(c.file) for c in candidates):
             together[key] = _under(candidates)
     if any(decided.asks(key) for key in together):
-        unit = _unit(together, decided, deletes, key_types, policy, target_bytes)
+        unit = _unit(inputs, together, decided, deletes)
         result |= dict.fromkeys(together, unit)
     for key, candidates in found.items():
         if key in together or not decided.asks(key):
             continue
         if under := _under(candidates):
-            result[key] = _unit({key: under}, decided, deletes, key_types, policy, target_bytes)
+            result[key] = _unit(inputs, {key: under}, decided, deletes)
     return result
 
 
@@ -111,19 +106,15 @@ def left_to_conversion(due: PartitionDecision, unit: Unit, decision: Decision) -
 def fits_a_batch(unit: Unit, windows: WindowsPolicy) -> bool:
     """Returns whether the unit fits into one batch. Its bytes are key work, because a conversion reads only
     keys."""
-    most_partitions = _least(
+    most_partitions = least(
         windows.partitions_per_batch, windows.max_partitions_per_run, windows.max_partitions_per_hour
     )
-    most_bytes = _least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+    most_bytes = least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
     return (
         len(unit.files) <= most_partitions
         and unit.file_count <= windows.max_files_per_batch
         and unit.key_work_bytes <= most_bytes
     )
-
-
-def _least(*caps: int | None) -> int:
-    return min(cap for cap in caps if cap is not None)
 
 
 def conversion_cost_bytes(unit: Unit, due: Sequence[Candidate], target_bytes: int, per_file: int = 0) -> int:
@@ -181,23 +172,23 @@ class _Decided:
 
 
 def _unit(
+    inputs: PlanInputs,
     files: Mapping[PartitionKey, tuple[Candidate, ...]],
     decided: _Decided,
     deletes: EqualityDeletes,
-    key_types: Mapping[int, str],
-    policy: Policy,
-    target_bytes: int,
 ) -> Unit:
+    key_types = inputs.state.key_types
     data = [c.file for some in files.values() for c in some]
     applying = deletes.applying(data)
     unsupported = any(has_unsupported_key(d, key_types) for d in applying)
     width = 0 if unsupported else widest_key_bytes(applying, key_types)
     work = key_work_bytes(data, applying, width)
     unit = Unit(files, applying, width, work, unsupported, Route.REWRITE)
-    return replace(unit, route=_route(unit, decided, policy, target_bytes))
+    return replace(unit, route=_route(inputs, unit, decided))
 
 
-def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> Route:
+def _route(inputs: PlanInputs, unit: Unit, decided: _Decided) -> Route:
+    policy, target_bytes = inputs.policy, inputs.target_bytes
     both = [p for key in unit.files for p in decided.on(key)]
     all_asked = unit.files.keys() <= decided.own.keys()
     if unit.unsupported or not may_convert(policy.equality_deletes):
@@ -218,7 +209,7 @@ def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> 
     due = [
         c
         for key, files in unit.files.items()
-        for _, group in due_anyway(decided.own[key], files, policy, target_bytes)
+        for _, group in _due_anyway(decided.own[key], files, policy, target_bytes)
         for c in group
     ]
     # `native` applies positions by Iceberg's reader: a rewrite writes a deletion vector for each file, too.
@@ -228,7 +219,7 @@ def _route(unit: Unit, decided: _Decided, policy: Policy, target_bytes: int) -> 
     return Route.CONVERT if converting < rewrite_cost_bytes(unit, policy.windows) else Route.REWRITE
 
 
-def due_anyway(
+def _due_anyway(
     due: PartitionDecision, files: Iterable[Candidate], policy: Policy, target_bytes: int
 ) -> list[tuple[int, Sequence[Candidate]]]:
     """Returns the groups of these files that a rewrite takes even without equality deletes, each with its spec."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
 from iceberg_maint.core.health.layout import SortFile, SortLimits, choose, pack
 from iceberg_maint.core.health.metrics import SizeLimits
 from iceberg_maint.core.health.thresholds import (
@@ -16,7 +17,7 @@ from iceberg_maint.core.health.thresholds import (
 )
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import PartitionSpec
-from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import (
     FileKind,
     LiveFile,
@@ -25,9 +26,10 @@ from iceberg_maint.core.model.table_state import (
     position_delete_reaches,
     scope_of,
 )
+from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.equality_deletes import EqualityDeletes
 from iceberg_maint.core.planning.work import FileGroup, InputFile, PlannedLayout, PositionDeleteFile
-from iceberg_maint.core.policy.data import LayoutPolicy, OutputSpec, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import OutputSpec, Policy, RewriteDataFilesPolicy, WindowsPolicy
 
 
 class AppliedDeletes:
@@ -47,6 +49,60 @@ class AppliedDeletes:
             for delete in self._by_path.get(path, ())
             if delete.referenced_data_file in (None, file.path)
         )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """What earlier runs and the session say about the batches of a plan.
+
+    Batches that can be split are no larger than `size`. It changes neither the choice of an operation for equality
+    deletes nor what is too large. The partitions `alone` share no batch with others. `memory_correction` is the learned
+    correction of the memory estimate for equality deletes. `readers` are the ways in which Spark reads rows.
+    """
+
+    size: BatchSize | None = None
+    alone: frozenset[PartitionKey] = frozenset()
+    memory_correction: float = 1.0
+    readers: RowTypes = SPARK_4
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """What the plan of one operation on data follows from.
+
+    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs. `before_conversion`
+    is that of the `Step` of a rewrite. `rewritten` are the data files (paths) that such a rewrite replaces before a conversion.
+    """
+
+    state: TableState
+    decision: Decision
+    live_files: Sequence[LiveFile]
+    policy: Policy
+    target_bytes: int
+    limits: BatchLimits = BatchLimits()
+    before_conversion: bool = False
+    rewritten: frozenset[str] = frozenset()
+
+    @property
+    def batch_windows(self) -> WindowsPolicy:
+        """The windows of the policy, with the batch size of the limits."""
+        return limited(self.policy.windows, self.limits.size)
+
+    @property
+    def largest_group_bytes(self) -> int:
+        """The most bytes of a file group: those of a batch, of a run and of an hour."""
+        windows = self.policy.windows
+        return least(windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
+
+    @property
+    def left_bytes(self) -> int:
+        """The most bytes of a file group within the budget that is left."""
+        return least(self.largest_group_bytes, self.decision.budget_bytes)
+
+
+def least(*caps: int | None) -> int:
+    """Returns the smallest of these caps; None is no cap."""
+    return min(cap for cap in caps if cap is not None)
 
 
 NO_EQUALITY_DELETES = EqualityDeletes((), {})
@@ -206,14 +262,12 @@ def packed_groups(
                 yield spec_id, packed
 
 
-def file_group(
-    state: TableState, partition: PartitionKey, spec_id: int, chosen: Sequence[Candidate], rules: Rules
-) -> FileGroup:
+def file_group(state: TableState, spec_id: int, chosen: Sequence[Candidate], rules: Rules) -> FileGroup:
     """Returns the group of these files as a plan contains it."""
     moves = rules.policy.output_spec is OutputSpec.CURRENT
     size = sum(c.file.size_bytes for c in chosen)
     return FileGroup(
-        partition=partition,
+        partition=rules.due.partition,
         spec_id=spec_id,
         output_spec_id=state.current_spec_id if moves else spec_id,
         files=tuple(map(input_file, chosen)),
@@ -263,37 +317,33 @@ class SortedGroup:
 
 
 def sorted_groups(
-    state: TableState,
-    partition: PartitionKey,
-    found: Sequence[Candidate],
-    rules: Rules,
-    layout: LayoutPolicy,
-    windows: WindowsPolicy,
-    most_bytes: int,
+    inputs: PlanInputs, due: PartitionDecision, found: Sequence[Candidate]
 ) -> list[SortedGroup]:
-    """Returns the files that cause the overlap depth of a partition due for its layout, in groups of at most
-    these bytes. Returns no group for a partition that is not due for it.
+    """Returns the files that cause the overlap depth of a partition due for its layout, in groups within the limits of a batch
+    and the budget. Returns no group for a partition that is not due for it.
 
     Files under equality deletes are left to the rewrite that applies these deletes. Files that the policy
     moves to another spec are left to the rewrite that moves them.
     """
-    order = state.order
+    policy, order = inputs.policy, inputs.state.order
+    rules = Rules.of(due, policy.rewrite_data_files, inputs.target_bytes)
     if order is None or Reason.LAYOUT not in rules.reasons:
         return []
     moves = rules.policy.output_spec is OutputSpec.CURRENT
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in found:
         by_spec[candidate.file.spec_id].append(candidate)
+    most_bytes = inputs.left_bytes
     limits = SortLimits(
-        goal=layout.overlap_depth_warn or layout.overlap_depth_act or 1.0,
-        min_gain_ratio=layout.min_gain_ratio,
+        goal=policy.layout.overlap_depth_warn or policy.layout.overlap_depth_act or 1.0,
+        min_gain_ratio=policy.layout.min_gain_ratio,
         max_group_bytes=min(most_bytes, rules.policy.max_group_bytes),
-        max_group_files=windows.max_files_per_batch,
-        output_files=_output_files(rules),
+        max_group_files=policy.windows.max_files_per_batch,
+        output_files=lambda size: expected_output_files(size, rules.target_bytes, rules.limits),
     )
     result = []
     for spec_id, of_spec in sorted(by_spec.items()):
-        if moves and spec_id != state.current_spec_id:
+        if moves and spec_id != inputs.state.current_spec_id:
             continue
         files = [
             SortFile(
@@ -304,9 +354,5 @@ def sorted_groups(
         for group in choose(files, limits).groups:
             chosen = [of_spec[i] for i in group.files]
             planned = PlannedLayout(order, group.before, group.after)
-            result.append(SortedGroup(file_group(state, partition, spec_id, chosen, rules), planned))
+            result.append(SortedGroup(file_group(inputs.state, spec_id, chosen, rules), planned))
     return result
-
-
-def _output_files(rules: Rules) -> Callable[[int], int]:
-    return lambda size_bytes: expected_output_files(size_bytes, rules.target_bytes, rules.limits)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import assert_never
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.work import (
@@ -15,6 +15,7 @@ from iceberg_maint.core.planning.work import (
     EqualityDeleteFile,
     ExpireSnapshots,
     FileGroup,
+    FileWork,
     PlannedLayout,
     PositionDeleteFile,
     RemoveOrphanFiles,
@@ -60,64 +61,34 @@ class Batch:
     @property
     def groups(self) -> tuple[FileGroup, ...]:
         """The data files of the work, rewritten or kept. Housekeeping has none."""
-        match self.work:
-            case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
-                return self.work.groups
-            case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-                return ()
-            case _:
-                assert_never(self.work)
+        return self.work.groups if isinstance(self.work, FileWork) else ()
 
     @property
     def equality_deletes(self) -> tuple[EqualityDeleteFile, ...]:
         """The equality deletes that the work applies to its data files or drops."""
-        match self.work:
-            case RewriteDataFiles() | ConvertEqualityDeletes():
-                return self.work.equality_deletes
-            case RewritePositionDeleteFiles() | RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-                return ()
-            case _:
-                assert_never(self.work)
+        if isinstance(self.work, RewriteDataFiles | ConvertEqualityDeletes):
+            return self.work.equality_deletes
+        return ()
 
     @property
     def position_deletes(self) -> tuple[PositionDeleteFile, ...]:
         """The position deletes and deletion vectors that the work replaces or drops."""
-        match self.work:
-            case RewritePositionDeleteFiles():
-                return self.work.position_deletes
-            case RewriteDataFiles() | ConvertEqualityDeletes():
-                return ()
-            case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-                return ()
-            case _:
-                assert_never(self.work)
+        return self.work.position_deletes if isinstance(self.work, RewritePositionDeleteFiles) else ()
 
     @property
     def applied_deletes(self) -> tuple[PositionDeleteFile, ...]:
         """The other position deletes and deletion vectors that apply to a data file of the work."""
-        match self.work:
-            case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
-                return self.work.applied_deletes
-            case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-                return ()
-            case _:
-                assert_never(self.work)
+        return self.work.applied_deletes if isinstance(self.work, FileWork) else ()
 
     @property
     def partitions(self) -> tuple[PartitionKey, ...]:
         """Partition keys, in order, each once. A batch that only drops deletes has those of the deletes.
         Housekeeping has the whole table."""
-        held: tuple[FileGroup | EqualityDeleteFile | PositionDeleteFile, ...]
-        match self.work:
-            case RewriteDataFiles() | ConvertEqualityDeletes():
-                held = self.work.groups or self.work.equality_deletes
-            case RewritePositionDeleteFiles():
-                held = (*self.work.groups, *self.work.position_deletes)
-            case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-                return (WHOLE_TABLE,)
-            case _:
-                assert_never(self.work)
-        return tuple(dict.fromkeys(o.partition for o in held))
+        if not isinstance(self.work, FileWork):
+            return (WHOLE_TABLE,)
+        inputs: tuple[FileGroup | EqualityDeleteFile | PositionDeleteFile, ...]
+        inputs = (*self.groups, *self.position_deletes) or self.equality_deletes
+        return tuple(dict.fromkeys(i.partition for i in inputs))
 
     @property
     def input_files(self) -> int:
@@ -143,8 +114,6 @@ class Batch:
                 return sum(d.size_bytes for d in self.work.position_deletes if not d.void)
             case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
                 return 0
-            case _:
-                assert_never(self.work)
 
     @property
     def expected_output_files(self) -> int:
@@ -227,17 +196,40 @@ def make_plan(
     return Plan(digest(body)[:24], table, table_uuid, operation, snapshot_id, batches, leftovers)
 
 
-_OF_FILES = frozenset({"groups", "applied_deletes"})
-_FIELDS = {
-    Operation.REWRITE_DATA_FILES: _OF_FILES | {"layout", "equality_deletes", "memory", "writer"},
-    Operation.CONVERT_EQUALITY_DELETES: _OF_FILES | {"equality_deletes", "memory"},
-    Operation.REWRITE_POSITION_DELETE_FILES: _OF_FILES | {"position_deletes"},
-    Operation.REWRITE_MANIFESTS: frozenset({"manifests"}),
-    Operation.EXPIRE_SNAPSHOTS: frozenset({"snapshots", "refs"}),
-    Operation.REMOVE_ORPHAN_FILES: frozenset[str](),
+def plan_at(
+    state: TableState, operation: Operation, batches: Iterable[Batch], leftovers: Iterable[Leftover]
+) -> Plan:
+    """Returns the plan of these batches at the pinned snapshot."""
+    snapshot_id = state.snapshot.snapshot_id if state.snapshot else None
+    return make_plan(str(state.table), state.uuid, operation, snapshot_id, tuple(batches), tuple(leftovers))
+
+
+def leftovers_of(decision: Decision) -> list[Leftover]:
+    """Returns the partitions that the decision defers or refuses."""
+    return [
+        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
+        for p in decision.partitions
+        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
+    ]
+
+
+_WORKS: Mapping[Operation, type[Work]] = {
+    work.operation: work
+    for work in (
+        RewriteDataFiles,
+        ConvertEqualityDeletes,
+        RewritePositionDeleteFiles,
+        RewriteManifests,
+        ExpireSnapshots,
+        RemoveOrphanFiles,
+    )
 }
-"""The fields that only one operation has and that its batches may set."""
-_OF_SOME = frozenset().union(*_FIELDS.values())
+_SWEEP = "sweep"
+"""The field of the work of an orphan pass that its label says."""
+_OF_WORK = {o: frozenset(f.name for f in fields(work)) - {_SWEEP} for o, work in _WORKS.items()}
+"""The fields that only some operations have and that their batches may set."""
+_OF_SOME = frozenset().union(*_OF_WORK.values())
+_OF_ALL = frozenset(f.name for f in fields(Batch)) - {"work"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,66 +265,24 @@ class BatchBody:
     def of(cls, batch: Batch) -> BatchBody:
         """The flat form of the batch."""
         work = batch.work
-        own = {name: getattr(work, name) for name in _FIELDS[work.operation]}
+        of_all = {name: getattr(batch, name) for name in _OF_ALL}
+        of_work = {name: getattr(work, name) for name in _OF_WORK[work.operation]}
         return cls(
-            batch_id=batch.batch_id,
-            table=batch.table,
-            table_uuid=batch.table_uuid,
-            operation=work.operation,
-            strategy=work.strategy.value,
-            format_version=batch.format_version,
-            snapshot_id=batch.snapshot_id,
-            snapshot_sequence_number=batch.snapshot_sequence_number,
-            schema_id=batch.schema_id,
-            target_file_size_bytes=batch.target_file_size_bytes,
-            reasons=batch.reasons,
-            **{"groups": (), **own},
+            operation=work.operation, strategy=work.strategy.value, **{"groups": ()} | of_all | of_work
         )
 
     def batch(self) -> Batch:
         """Returns the batch. Raises ValueError if a field is set that its operation does not have."""
-        foreign = sorted(n for n in _OF_SOME - _FIELDS[self.operation] if getattr(self, n))
+        own = _OF_WORK[self.operation]
+        foreign = sorted(n for n in _OF_SOME - own if getattr(self, n))
         if foreign:
             raise ValueError(f"batch {self.batch_id} of {self.operation} has a value in {foreign}")
-        return Batch(
-            batch_id=self.batch_id,
-            table=self.table,
-            table_uuid=self.table_uuid,
-            format_version=self.format_version,
-            snapshot_id=self.snapshot_id,
-            snapshot_sequence_number=self.snapshot_sequence_number,
-            schema_id=self.schema_id,
-            target_file_size_bytes=self.target_file_size_bytes,
-            work=self._work(),
-            reasons=self.reasons,
-        )
-
-    def _work(self) -> Work:
-        match self.operation:
-            case Operation.REWRITE_DATA_FILES:
-                return RewriteDataFiles(
-                    self.groups,
-                    self.layout,
-                    self.equality_deletes,
-                    self.memory,
-                    self.applied_deletes,
-                    self.writer,
-                )
-            case Operation.CONVERT_EQUALITY_DELETES:
-                return ConvertEqualityDeletes(
-                    self.equality_deletes, self.groups, self.memory, self.applied_deletes
-                )
-            case Operation.REWRITE_POSITION_DELETE_FILES:
-                return RewritePositionDeleteFiles(self.groups, self.position_deletes, self.applied_deletes)
-            case Operation.REWRITE_MANIFESTS:
-                return RewriteManifests(self.manifests)
-            case Operation.EXPIRE_SNAPSHOTS:
-                return ExpireSnapshots(self.snapshots, self.refs)
-            case Operation.REMOVE_ORPHAN_FILES:
-                # Only this label sweeps.
-                return RemoveOrphanFiles(sweep=self.strategy == Strategy.SWEEP_AND_MARK)
-            case _:
-                assert_never(self.operation)
+        of_work = {name: getattr(self, name) for name in own}
+        if self.operation is Operation.REMOVE_ORPHAN_FILES:
+            # Only this label sweeps.
+            of_work[_SWEEP] = self.strategy == Strategy.SWEEP_AND_MARK
+        of_all = {name: getattr(self, name) for name in _OF_ALL}
+        return Batch(work=_WORKS[self.operation](**of_work), **of_all)
 
 
 def batch_text(batch: Batch) -> str:

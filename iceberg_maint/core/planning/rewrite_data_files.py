@@ -1,4 +1,4 @@
-"""Plans batches of explicit input files: of each operation on data, and of `rewrite_data_files`."""
+"""Plans batches of `rewrite_data_files`: file groups to pack or to sort, with the deletes that apply to them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import assert_never
 
-from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
-from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.model.table_state import LiveFile, TableState
-from iceberg_maint.core.planning.batch_trials import BatchSize, limited, with_gain
-from iceberg_maint.core.planning.convert_equality_deletes import plan_conversion
+from iceberg_maint.core.model.ids import Operation, PartitionKey
+from iceberg_maint.core.model.reasons import PartitionDecision, Reason
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.planning.batch_trials import limited, with_gain
 from iceberg_maint.core.planning.equality_delete_route import left_to_conversion, units
 from iceberg_maint.core.planning.equality_deletes import (
     EqualityDeletes,
@@ -26,157 +22,51 @@ from iceberg_maint.core.planning.equality_deletes import (
 from iceberg_maint.core.planning.file_groups import (
     NO_EQUALITY_DELETES,
     Candidate,
+    PlanInputs,
     Rules,
-    SortedGroup,
     applied_deletes,
     candidates,
     file_group,
     packed_groups,
     sorted_groups,
 )
-from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, make_plan
-from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
+from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, leftovers_of, plan_at
 from iceberg_maint.core.planning.row_writer import with_writers
 from iceberg_maint.core.planning.work import FileGroup, PlannedLayout, RewriteDataFiles, RowWriter
-from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+from iceberg_maint.core.policy.data import WindowsPolicy
 
 
-def partitions_to_read(
-    operation: Operation, decision: Decision, measured: Measured
-) -> frozenset[PartitionKey]:
-    """Returns the partitions whose live files a plan of this decision needs.
-
-    These are the due partitions. If deletes of an unpartitioned spec are live, these are also all partitions
-    that equality deletes apply to: only all of them together show which of these deletes may be dropped.
-    """
-    due = frozenset(p.partition for p in decision.due())
-    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
-        return due
-    under = {key for key, health in measured.partitions.items() if health.applicable_equality_delete_files}
-    everywhere = measured.partitions.get(UNPARTITIONED_KEY)
-    touches = operation is Operation.CONVERT_EQUALITY_DELETES or not due.isdisjoint(under)
-    if not due or not touches or everywhere is None or not everywhere.equality_delete_files:
-        return due
-    return due | under
-
-
-def plan_operation(
-    operation: Operation,
-    state: TableState,
-    decision: Decision,
-    live_files: Iterable[LiveFile],
-    policy: Policy,
-    target_bytes: int,
-    *,
-    memory_correction: float = 1.0,
-    readers: RowTypes = SPARK_4,
-    limit: BatchSize | None = None,
-    before_conversion: bool = False,
-    rewritten: frozenset[str] = frozenset(),
-    alone: frozenset[PartitionKey] = frozenset(),
-) -> Plan:
-    """Plans one operation on data for the partitions that its decision says RUN, in its order.
-
-    `live_files` are those of `partitions_to_read` and all equality deletes of unpartitioned specs.
-    `memory_correction` is the learned correction of the memory estimate for equality deletes. `readers` are the ways
-    in which Spark reads rows. Batches that can be split are no larger than `limit`. It changes neither the
-    choice of an operation for equality deletes nor what is too large. `before_conversion` is that of the `Step` of a
-    rewrite, `rewritten` are the data files (paths) that such a rewrite replaces before a conversion. The partitions `alone`
-    share no batch with others.
-    """
-    correction = memory_correction
-    match operation:
-        case Operation.REWRITE_DATA_FILES:
-            return plan_rewrite(
-                state,
-                decision,
-                live_files,
-                policy,
-                target_bytes,
-                memory_correction=correction,
-                readers=readers,
-                limit=limit,
-                before_conversion=before_conversion,
-                alone=alone,
-            )
-        case Operation.CONVERT_EQUALITY_DELETES:
-            return plan_conversion(
-                state,
-                decision,
-                (f for f in live_files if f.path not in rewritten),
-                policy,
-                target_bytes,
-                memory_correction=correction,
-                limit=limit,
-                alone=alone,
-            )
-        case Operation.REWRITE_POSITION_DELETE_FILES:
-            return plan_position_deletes(
-                state, decision, live_files, policy, target_bytes, limit=limit, alone=alone
-            )
-        case Operation.REWRITE_MANIFESTS | Operation.EXPIRE_SNAPSHOTS | Operation.REMOVE_ORPHAN_FILES:
-            raise ValueError(f"{operation} works on the table as a whole: see plan_housekeeping")
-        case _:
-            assert_never(operation)
-
-
-def plan_rewrite(
-    state: TableState,
-    decision: Decision,
-    live_files: Iterable[LiveFile],
-    policy: Policy,
-    target_bytes: int,
-    *,
-    memory_correction: float = 1.0,
-    readers: RowTypes = SPARK_4,
-    limit: BatchSize | None = None,
-    before_conversion: bool = False,
-    alone: frozenset[PartitionKey] = frozenset(),
-) -> Plan:
-    """Returns the plan of `rewrite_data_files`; see `plan_operation`.
+def plan_rewrite(inputs: PlanInputs) -> Plan:
+    """Plans the partitions that the decision says RUN, in its order.
 
     Partitions whose equality deletes are to be converted are left whole to that operation. `before_conversion` their files
     that are due for other reasons are rewritten, if `columnar` writes them.
     """
-    files = tuple(live_files)
+    state, decision, files = inputs.state, inputs.decision, inputs.live_files
     by_partition = candidates(state.specs, files)
     deletes = EqualityDeletes.of(state.specs, files)
-    by_unit = units(decision, by_partition, deletes, state.key_types, policy, target_bytes)
-    leftovers = [
-        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
-        for p in decision.partitions
-        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
-    ]
+    by_unit = units(inputs, by_partition, deletes)
+    leftovers = leftovers_of(decision)
     groups: list[FileGroup] = []
     layouts: dict[str, PlannedLayout] = {}
     for due in decision.due():
         unit = by_unit.get(due.partition)
         every = by_partition.get(due.partition, ())
-        in_order = plan_sorted(state, due, every, policy, target_bytes, decision.budget_bytes)
+        in_order = sorted_groups(inputs, due, every)
         if unit is not None and left_to_conversion(due, unit, decision):
             first: list[FileGroup] = []
-            if before_conversion:
+            if inputs.before_conversion:
                 to_sort = {f.path for g in in_order for f in g.group.files}
                 unsorted = [c for c in every if c.file.path not in to_sort]
-                first = groups_before_conversion(
-                    state, due, unsorted, policy, target_bytes, decision.budget_bytes, readers, limit
-                )
+                first = groups_before_conversion(inputs, due, unsorted)
             groups += first
             taken = {f.path for g in first for f in g.files}
             own = [c.file.size_bytes for c in unit.files[due.partition] if c.file.path not in taken]
             leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
             continue
         layouts |= {f.path: g.layout for g in in_order for f in g.group.files}
-        found, left = plan_groups(
-            state,
-            due,
-            [c for c in every if c.file.path not in layouts],
-            policy,
-            target_bytes,
-            decision.budget_bytes,
-            decision.budget_reason,
-            limit,
-        )
+        rules = Rules.of(due, inputs.policy.rewrite_data_files, inputs.target_bytes)
+        found, left = plan_groups(inputs, rules, [c for c in every if c.file.path not in layouts])
         groups += [*(g.group for g in in_order), *found]
         leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
     groups, cut = _within_budget(groups, decision.budget_bytes, decision.budget_reason)
@@ -185,10 +75,8 @@ def plan_rewrite(
     under = {path for path, c in by_path.items() if deletes.apply_to(c.file)}
     live = LiveData.of(files)
     batches = []
-    written, unread = with_writers(
-        state, groups, by_path, layouts, policy.rewrite_data_files, target_bytes, readers
-    )
-    for chunk, writer in _chunks(written, under, layouts, limited(policy.windows, limit), alone):
+    written, unread = with_writers(inputs, groups, by_path, layouts)
+    for chunk, writer in _chunks(inputs, written, under, layouts):
         paths = frozenset(f.path for g in chunk for f in g.files)
         planned = [layouts[g.files[0].path] for g in chunk if g.files[0].path in layouts]
         work = RewriteDataFiles(
@@ -199,64 +87,33 @@ def plan_rewrite(
         )
         marked = [by_path[p].file for p in sorted(paths & under)]
         if marked:
+            # Dropped are the deletes that no other file needs. The sequence numbers of the new files are not below those of the
+            # kept ones.
             applying = deletes.applying(marked)
             kept = live.needed_beside(applying, paths, state.specs)
-            work = _with_deletes(work, state, applying, kept, marked, memory_correction)
-        batch = batch_at(state, work, paths, target_bytes)
+            rows, correction = sum(f.record_count for f in marked), inputs.limits.memory_correction
+            work = replace(
+                work,
+                equality_deletes=planned_deletes(applying, kept, state.specs),
+                memory=memory_need(applying, rows, state.key_types, correction),
+            )
+        batch = batch_at(state, work, paths, inputs.target_bytes)
         batches.append(replace(batch, reasons=tuple(sorted({reasons[g.partition] for g in chunk}))))
-    return make_plan(
-        str(state.table),
-        state.uuid,
-        Operation.REWRITE_DATA_FILES,
-        state.snapshot.snapshot_id if state.snapshot else None,
-        tuple(batches),
-        (*leftovers, *cut, *unread),
-    )
-
-
-def plan_sorted(
-    state: TableState,
-    due: PartitionDecision,
-    found: Sequence[Candidate],
-    policy: Policy,
-    target_bytes: int,
-    budget_bytes: int | None = None,
-) -> list[SortedGroup]:
-    """Returns the file groups of one partition to sort. No group exceeds the limits of a batch or the
-    budget."""
-    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
-    most = _most_bytes(policy.windows)
-    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
-    return sorted_groups(state, due.partition, found, rules, policy.layout, policy.windows, left_bytes)
-
-
-def _most_bytes(windows: WindowsPolicy) -> int:
-    caps = (windows.max_bytes_per_batch, windows.max_bytes_per_run, windows.max_bytes_per_hour)
-    return min(cap for cap in caps if cap is not None)
+    return plan_at(state, Operation.REWRITE_DATA_FILES, batches, (*leftovers, *cut, *unread))
 
 
 def plan_groups(
-    state: TableState,
-    due: PartitionDecision,
-    found: Sequence[Candidate],
-    policy: Policy,
-    target_bytes: int,
-    budget_bytes: int | None = None,
-    budget_reason: Reason = Reason.RUN_BUDGET,
-    limit: BatchSize | None = None,
-    rules: Rules | None = None,
+    inputs: PlanInputs, rules: Rules, found: Sequence[Candidate]
 ) -> tuple[list[FileGroup], list[Leftover]]:
     """Returns the file groups of one partition. No group exceeds the limits of a batch or the budget, nor
-    `limit` as far as a group of its size still gains something. `rules` select the files, by default those of the
-    decision.
+    the batch size of the limits as far as a group of its size still gains something. `rules` select the files.
 
     The leftovers are files under equality deletes whose keys cannot be matched, files that alone exceed a cap
-    of the policy and, for `budget_reason`, files that exceed the remaining budget.
+    of the policy and files that exceed the remaining budget.
     """
-    rules = rules or Rules.of(due, policy.rewrite_data_files, target_bytes)
-    windows = policy.windows
-    most = _most_bytes(windows)
-    left_bytes = most if budget_bytes is None else min(most, budget_bytes)
+    state, windows, partition = inputs.state, inputs.policy.windows, rules.due.partition
+    most, left_bytes = inputs.largest_group_bytes, inputs.left_bytes
+    budget_reason = inputs.decision.budget_reason
     unsupported = _unsupported(state, found)
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     blocked: list[Candidate] = []
@@ -274,18 +131,16 @@ def plan_groups(
         else:
             by_spec[candidate.file.spec_id].append(candidate)
     largest = max((c.file.size_bytes for some in by_spec.values() for c in some), default=0)
-    packing = limited(
-        windows,
-        with_gain(limit, 10 * policy.rewrite_data_files.min_input_files, max(4 * target_bytes, 2 * largest)),
-    )
+    least_gain = 10 * rules.policy.min_input_files, max(4 * inputs.target_bytes, 2 * largest)
+    packing = limited(windows, with_gain(inputs.limits.size, *least_gain))
     groups = [
-        file_group(state, due.partition, spec_id, packed, rules)
+        file_group(state, spec_id, packed, rules)
         for spec_id, packed in packed_groups(
             by_spec, rules, packing, min(left_bytes, packing.max_bytes_per_batch)
         )
     ]
     leftovers = [
-        Leftover(due.partition, reason, len(left), sum(c.file.size_bytes for c in left))
+        Leftover(partition, reason, len(left), sum(c.file.size_bytes for c in left))
         for reason, left in (
             (budget_reason, later),
             (Reason.UNSUPPORTED_KEY, blocked),
@@ -295,27 +150,19 @@ def plan_groups(
     ]
     if not groups and not leftovers:
         cramped = left_bytes < most and any(packed_groups(by_spec, rules, windows, most))
-        leftovers.append(Leftover(due.partition, budget_reason if cramped else Reason.NO_GAIN))
+        leftovers.append(Leftover(partition, budget_reason if cramped else Reason.NO_GAIN))
     return groups, leftovers
 
 
 def groups_before_conversion(
-    state: TableState,
-    due: PartitionDecision,
-    found: Sequence[Candidate],
-    policy: Policy,
-    target_bytes: int,
-    budget_bytes: int | None,
-    readers: RowTypes,
-    limit: BatchSize | None,
+    inputs: PlanInputs, due: PartitionDecision, found: Sequence[Candidate]
 ) -> list[FileGroup]:
     """Returns the file groups of one partition that are due without its equality deletes and that `columnar` writes:
     there the task applies the deletes. `native` would write a deletion vector for each file first."""
-    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
+    rules = Rules.of(due, inputs.policy.rewrite_data_files, inputs.target_bytes)
     rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
-    groups, _ = plan_groups(state, due, found, policy, target_bytes, budget_bytes, limit=limit, rules=rules)
-    by_path = {c.file.path: c for c in found}
-    written, _ = with_writers(state, groups, by_path, (), policy.rewrite_data_files, target_bytes, readers)
+    groups, _ = plan_groups(inputs, rules, found)
+    written, _ = with_writers(inputs, groups, {c.file.path: c for c in found}, ())
     return [group for group, writer in written if writer.columnar]
 
 
@@ -347,15 +194,15 @@ def _within_budget(
 
 
 def _chunks(
+    inputs: PlanInputs,
     written: Iterable[tuple[FileGroup, RowWriter]],
     under: Collection[str],
     in_order: Collection[str],
-    windows: WindowsPolicy,
-    alone: Collection[PartitionKey],
 ) -> list[tuple[list[FileGroup], RowWriter]]:
     """Groups consecutive file groups into batches, each with the writer of its rows. File groups under equality
-    deletes, file groups to sort, file groups of another writer, those of each partition of `alone`, and all others are in
+    deletes, file groups to sort, file groups of another writer, those of each partition that is `alone`, and all others are in
     separate batches."""
+    windows, alone = inputs.batch_windows, inputs.limits.alone
     chunks: list[_Chunk] = []
     open_chunk: dict[tuple[bool, bool, RowWriter, PartitionKey | None], _Chunk] = {}
     for group, writer in written:
@@ -394,22 +241,3 @@ class _Chunk:
         self._partitions.add(group.partition)
         self._files, self._bytes = files, input_bytes
         return True
-
-
-def _with_deletes(
-    work: RewriteDataFiles,
-    state: TableState,
-    applying: Sequence[LiveFile],
-    kept: frozenset[str],
-    marked: Sequence[LiveFile],
-    memory_correction: float,
-) -> RewriteDataFiles:
-    """Returns the work with these deletes applied to its files `marked`. It drops all of them except those in
-    `kept` (paths), which other files need. The sequence numbers of the new files are not below those of the
-    kept deletes."""
-    rows = sum(f.record_count for f in marked)
-    return replace(
-        work,
-        equality_deletes=planned_deletes(applying, kept, state.specs),
-        memory=memory_need(applying, rows, state.key_types, memory_correction),
-    )

@@ -16,57 +16,37 @@ from dataclasses import dataclass, replace
 from iceberg_maint.core.decisions.windows import Budget
 from iceberg_maint.core.health.thresholds import MERGEABLE, REMAINING, UNMARKING
 from iceberg_maint.core.model.ids import Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
+from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Severity
 from iceberg_maint.core.model.table_state import (
     FileKind,
     LiveFile,
     Scope,
-    TableState,
     position_delete_reaches,
     scope_of,
 )
-from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.file_groups import (
     Candidate,
+    PlanInputs,
     applied_deletes,
     candidates,
     input_file,
     planned_delete,
 )
-from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, make_plan
+from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, leftovers_of, plan_at
 from iceberg_maint.core.planning.work import FileGroup, PositionDeleteFile, RewritePositionDeleteFiles
-from iceberg_maint.core.policy.data import Policy, WindowsPolicy
-
-_OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
+from iceberg_maint.core.policy.data import WindowsPolicy
 
 
-def plan_position_deletes(
-    state: TableState,
-    decision: Decision,
-    live_files: Iterable[LiveFile],
-    policy: Policy,
-    target_bytes: int,
-    *,
-    limit: BatchSize | None = None,
-    alone: frozenset[PartitionKey] = frozenset(),
-) -> Plan:
-    """Plans the partitions that the decision says RUN, in its order.
-
-    `live_files` are those of these partitions. Caps on bytes count the deletes that are read. Batches of
-    several units are no larger than `limit`. The partitions `alone` share no batch with others.
-    """
-    files = tuple(live_files)
+def plan_position_deletes(inputs: PlanInputs) -> Plan:
+    """Plans the partitions that the decision says RUN, in its order. Caps on bytes count the deletes that are read."""
+    state, decision, policy, files = inputs.state, inputs.decision, inputs.policy, inputs.live_files
     found = candidates(state.specs, files)
     deletes: dict[PartitionKey, list[LiveFile]] = defaultdict(list)
     for file in files:
         if file.kind in (FileKind.POSITION_DELETES, FileKind.DELETION_VECTOR):
             deletes[file.partition].append(file)
     taken: list[_Unit] = []
-    leftovers = [
-        Leftover(p.partition, p.reason, bytes=p.candidate_bytes)
-        for p in decision.partitions
-        if p.verdict in (Verdict.DEFER, Verdict.REFUSE)
-    ]
+    leftovers = leftovers_of(decision)
     budget = Budget(decision.budget_partitions, decision.budget_bytes)
     for due in decision.due():
         key = due.partition
@@ -91,17 +71,8 @@ def plan_position_deletes(
         if not units:
             leftovers.append(Leftover(key, Reason.NO_GAIN))
     reasons = {p.partition: p.reason for p in decision.due()}
-    return make_plan(
-        str(state.table),
-        state.uuid,
-        _OPERATION,
-        state.snapshot.snapshot_id if state.snapshot else None,
-        tuple(
-            _batch(state, chunk, reasons, target_bytes)
-            for chunk in _chunks(taken, limited(policy.windows, limit), alone)
-        ),
-        tuple(leftovers),
-    )
+    batches = (_batch(inputs, chunk, reasons) for chunk in _chunks(inputs, taken))
+    return plan_at(state, Operation.REWRITE_POSITION_DELETE_FILES, batches, leftovers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +215,9 @@ def _goes_along(candidate: Candidate, newest: int, format_version: int) -> bool:
     return format_version >= 3 or _added(candidate) <= newest or len(_named(candidate)) > 1
 
 
-def _chunks(
-    units: Iterable[_Unit], windows: WindowsPolicy, alone: frozenset[PartitionKey]
-) -> list[list[_Unit]]:
+def _chunks(inputs: PlanInputs, units: Iterable[_Unit]) -> list[list[_Unit]]:
     """Groups consecutive units into batches."""
+    windows, alone = inputs.batch_windows, inputs.limits.alone
     chunks: list[list[_Unit]] = []
     partitions: set[PartitionKey] = set()
     examined = deletes = size_bytes = 0
@@ -271,21 +241,17 @@ def _chunks(
     return chunks
 
 
-def _batch(
-    state: TableState, chunk: Sequence[_Unit], reasons: Mapping[PartitionKey, Reason], target_bytes: int
-) -> Batch:
+def _batch(inputs: PlanInputs, chunk: Sequence[_Unit], reasons: Mapping[PartitionKey, Reason]) -> Batch:
     deletes = tuple(d for unit in chunk for d in unit.deletes)
     applied = applied_deletes(c for unit in chunk for c in unit.examined)
     known = {d.identity for d in deletes}
-    inputs = frozenset(
-        d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes
-    )
+    names = frozenset(d.path if d.content_offset is None else f"{d.path}@{d.content_offset}" for d in deletes)
     work = RewritePositionDeleteFiles(
         groups=tuple(_groups(chunk)),
         position_deletes=deletes,
         applied_deletes=tuple(d for d in applied if d.identity not in known),
     )
-    batch = batch_at(state, work, inputs, target_bytes)
+    batch = batch_at(inputs.state, work, names, inputs.target_bytes)
     return replace(batch, reasons=tuple(sorted({reasons[unit.partition] for unit in chunk})))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from iceberg_maint.core.decisions.applicability import (
     COLUMNAR_TYPES,
-    RowTypes,
     column_list,
     unsupported_columns,
 )
@@ -14,10 +13,10 @@ from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.columns import CODECS, codec_of
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import LiveFile, TableState
-from iceberg_maint.core.planning.file_groups import Candidate
+from iceberg_maint.core.planning.file_groups import Candidate, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.work import FileGroup, RowWriter
-from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, RewriteStrategy
+from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
 
 
@@ -53,21 +52,14 @@ _SCHEMES = frozenset({"", "file", "s3", "s3a", "s3n"})
 
 
 def row_writer(
-    state: TableState,
-    group: FileGroup,
-    candidates: Sequence[Candidate],
-    policy: RewriteDataFilesPolicy,
-    target_bytes: int,
-    readers: RowTypes,
-    *,
-    in_order: bool,
+    inputs: PlanInputs, group: FileGroup, candidates: Sequence[Candidate], *, in_order: bool
 ) -> RowWriter | None:
-    """Returns the writer of a file group, None if no strategy can write it. `readers` are the ways in which Spark
-    reads rows. `in_order`: the rows are sorted."""
-    unread, strategy = unsupported_columns(state.uncommon_types, readers), policy.strategy
+    """Returns the writer of a file group, None if no strategy can write it. `in_order`: the rows are sorted."""
+    state, policy = inputs.state, inputs.policy.rewrite_data_files
+    unread, strategy = unsupported_columns(state.uncommon_types, inputs.limits.readers), policy.strategy
     if strategy is RewriteStrategy.NATIVE or (strategy is RewriteStrategy.AUTO and not unread):
         return None if unread else RowWriter(False)
-    most_bytes = size_limits(policy, target_bytes).large_above_bytes
+    most_bytes = size_limits(policy, inputs.target_bytes).large_above_bytes
     reason = "rows are sorted" if in_order else native_reason(state, group, candidates, most_bytes)
     if not reason:
         return RowWriter(True, f"Spark cannot read {column_list(unread)}" if unread else "")
@@ -75,13 +67,10 @@ def row_writer(
 
 
 def with_writers(
-    state: TableState,
+    inputs: PlanInputs,
     groups: Iterable[FileGroup],
     candidates: Mapping[str, Candidate],
     in_order: Collection[str],
-    policy: RewriteDataFilesPolicy,
-    target_bytes: int,
-    readers: RowTypes,
 ) -> tuple[list[tuple[FileGroup, RowWriter]], list[Leftover]]:
     """Returns the file groups with their writers, and the leftovers that no strategy can write. `candidates` are the
     data files by path, `in_order` the paths of files to sort."""
@@ -90,7 +79,7 @@ def with_writers(
     for group in groups:
         of_group = [candidates[f.path] for f in group.files]
         is_sorted = group.files[0].path in in_order
-        writer = row_writer(state, group, of_group, policy, target_bytes, readers, in_order=is_sorted)
+        writer = row_writer(inputs, group, of_group, in_order=is_sorted)
         if writer is not None:
             written.append((group, writer))
         else:

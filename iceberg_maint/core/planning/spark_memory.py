@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
 
 from iceberg_maint.core.planning.batch_memory import (
     FIELD_BYTES,
     MAX_PASSES,
+    DeclaredBytes,
     DoesNotFitError,
     MemoryNeed,
     driver_bytes,
@@ -23,8 +23,6 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
     RewriteDataFiles,
-    RewritePositionDeleteFiles,
-    file_work,
 )
 
 MIB = 1024**2
@@ -169,13 +167,8 @@ def _largest(sizes: Sequence[int | None]) -> int | None:
 
 def memory_of(batch: Batch) -> MemoryNeed | None:
     """The memory that applying the batch's equality deletes needs; None if the batch applies none."""
-    match work := file_work(batch.work):
-        case RewriteDataFiles() | ConvertEqualityDeletes():
-            return work.memory
-        case RewritePositionDeleteFiles():
-            return None
-        case _:
-            assert_never(work)
+    work = batch.work
+    return work.memory if isinstance(work, RewriteDataFiles | ConvertEqualityDeletes) else None
 
 
 def _least_heap(
@@ -192,14 +185,14 @@ def _least_heap(
         memory = memory_of_heap(heap_bytes, declared.fraction, declared.slots)
         limit = default_budget_bytes(memory) if budget_bytes is None else budget_bytes
         try:
-            estimate = preflight(
-                need,
+            within_limit = DeclaredBytes(
                 memory_bytes=limit,
                 scratch_bytes=None,
                 slots=declared.slots,
                 page_bytes=memory.page_bytes,
                 beside_bytes=_BESIDE_BYTES,
             )
+            estimate = preflight(need, within_limit)
         except DoesNotFitError:
             return False
         used = estimate.estimated_bytes

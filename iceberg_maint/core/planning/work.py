@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, assert_never
+from typing import Any, ClassVar
 
 from iceberg_maint.core.health.layout import Overlap, SortFile, overlap_of
 from iceberg_maint.core.model.columns import range_of
@@ -291,21 +291,13 @@ def writer_reason(work: Work) -> str:
 
 def file_work(work: Work) -> FileWork:
     """Returns the work as work on files. Raises ValueError for other work, which writes no file."""
-    match work:
-        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
-            return work
-        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-            raise ValueError(f"{work.operation} writes no data files or delete files")
-        case _:
-            assert_never(work)
+    if isinstance(work, FileWork):
+        return work
+    raise ValueError(f"{work.operation} writes no data files or delete files")
 
 
 def table_work(work: Work) -> MetadataWork | RemoveOrphanFiles:
     """Returns the work as work on the table as a whole. Raises ValueError for work on files of partitions."""
-    match work:
-        case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-            return work
-        case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
-            raise ValueError(f"{work.operation} works on files of partitions")
-        case _:
-            assert_never(work)
+    if isinstance(work, FileWork):
+        raise ValueError(f"{work.operation} works on files of partitions")
+    return work

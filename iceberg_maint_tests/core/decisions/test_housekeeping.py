@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.snapshot_retention import Hold, Holder, Retent
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.planning.housekeeping_plan import plan_housekeeping
+from iceberg_maint.core.planning.planner import plan_housekeeping
 from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RewriteManifestsPolicy
@@ -99,7 +99,7 @@ def test_evidence_shows_metadata_files_that_pile_up(
 
 def test_plan_of_an_expiry_is_what_may_go_and_no_more() -> None:
     plan = plan_housekeeping(
-        EXPIRE, TABLE.state, decide(EXPIRE, TABLE.state, SOME), POLICY, SOME, TableHistory(), sweeps=False
+        TABLE.state, decide(EXPIRE, TABLE.state, SOME), POLICY, SOME, TableHistory(), sweeps=False
     )
     [batch] = plan.batches
     assert batch.work == ExpireSnapshots((1, 2), ("old",))
@@ -108,9 +108,7 @@ def test_plan_of_an_expiry_is_what_may_go_and_no_more() -> None:
 
 def test_plan_of_manifests_has_a_batch_per_spec() -> None:
     state = state_of(manifests=MANY)
-    plan = plan_housekeeping(
-        REGROUP, state, decide(REGROUP, state), POLICY, NOTHING, TableHistory(), sweeps=False
-    )
+    plan = plan_housekeeping(state, decide(REGROUP, state), POLICY, NOTHING, TableHistory(), sweeps=False)
     assert [b.work.manifests for b in plan.batches] == [("m0", "m1", "m2", "m3"), ("m4", "m5", "m6", "m7")]
     assert len({b.batch_id for b in plan.batches}) == 2
 
@@ -119,10 +117,10 @@ def test_forced_plan_takes_all_manifests_or_says_that_there_is_nothing_to_gain()
     state = state_of(manifests=MANY[:5])
     decision = decide(REGROUP, state, force=True)
     assert decision.reason is Reason.FORCED
-    plan = plan_housekeeping(REGROUP, state, decision, POLICY, NOTHING, TableHistory(), sweeps=False)
+    plan = plan_housekeeping(state, decision, POLICY, NOTHING, TableHistory(), sweeps=False)
     assert [b.work.manifests for b in plan.batches] == [("m0", "m1", "m2", "m3")]
     alone = state_of(manifests=MANY[:1])
     plan = plan_housekeeping(
-        REGROUP, alone, decide(REGROUP, alone, force=True), POLICY, NOTHING, TableHistory(), sweeps=False
+        alone, decide(REGROUP, alone, force=True), POLICY, NOTHING, TableHistory(), sweeps=False
     )
     assert [left.reason for left in plan.leftovers] == [Reason.NO_GAIN]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial, batch_limit, limited
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.policy.data import WindowsPolicy
@@ -79,7 +80,7 @@ def plan_with(limit: BatchSize | None, count: int, partitions: str) -> Plan:
     table = table_of(files)
     policy = policy_of(rewrite_policy(min_input_files=2))
     decision = decide(table, policy)
-    return plan_rewrite(table.state, decision, table.live_files, policy, 100, limit=limit)
+    return plan_rewrite(PlanInputs(table.state, decision, table.live_files, policy, 100, BatchLimits(limit)))
 
 
 def test_plan_after_a_conflict_splits_a_batch_of_several_partitions() -> None:

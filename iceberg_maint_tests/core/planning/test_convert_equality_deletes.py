@@ -9,8 +9,9 @@ import pytest
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
-from iceberg_maint.core.planning.rewrite_data_files import plan_operation
+from iceberg_maint.core.planning.planner import plan_operation
 from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.core.policy.data import RewriteStrategy, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
@@ -238,7 +239,7 @@ def test_delete_that_looks_dangling_because_files_were_not_read_stays() -> None:
     only = tuple(p for p in decision.partitions if p.partition == "__all__")
     narrow = replace(decision, partitions=only)
     seen = [f for f in table.live_files if f.partition == "__all__" and f.kind is EQ]
-    assert plan_operation(CONVERT, table.state, narrow, seen, policy, 100).batches == ()
+    assert plan_operation(PlanInputs(table.state, narrow, seen, policy, 100)).batches == ()
 
 
 def test_conversion_of_a_partition_without_files_under_deletes_is_no_gain() -> None:
@@ -255,7 +256,9 @@ def test_learned_memory_correction_is_part_of_the_need() -> None:
         table, policy = table_of([*files, equality("e")]), cleaning()
         decision: Decision = decide(table, policy, operation=operation)
         found = plan_operation(
-            operation, table.state, decision, table.live_files, policy, 100, memory_correction=1.7
+            PlanInputs(
+                table.state, decision, table.live_files, policy, 100, BatchLimits(memory_correction=1.7)
+            )
         )
         assert [b.work.memory.correction for b in found.batches if b.work.memory] == [1.7]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iceberg_maint.core.planning.batch_memory import (
+    DeclaredBytes,
     DoesNotFitError,
     MemoryNeed,
     Preflight,
@@ -23,13 +24,10 @@ def need(keys: int, *, key_bytes: int = 8, rows: int = 6_000_000, correction: fl
 def fit(
     what: MemoryNeed, memory_mib: int, *, scratch_bytes: int | None = None, page_mib: int = 8, slots: int = 2
 ) -> Preflight:
-    return preflight(
-        what,
-        memory_bytes=memory_mib * MIB,
-        scratch_bytes=scratch_bytes,
-        slots=slots,
-        page_bytes=page_mib * MIB,
+    declared = DeclaredBytes(
+        memory_bytes=memory_mib * MIB, scratch_bytes=scratch_bytes, slots=slots, page_bytes=page_mib * MIB
     )
+    return preflight(what, declared)
 
 
 def test_few_keys_are_broadcast() -> None:
@@ -46,7 +44,7 @@ def test_keys_whose_table_takes_more_than_an_eighth_are_shuffled() -> None:
 def test_keys_whose_table_takes_more_than_an_eighth_of_the_drivers_heap_are_shuffled() -> None:
     def broadcast(heap_mib: int) -> bool:
         kept = {"memory_bytes": 4096 * MIB, "scratch_bytes": None, "slots": 2, "page_bytes": 8 * MIB}
-        return preflight(need(100_000), **kept, driver_heap_bytes=heap_mib * MIB).broadcast
+        return preflight(need(100_000), DeclaredBytes(**kept, driver_heap_bytes=heap_mib * MIB)).broadcast
 
     assert broadcast(200)
     assert not broadcast(100)

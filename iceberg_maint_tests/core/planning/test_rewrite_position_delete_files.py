@@ -8,6 +8,7 @@ from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.policy.data import (
@@ -55,7 +56,9 @@ def planned(*live: LiveFile, alone: frozenset[str] = frozenset()) -> tuple[Batch
         for key, each in health.items()
     )
     decision = Decision("lake.db.t", OPERATION, Verdict.RUN, Reason.POSITION_DELETES, None, due)
-    return plan_position_deletes(table.state, decision, table.live_files, POLICY, 100, alone=alone).batches
+    return plan_position_deletes(
+        PlanInputs(table.state, decision, table.live_files, POLICY, 100, BatchLimits(alone=alone))
+    ).batches
 
 
 def test_partition_that_works_alone_shares_no_batch() -> None:

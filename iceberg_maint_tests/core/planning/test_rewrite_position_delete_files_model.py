@@ -17,6 +17,7 @@ from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch, BatchBody
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
@@ -89,7 +90,7 @@ def planned(lake: Lake, version: int, *, force: bool) -> tuple[Batch, ...]:
         for key, health in health_of(lake, version).items()
     )
     decision = Decision("lake.db.t", OPERATION, Verdict.RUN, Reason.FORCED, None, due)
-    return plan_position_deletes(table.state, decision, table.live_files, POLICY, 100).batches
+    return plan_position_deletes(PlanInputs(table.state, decision, table.live_files, POLICY, 100)).batches
 
 
 @dataclass(frozen=True, slots=True)

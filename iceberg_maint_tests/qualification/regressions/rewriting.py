@@ -359,7 +359,7 @@ REWRITING = (
         "The next plan halves the smallest lost batch; runs that lose none double the limit",
         off(
             "loop/assess.py",
-            "        limit=limit_after_conflicts(operation, assessment.state, context),\n",
+            "        size=limit_after_conflicts(operation, assessment.state, context),\n",
             "",
             "loop/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
         ),

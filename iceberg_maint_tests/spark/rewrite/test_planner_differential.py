@@ -25,10 +25,10 @@ from pyspark.sql import SparkSession
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.core.health.metrics import SizeLimits
 from iceberg_maint.core.health.thresholds import size_limits
-from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
+from iceberg_maint.core.model.ids import Operation, TableId
+from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.core.planning.file_groups import candidates
+from iceberg_maint.core.planning.file_groups import PlanInputs, Rules, candidates
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_groups
 from iceberg_maint.core.planning.work import FileGroup
@@ -82,9 +82,13 @@ class Lake:
         found = candidates(state.specs, self.catalog.live_files(state, keys))
         groups: list[FileGroup] = []
         leftovers: list[Leftover] = []
+        decision = Decision(name, Operation.REWRITE_DATA_FILES, Verdict.RUN, Reason.SMALL_FILES, None)
+        inputs = PlanInputs(state, decision, (), policy, TARGET)
         for key in keys:
             due = PartitionDecision(key, Verdict.RUN, Reason.SMALL_FILES)
-            some, left = plan_groups(state, due, found.get(key, ()), policy, TARGET)
+            some, left = plan_groups(
+                inputs, Rules.of(due, policy.rewrite_data_files, TARGET), found.get(key, ())
+            )
             groups += some
             leftovers += left
         return groups, leftovers

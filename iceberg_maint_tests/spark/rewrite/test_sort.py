@@ -13,6 +13,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
+from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.planning.work import LayoutGain, layout_gain
@@ -88,7 +89,7 @@ def plan_of(
     measured = shop.catalog.measure(state, policy.rewrite_data_files)
     decision = decide(Operation.REWRITE_DATA_FILES, Situation(measured, policy, {}, 0))
     live = shop.catalog.live_files(state, list(measured.partitions))
-    return measured, plan_rewrite(state, decision, live, policy, measured.target_file_size_bytes)
+    return measured, plan_rewrite(PlanInputs(state, decision, live, policy, measured.target_file_size_bytes))
 
 
 def run(

@@ -20,8 +20,9 @@ from iceberg_maint.core.model.reasons import (
     Verdict,
 )
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.planning.rewrite_data_files import partitions_to_read, plan_operation
+from iceberg_maint.core.planning.planner import partitions_to_read, plan_operation
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table, measure_files
 
@@ -142,20 +143,12 @@ def plan(
 ) -> Plan:
     """The plan of the operation decided on, of files read as the loop reads them."""
     decision = decision or decide(table, policy)
-    operation = Operation(decision.operation)
     measured = measure_files(table, policy.rewrite_data_files)
-    keys = partitions_to_read(operation, decision, measured)
+    keys = partitions_to_read(decision, measured)
     live = FakeCatalog("lake", [table]).live_files(table.state, keys)
+    limits = BatchLimits(alone=alone)
     return plan_operation(
-        operation,
-        table.state,
-        decision,
-        live,
-        policy,
-        TARGET,
-        before_conversion=before_conversion,
-        rewritten=rewritten,
-        alone=alone,
+        PlanInputs(table.state, decision, live, policy, TARGET, limits, before_conversion, rewritten)
     )
 
 

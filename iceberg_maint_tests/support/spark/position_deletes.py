@@ -12,6 +12,7 @@ from iceberg_maint.core.health.thresholds import position_delete_findings
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import CommitResult
+from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
 from iceberg_maint.core.policy.data import (
@@ -72,7 +73,7 @@ def planned(shop: Workshop, name: str, *keys: str, force: bool = True) -> Batch:
     operation = Operation.REWRITE_POSITION_DELETE_FILES
     decision = Decision(name, operation, Verdict.RUN, Reason.FORCED, None, tuple(due))
     live = shop.catalog.live_files(state, keys or tuple(measured.partitions))
-    [batch] = plan_position_deletes(state, decision, live, FULL, TARGET_BYTES).batches
+    [batch] = plan_position_deletes(PlanInputs(state, decision, live, FULL, TARGET_BYTES)).batches
     return batch
 
 

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
-from iceberg_maint.core.planning.file_groups import applied_deletes, candidates
+from iceberg_maint.core.planning.file_groups import PlanInputs, applied_deletes, candidates
 from iceberg_maint.core.planning.plan import Batch, BatchBody, batch_id
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.planning.work import EqualityDeleteFile, FileGroup, InputFile
@@ -81,7 +81,7 @@ class Workshop:
         due = tuple(PartitionDecision(key, Verdict.RUN, Reason.FORCED) for key in keys)
         decision = Decision(name, "rewrite_data_files", Verdict.RUN, Reason.FORCED, None, due)
         live = self.catalog.live_files(state, keys)
-        [batch] = plan_rewrite(state, decision, live, policy, target_bytes).batches
+        [batch] = plan_rewrite(PlanInputs(state, decision, live, policy, target_bytes)).batches
         return batch
 
     def cleaning(self, name: str, operation: Operation, *, drop: bool = True) -> Batch:

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.outcomes.verification import Fingerprint
-from iceberg_maint.core.planning.batch_memory import DoesNotFitError, MemoryNeed, Preflight, preflight
+from iceberg_maint.core.planning.batch_memory import (
+    DeclaredBytes,
+    DoesNotFitError,
+    MemoryNeed,
+    Preflight,
+    preflight,
+)
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes
@@ -265,10 +271,12 @@ def _preflight(bridge: Bridge, table: Table, tasks: Any, deletes: list[Any]) -> 
     try:
         return preflight(
             need,
-            memory_bytes=memory_bytes,
-            scratch_bytes=None,
-            slots=executor.slots,
-            page_bytes=executor.page_bytes,
+            DeclaredBytes(
+                memory_bytes=memory_bytes,
+                scratch_bytes=None,
+                slots=executor.slots,
+                page_bytes=executor.page_bytes,
+            ),
         )
     except DoesNotFitError as why:
         raise RefusedError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.planning.batch_memory import (
     FIELD_BYTES,
+    DeclaredBytes,
     DoesNotFitError,
     Preflight,
     driver_bytes,
@@ -191,12 +192,14 @@ def preflight_of(
     try:
         estimate = preflight(
             need,
-            memory_bytes=memory_bytes,
-            scratch_bytes=policy.scratch,
-            slots=executor.slots,
-            page_bytes=executor.page_bytes,
-            beside_bytes=_beside_bytes(bridge, table, batch, deletes),
-            driver_heap_bytes=driver_memory_bytes(bridge, 0),
+            DeclaredBytes(
+                memory_bytes=memory_bytes,
+                scratch_bytes=policy.scratch,
+                slots=executor.slots,
+                page_bytes=executor.page_bytes,
+                beside_bytes=_beside_bytes(bridge, table, batch, deletes),
+                driver_heap_bytes=driver_memory_bytes(bridge, 0),
+            ),
         )
         files = batch.input_files + len(batch.equality_deletes)
         needed_bytes = driver_bytes(files, need.rows)
