@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.housekeeping_decision import EMPTY_MANIFESTS
+from iceberg_maint.core.decisions.manifests_decision import EMPTY_MANIFESTS
 from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import (

@@ -16,7 +16,11 @@ from iceberg_maint.core.decisions.decide import (
     table_stop,
 )
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.manifests_decision import manifest_findings, manifests_without_live_files
+from iceberg_maint.core.decisions.manifests_decision import (
+    EMPTY_MANIFESTS,
+    manifest_findings,
+    manifests_without_live_files,
+)
 from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
 from iceberg_maint.core.decisions.waits import publish_stop
 from iceberg_maint.core.health.metrics import Measured
@@ -33,7 +37,6 @@ from iceberg_maint.core.model.reasons import (
 from iceberg_maint.core.model.table_state import TableState, metadata_version
 from iceberg_maint.core.policy.data import Mode, Policy
 
-EMPTY_MANIFESTS = "manifests_without_live_files"
 """A key of the evidence."""
 _METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
 _METADATA_VERSIONS = 100

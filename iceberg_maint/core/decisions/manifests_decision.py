@@ -21,6 +21,7 @@ from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 _TARGET_PROPERTY = "commit.manifest.target-size-bytes"
 _DEFAULT_TARGET_BYTES = 8 << 20
 """Iceberg's `TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT`."""
+EMPTY_MANIFESTS = "manifests_without_live_files"
 _FULL_SHARE = 0.75
 """A manifest of at least this share of the target size is not rewritten unless its class is scattered."""
 
@@ -48,21 +49,26 @@ def target_manifest_bytes(properties: Mapping[str, str]) -> int:
 def due_manifests(
     state: TableState, policy: RewriteManifestsPolicy, *, force: bool = False
 ) -> tuple[DueManifests, ...]:
-    """Returns the classes that are due, without manifests that list no live file. `force` takes every manifest of
-    every class with more than one."""
+    """Returns the classes that are due. Manifests without live files are taken if they are many: the writer's next commit
+    drops a few. `force` takes every manifest of every class with more than one."""
     classes: dict[tuple[bool, int], list[Manifest]] = defaultdict(list)
     for manifest in state.manifests:
-        if force or _may_have_live_files(manifest):
-            classes[manifest.is_deletes, manifest.spec_id].append(manifest)
+        classes[manifest.is_deletes, manifest.spec_id].append(manifest)
     target_bytes = target_manifest_bytes(state.properties)
     due = []
     for (is_deletes, spec_id), members in sorted(classes.items(), key=lambda each: each[0]):
         selected: Sequence[Manifest] = members if len(members) > 1 else ()
         class_findings: tuple[Finding, ...] = ()
         if not force:
+            live = [m for m in members if _may_have_live_files(m)]
             selected, class_findings = _selected_with_findings(
-                members, state.specs.get(spec_id), policy, target_bytes
+                live, state.specs.get(spec_id), policy, target_bytes
             )
+            if len(members) - len(live) > policy.min_manifests:
+                empty = float(len(members) - len(live))
+                taken = {m.path for m in selected}
+                selected = [m for m in members if m.path in taken or not _may_have_live_files(m)]
+                class_findings += (_finding(EMPTY_MANIFESTS, empty, policy.min_manifests, "min_manifests"),)
         if selected:
             due.append(DueManifests(spec_id, is_deletes, tuple(m.path for m in selected), class_findings))
     return tuple(due)

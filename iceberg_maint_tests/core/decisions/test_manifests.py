@@ -66,16 +66,27 @@ def test_more_small_manifests_than_allowed_are_due() -> None:
 
 def test_manifests_without_live_files_do_not_count() -> None:
     """The commit that removed their files lists them for the last time."""
-    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(6, 12)]
+    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(6, 9)]
     assert due(state_of(*(manifest(n) for n in range(5)), *dead)) == []
     assert due(state_of(*(manifest(n) for n in range(6)), *dead)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
-    assert manifests_without_live_files(state_of(manifest(0), *dead)) == 6
+    assert manifests_without_live_files(state_of(manifest(0), *dead)) == 3
     paths = [m.path for m in (manifest(0), *dead)]
     assert due(state_of(manifest(0), *dead), force=True) == [tuple(paths)]
     existing = replace(dead[0], existing_files=1)
     unknown = replace(dead[1], added_files=None)
     found = due(state_of(*(manifest(n) for n in range(4)), existing, unknown))
     assert found == [("m0", "m1", "m2", "m3", "m6", "m7")]
+
+
+def test_many_manifests_without_live_files_are_due_and_no_other_manifest() -> None:
+    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(1, 5)]
+    state = state_of(manifest(0), *dead, manifest(5, 75))
+    assert due(state) == [("m1", "m2", "m3", "m4")]
+    (found,) = manifest_findings(state, POLICY)
+    assert (found.metric, found.value, found.threshold) == ("manifests_without_live_files", 4, 3)
+    assert due(state_of(*(manifest(n) for n in range(6, 12)), *dead)) == [
+        tuple(f"m{n}" for n in (*range(6, 12), *range(1, 5)))
+    ]
 
 
 def test_manifests_that_are_large_enough_stay_as_they_are() -> None:

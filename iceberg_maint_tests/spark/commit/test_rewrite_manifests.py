@@ -133,7 +133,7 @@ def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Work
     assert workshop.writers.rows(name) == rows == workshop.rows(name)
 
 
-def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_by_force(
+def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_if_many_or_by_force(
     keeper: Keeper, workshop: Workshop
 ) -> None:
     """Of data and of deletes."""
@@ -144,15 +144,19 @@ def test_manifests_without_live_files_after_a_rewrite_are_named_and_go_by_force(
     keeper.run(name, Operation.REWRITE_DATA_FILES, force=True)
     dead = [m for m in keeper.state(name).manifests if not (m.added_files or m.existing_files)]
     assert Counter(m.is_deletes for m in dead) == {False: 6, True: 2}
+    keeper.policy = KEEP_ONE
     decision = assess(TableId.parse(name), keeper.context(name, 0), (REGROUP,)).decision
     assert (decision.reason, decision.evidence) == (
         Reason.HEALTHY,
         {"manifests_without_live_files": "8 of 9"},
     )
+    keeper.policy = EAGER
+    assert keeper.run(name, REGROUP).outcome is OutcomeStatus.IMPROVED
+    counts = [(m.is_deletes, m.added_files, m.existing_files) for m in keeper.state(name).manifests]
+    assert sorted(counts) == [(False, 4, 0), (True, 0, 0), (True, 0, 0)]
     assert keeper.run(name, REGROUP, force=True).outcome is OutcomeStatus.IMPROVED
-    assert [(m.is_deletes, m.added_files, m.existing_files) for m in keeper.state(name).manifests] == [
-        (False, 0, 4)
-    ]
+    counts = [(m.is_deletes, m.added_files, m.existing_files) for m in keeper.state(name).manifests]
+    assert counts == [(False, 4, 0)]
     assert workshop.writers.rows(name) == rows == workshop.rows(name)
 
 
