@@ -39,11 +39,11 @@ SAFE = {
 TESTED = {"spark": "4.1.4", "scala": "2.13.17", "iceberg": "1.12.0", "java": "17.0.12"}
 
 
-def test_catalog_conf_sqlite_url_becomes_jdbc_with_wal() -> None:
+def test_catalog_conf_sqlite_url_becomes_jdbc_without_a_journal_mode() -> None:
     assert catalog_conf("lake", "jdbc", "sqlite:////data/catalog.db", "file:///data/wh", {"a": "b"}) == {
         "spark.sql.catalog.lake": CATALOG_CLASS,
         "spark.sql.catalog.lake.type": "jdbc",
-        "spark.sql.catalog.lake.uri": "jdbc:sqlite:/data/catalog.db?journal_mode=WAL&busy_timeout=30000",
+        "spark.sql.catalog.lake.uri": "jdbc:sqlite:/data/catalog.db?busy_timeout=30000",
         "spark.sql.catalog.lake.jdbc.schema-version": "V1",
         "spark.sql.catalog.lake.warehouse": "file:///data/wh",
         "spark.sql.catalog.lake.cache-enabled": "false",

@@ -236,7 +236,8 @@ def _jdbc(name: str, uri: str | None) -> dict[str, str]:
     dialect = parts.scheme.split("+")[0]
     if dialect == "sqlite":
         path = uri.split("://", 1)[1].split("?", 1)[0].removeprefix("/")
-        return {"uri": f"jdbc:sqlite:{path}?journal_mode=WAL&busy_timeout=30000"}
+        # The journal mode is stored in the file, which is the user's: it stays as it is.
+        return {"uri": f"jdbc:sqlite:{path}?busy_timeout=30000"}
     if dialect in ("postgresql", "postgres"):
         host = parts.hostname or "localhost"
         # A URI may name a socket folder as ?host=/run/…, which JDBC does not support.
