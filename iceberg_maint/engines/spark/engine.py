@@ -44,6 +44,7 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     first_cause,
     one_line,
 )
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
@@ -87,7 +88,12 @@ _UNREADABLE = {
     "UUID require 16 bytes": _REWRITE,
     "is not in the store": _REWRITE,
     "Unsupported logical type: ": _REWRITE,
-    "[UNRESOLVED_COLUMN": _RENAME,
+    **{
+        f"IllegalArgumentException: Not a {kind} type: ": _WRONG_TYPE
+        for kind in ("primitive", "list", "map", "struct")
+    },
+    "IllegalArgumentException: Invalid UUID string: ": _WRONG_TYPE,
+    **{f"with name `{column}` cannot be resolved": _RENAME for column in LINEAGE},
     "[AMBIGUOUS_REFERENCE]": _RENAME,
     "names reserved for Iceberg metadata columns": _RENAME,
 }

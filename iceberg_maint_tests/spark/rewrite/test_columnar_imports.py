@@ -75,14 +75,17 @@ def test_files_without_field_ids_are_written_by_native_where_no_name_mapping_giv
     assert shop.rows(name) == before == [(0, "0"), (1, "1")]
 
 
+@pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("column", "zone"), [("timestamp", "UTC"), ("timestamp_ntz", None)])
 def test_timestamps_in_milliseconds_of_a_dictionary_are_those_of_the_file_after_native(
-    shop: Workshop, tmp_path: Path, column: str, zone: str | None
+    shop: Workshop, tmp_path: Path, column: str, zone: str | None, mapped: bool
 ) -> None:
     times = pa.array([-2_208_988_800_000, 1_577_934_245_006], pa.timestamp("ms", zone))
     for number in range(2):
         pq.write_table(pa.table({"id": [number] * 2, "t": times}), tmp_path / f"{number}.parquet")
     name = imported(shop, tmp_path, f"id bigint, t {column}")
+    if not mapped:
+        shop.sql(f"alter table {name} unset tblproperties ('schema.name-mapping.default')")
     assert (
         Keeper(shop, FULL).run(name, Operation.REWRITE_DATA_FILES, force=True).outcome
         is OutcomeStatus.IMPROVED

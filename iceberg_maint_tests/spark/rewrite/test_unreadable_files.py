@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -74,8 +76,47 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
     )
 
 
-@pytest.mark.parametrize("column", ["V", "_pos", "_file", "_row_id"])
-def test_columns_that_spark_cannot_tell_apart_are_refused(shop: Workshop, column: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "values", "cause"),
+    [
+        ("uuid", pa.array([b"12345678"], pa.binary(8)), "IllegalArgumentException: UUID require 16 bytes"),
+        ("uuid", pa.array(["x"]), "IllegalArgumentException: Invalid UUID string: x"),
+        (
+            "string",
+            pa.array([None], pa.null()),
+            "UnsupportedOperationException: Unsupported logical type: null",
+        ),
+        ("string", pa.array([[1]]), "IllegalArgumentException: Not a list type: string"),
+        ("int", pa.array([{"x": 1}]), "IllegalArgumentException: Not a struct type: int"),
+    ],
+)
+def test_added_files_whose_column_has_a_type_that_no_reader_takes_for_the_tables_are_refused(
+    shop: Workshop, tmp_path: Path, kind: str, values: pa.Array, cause: str
+) -> None:
+    for number in range(2):
+        pq.write_table(pa.table({"c": values}), tmp_path / f"{number}.parquet")
+    table = shop.new_name("native")
+    shop.sql(f"create table {table} (id int) using iceberg")
+    types = shop.bridge.iceberg.types.Types
+    shop.writers.load(table).updateSchema().addColumn("c", types.fromPrimitiveString(kind)).commit()
+    shop.sql(
+        f"call lake.system.add_files(table => '{table.removeprefix('lake.')}',"
+        f" source_table => '`parquet`.`{tmp_path}`', parallelism => 1)"
+    )
+    message = refusal(shop, table, RewriteStrategy.NATIVE)
+    assert message.startswith(f"ICM-135 {table}: Iceberg's reader cannot read a data file: {cause}")
+
+
+@pytest.mark.parametrize(
+    ("column", "cause"),
+    [
+        ("V", "[AMBIGUOUS_REFERENCE] Reference `v` is ambiguous"),
+        ("_pos", "Table column names conflict with names reserved for Iceberg metadata columns: [_pos]"),
+        ("_row_id", "with name `_row_id` cannot be resolved"),
+        ("_last_updated_sequence_number", "with name `_last_updated_sequence_number` cannot be resolved"),
+    ],
+)
+def test_columns_that_spark_cannot_tell_apart_are_refused(shop: Workshop, column: str, cause: str) -> None:
     table = shop.new_name("native")
     shop.sql(f"create table {table} (id int, v string) using iceberg")
     for value in ("a", "b"):
@@ -84,4 +125,5 @@ def test_columns_that_spark_cannot_tell_apart_are_refused(shop: Workshop, column
     shop.writers.load(table).updateSchema().addColumn(column, string).commit()
     message = refusal(shop, table, RewriteStrategy.NATIVE)
     assert message.startswith(f"ICM-135 {table}: Iceberg's reader cannot read a data file: ")
+    assert cause in message
     assert message.endswith("Fix: rename the column that the message names.")

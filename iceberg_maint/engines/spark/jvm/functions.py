@@ -64,6 +64,16 @@ class JavaFunctions(MethodHandles):
         self.task_deletes = self.as_interface(function, self._deletes_stream)
         self.has_no_deletes = self.as_interface(predicate, self._no_deletes)
 
+    @property
+    def has_no_split_offsets(self) -> Any:
+        """A predicate: whether metadata have no split offsets of the task's data file."""
+        # Java: task -> Objects.isNull(task.file().splitOffsets())
+        offsets = self.getter("org.apache.iceberg.ContentFile", "splitOffsets", "java.util.List")
+        is_null = self.static_method("java.util.Objects", "isNull", "boolean", "java.lang.Object")
+        is_null = is_null.asType(self.type_of("boolean", "java.util.List"))
+        handle = self.compose(self._task_file, self.compose(offsets, is_null))
+        return self.as_interface("java.util.function.Predicate", handle)
+
     def for_each(self, items: Any, receiver: Any, owner: str, method: str, argument: str) -> None:
         """Calls a method of `receiver`, as `owner` declares it, with each element of a Java list. The method returns
         an `owner`."""

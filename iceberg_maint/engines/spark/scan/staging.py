@@ -263,14 +263,19 @@ def read_staged(
     removes them from the relation's output, and the caller selects them by name.
 
     Imported files may have timestamps in milliseconds. Iceberg's vectorized reader takes the values of a dictionary for
-    microseconds, so timestamps of a table with a name mapping are read without it.
+    microseconds, so timestamps of a table with a name mapping, or with files without split offsets, which Iceberg's
+    writers never omit, are read without it.
     """
     from pyspark.sql import DataFrame
 
     spark = bridge.spark
     options = dict(options or {})
-    if table.properties().get("schema.name-mapping.default") and "timestamp" in str(
-        table.schema().asStruct().toString()
+    if "timestamp" in str(table.schema().asStruct().toString()) and (
+        table.properties().get("schema.name-mapping.default")
+        or bridge.iceberg.spark.ScanTaskSetManager.get()
+        .fetchTasks(table, group_id)
+        .stream()
+        .anyMatch(bridge.once(JavaFunctions).has_no_split_offsets)
     ):
         options["vectorization-enabled"] = "false"
     if bridge.is_spark_3:
