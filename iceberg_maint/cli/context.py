@@ -118,9 +118,9 @@ class Session:
 
     def say(self, line: str) -> None:
         """Writes a line for people to stderr, with secrets masked."""
-        from iceberg_maint.report.formatting import escape_control_chars
+        from iceberg_maint.report.formatting import as_invoked, escape_control_chars
 
-        text = escape_control_chars(self.masked(line))
+        text = as_invoked(escape_control_chars(self.masked(line)))
         if sys.stderr.isatty() and "\n" not in text:
             text = wrapped(text, shutil.get_terminal_size().columns)
         # With `err` click writes around the progress bar, into its line.
@@ -153,11 +153,11 @@ class Session:
     ) -> None:
         """Writes the result: one JSON document on stdout, or the text that `draw` prints. A document that is a function
         is made only with `--json`."""
-        from iceberg_maint.report.formatting import escape_control_chars
+        from iceberg_maint.report.formatting import as_invoked, escape_control_chars
         from iceberg_maint.report.json_documents import render
 
         if not self.as_json:
-            self.write(escape_control_chars(self.masked(_drawn(draw)), styled=True))
+            self.write(as_invoked(escape_control_chars(self.masked(_drawn(draw)), styled=True)))
             return
 
         made = document() if callable(document) else document

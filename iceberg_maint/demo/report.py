@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from iceberg_maint.cli.pages.console import draw_outcome, word
+from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Finding
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
@@ -19,7 +20,7 @@ from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
-from iceberg_maint.report.formatting import counted, duration, number, sentence, size
+from iceberg_maint.report.formatting import as_invoked, counted, duration, number, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, write
 
 
@@ -130,7 +131,7 @@ def results(console: Console, tables: Sequence[TableResult]) -> None:
             [
                 result.table.full_name,
                 f"{number(before.data_files)} → {number(after.data_files)}",
-                f"{number(before.delete_files)} → {number(after.delete_files)}",
+                f"{_deletes(before)} → {_deletes(after)}",
                 f"{number(result.before.due)} → {number(result.after.due)}",
                 number(rows.rows_after),
                 "[green]equal[/]" if rows.equal else differ,
@@ -139,6 +140,16 @@ def results(console: Console, tables: Sequence[TableResult]) -> None:
             ]
         )
     draw_grid(console, _RESULTS, lines)
+
+
+def _deletes(health: PartitionHealth) -> str:
+    """The number of delete files by kind: vectors that replace equality deletes may be as many."""
+    kinds = (
+        (health.position_delete_files, "pos"),
+        (health.deletion_vectors, "dv"),
+        (health.equality_delete_files, "eq"),
+    )
+    return " + ".join(f"{number(count)} {kind}" for count, kind in kinds if count) or "0"
 
 
 def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
@@ -189,7 +200,7 @@ def next_steps(console: Console, place: Place, tables: Sequence[TableResult], *,
         )
         return
     config = f"--config {place.config}"
-    console.print(
+    text = (
         "\nNext:\n"
         "  the same lake in Dagster's UI, with a job that adds small files:\n"
         f"  make dev DATA={place.root}, or without a checkout\n"
@@ -199,9 +210,9 @@ def next_steps(console: Console, place: Place, tables: Sequence[TableResult], *,
         f"  iceberg-maint why lake.demo.cdc_planes {config}\n"
         f"  iceberg-maint history {config}\n"
         f"  iceberg-maint orphans list lake.demo.weather_by_day {config}\n"
-        f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}",
-        soft_wrap=True,
+        f"  DuckDB: SELECT count(*) FROM {scan(tables[0].after.measured.metadata_location)}"
     )
+    console.print(as_invoked(text), soft_wrap=True)
 
 
 def _why(look: Look) -> str:

@@ -24,7 +24,7 @@ from iceberg_maint.core.removal.orphan_rules import (
     orphans_digest,
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
-from iceberg_maint.errors import RefusedError, UnreadableTableError
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError, UnreadableTableError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.released_lists import add_names, listed_files, marks_of, stored_releases
@@ -222,7 +222,8 @@ def _check_reached(paths: PathTables, target: Target, store: Store, started_ms: 
             raise RefusedError(
                 "ICM-122",
                 f"{target.state.table}: the metadata reference {path}, which is not in the listing. Nothing was removed.",
-                "check whether the file is lost or has another spelling.",
+                "if the store has it under another spelling, declare that in remove_orphan_files.equal_schemes or "
+                f"equal_authorities. If it is lost, {LOST_FILE_FIX}",
             )
 
 

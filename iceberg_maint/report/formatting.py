@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.model.ids import WHOLE_TABLE
+from iceberg_maint.core.model.ids import WHOLE_TABLE, shell_argument
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
@@ -18,6 +21,7 @@ from iceberg_maint.ports.engine import WorkProgress
 
 # Select Graphic Rendition: the only escape sequences that drawing uses.
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
+_COMMAND = re.compile(r"(?<![\w./-])(iceberg-maint|dagster)(?= [a-z])")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -111,6 +115,14 @@ def escape_control_chars(text: str, *, styled: bool = False) -> str:
     """
     pieces = _STYLE.split(text) if styled else [text]
     return "".join(piece if n % 2 else printable(piece) for n, piece in enumerate(pieces))
+
+
+def as_invoked(text: str) -> str:
+    """The text with commands as a shell finds them: by the path that was typed, if no folder of PATH has the program."""
+    program = Path(sys.argv[0])
+    if program.name != "iceberg-maint" or str(program) == program.name or shutil.which(program.name):
+        return text
+    return _COMMAND.sub(lambda command: shell_argument(str(program.with_name(command[0]))), text)
 
 
 def failures_in_a_row(history: PartitionHistory) -> str:
