@@ -24,7 +24,6 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -53,16 +52,11 @@ def partition_metadata(health: PartitionHealth, decision: PartitionDecision | No
 
 
 def table_metadata(
-    measured: Measured,
-    policy: Policy,
-    history: TableHistory,
-    decision: Decision,
-    cursors: Mapping[str, Cursor],
-    held_by: str = "",
-    advice: str = "",
+    assessment: Assessment, cursors: Mapping[str, Cursor], held_by: str = "", advice: str = ""
 ) -> Metadata:
     """The health page of a table: what holds its due work, totals, the worst partitions, decision, policy
     and cursors. `advice` is what a run would do in mode advise."""
+    measured, history, decision = assessment.measured, assessment.history, assessment.decision
     unhealthy = sum(1 for p in decision.partitions if p.findings)
     quarantined = sum(1 for h in history.partitions.values() if h.quarantined)
     backlog = decision.backlog()
@@ -89,7 +83,7 @@ def table_metadata(
                 "metadata_location": measured.metadata_location,
             }
         ),
-        "policy": dg.MetadataValue.json(to_data(policy)),
+        "policy": dg.MetadataValue.json(to_data(assessment.policy)),
         "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
         **cursor_metadata(cursors, CYCLE),
     }

@@ -45,7 +45,7 @@ def test_healthy_partition_never_maintained_is_materialized_once_as_examined_and
 def test_examined_partitions_are_limited_per_observation_and_the_sensor_requests_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.defs.runs.observe_job.MAX_EXAMINED", 2)
+    monkeypatch.setattr("iceberg_maint.defs.runs.table_report.MAX_EXAMINED", 2)
     table = world.catalog.create("db.t")
     for day in ("d1", "d2", "d3"):
         table.add(day, 1)

@@ -13,7 +13,7 @@ from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
-from iceberg_maint.defs.checks.partition_checks import partition_evaluations
+from iceberg_maint.defs.checks.partition_checks import CheckedTable, partition_evaluations
 from iceberg_maint.loop.stored_decisions import decisions_of
 from iceberg_maint.report.holds import hold
 from iceberg_maint_tests.defs.conftest import NAMES
@@ -47,17 +47,8 @@ def test_failing_check_names_the_branch_or_the_column(facts: Mapping[str, object
     histories = {o: TableHistory() for o in DATA_OPERATIONS}
     decision = combine_decisions(decisions_of(measured, policy_of(), histories, NOW_MS))
     with dg.DagsterInstance.ephemeral() as instance:
-        evaluations = list(
-            partition_evaluations(
-                instance,
-                NAMES,
-                measured,
-                policy_of(),
-                NOW_MS,
-                list(measured.partitions),
-                hold(decision),
-            )
-        )
+        checked = CheckedTable(measured, policy_of(), NOW_MS, hold(decision))
+        evaluations = partition_evaluations(instance, NAMES, checked, list(measured.partitions))
     [failing] = [e for e in evaluations if not e.passed]
     assert failing.description is not None
     assert failing.description.endswith(hindrance)

@@ -115,7 +115,7 @@ def test_unfinished_runs_are_read_once_when_a_key_is_to_be_retired(
         reads.append(len(known_keys(world)))
         return busy_assets(instance)
 
-    monkeypatch.setattr("iceberg_maint.defs.runs.observe_job.busy_assets", noted)
+    monkeypatch.setattr("iceberg_maint.defs.runs.table_report.busy_assets", noted)
     tables = [world.catalog.create("db.t"), world.catalog.create("db.u")]
     for table in tables:
         table.add("d1", 1)

@@ -57,7 +57,7 @@ def test_asset_from_values_equals_that_of_the_decorator() -> None:
         yield from ()
 
     built = build_op_asset(
-        _SPEC, _CHECKS, "housekeep", "pool", "pyspark", lambda _: None, dg.BackfillPolicy.single_run()
+        _SPEC, _CHECKS, "housekeep", "pool", lambda _: None, dg.BackfillPolicy.single_run()
     )
     assert _facts(built) == _facts(decorated)
 
@@ -69,7 +69,6 @@ def test_op_that_logs_nothing_materializes_nothing_and_gets_the_context_of_an_as
         [dg.AssetCheckSpec("c", asset="a")],
         "op_of_a",
         "pool",
-        "pyspark",
         contexts.append,
     )
     result = dg.materialize([asset], resources={"pyspark": dg.ResourceDefinition.hardcoded_resource(1)})

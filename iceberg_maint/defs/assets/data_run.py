@@ -19,7 +19,7 @@ from iceberg_maint.core.outcomes.outcome import (
 )
 from iceberg_maint.defs.assets.table_card import TableView, stored_view
 from iceberg_maint.defs.automation.due_work import stored_decision, stored_policy, unknown_partitions
-from iceberg_maint.defs.checks.partition_checks import log_evaluations, partition_evaluations
+from iceberg_maint.defs.checks.partition_checks import CheckedTable, log_evaluations, partition_evaluations
 from iceberg_maint.defs.checks.table_checks import table_evaluations
 from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata, rank
 from iceberg_maint.defs.runs.kept_connections import kept_connections
@@ -260,15 +260,13 @@ class MaintenanceRun(TableRun):
         if measured is None or not partitions:
             return
         self._evaluated.update(partitions)
-        evaluations = partition_evaluations(
-            self._context.instance,
-            self._translator,
+        checked = CheckedTable(
             measured,
             stored_policy(self._loop_context, measured),
             self._loop_context.clock.now_ms(),
-            partitions,
             hold(stored_decision(self._loop_context, measured)[1]),
         )
+        evaluations = partition_evaluations(self._context.instance, self._translator, checked, partitions)
         log_evaluations(self._context, evaluations)
 
 

@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
-from iceberg_maint.defs.assets.table_asset import SPARK_RESOURCE, build_op_asset
+from iceberg_maint.defs.assets.table_asset import build_op_asset
 from iceberg_maint.defs.assets.table_card import assessed_view
 from iceberg_maint.defs.automation.conditions import HousekeepingDue, not_in_progress
 from iceberg_maint.defs.automation.due_work import last_expiry, last_orphan_pass
@@ -67,7 +67,6 @@ def build_housekeeping_asset(
         housekeeping_check_specs(table, translator),
         translator.get_housekeeping_op_name(table),
         translator.get_pool(table),
-        SPARK_RESOURCE,
         housekeep_table,
     )
 

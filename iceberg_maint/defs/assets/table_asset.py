@@ -19,6 +19,7 @@ from iceberg_maint.defs.metadata import definition_metadata
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.context import Context
 
+SPARK_RESOURCE = "pyspark"
 _ASSET = dg.Out(dg.Nothing, is_required=False)
 _CHECK = dg.Out(dg.Any, is_required=False)
 _DEPENDENCY = dg.In(dg.Nothing)
@@ -30,11 +31,10 @@ def build_op_asset(
     check_specs: Sequence[dg.AssetCheckSpec],
     op_name: str,
     pool: str,
-    resource: str,
     execute: Callable[[dg.AssetExecutionContext], None],
     backfill_policy: dg.BackfillPolicy | None = None,
 ) -> dg.AssetsDefinition:
-    """The asset of `spec` with its checks. Its op has this name, pool and resource, and calls `execute`, which logs
+    """The asset of `spec` with its checks. Its op has this name and pool, needs Spark's resource, and calls `execute`, which logs
     every event itself.
 
     All outputs are optional, and the asset can be selected without its checks: only what was maintained is
@@ -54,7 +54,7 @@ def build_op_asset(
         op_name,
         ins=dict.fromkeys(inputs, _DEPENDENCY),
         outs={output: _ASSET, **dict.fromkeys(checks, _CHECK)},
-        required_resource_keys={resource},
+        required_resource_keys={SPARK_RESOURCE},
         pool=pool,
     )
     return dg.AssetsDefinition(
@@ -66,9 +66,6 @@ def build_op_asset(
         check_specs_by_output_name=checks,
         specs=[spec],
     )
-
-
-SPARK_RESOURCE = "pyspark"
 
 
 def build_table_asset(
@@ -100,7 +97,6 @@ def build_table_asset(
         check_specs(table, partitions, translator),
         translator.get_op_name(table),
         translator.get_pool(table),
-        SPARK_RESOURCE,
         maintain_table,
         dg.BackfillPolicy.single_run(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import dagster as dg
@@ -91,43 +92,47 @@ def check_specs(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class CheckedTable:
+    """The health of a table, which its checks judge by its policy at a time. `held_by` is what holds its due work."""
+
+    measured: Measured
+    policy: Policy
+    now_ms: int
+    held_by: str = ""
+
+    def findings(self, partition: PartitionKey) -> tuple[Finding, ...]:
+        """The findings of a partition. A partition without files has none."""
+        if partition not in self.measured.partitions:
+            return ()
+        return partition_findings(self.measured, partition, self.policy, self.now_ms)
+
+
 def partition_evaluations(
     instance: dg.DagsterInstance,
     translator: IcebergTranslator,
-    measured: Measured,
-    policy: Policy,
-    now_ms: int,
+    checked: CheckedTable,
     partitions: Collection[PartitionKey],
-    held_by: str = "",
-) -> Iterator[dg.AssetCheckEvaluation]:
-    """The partitioned checks of these partitions. Partitions without files pass. `held_by` is what holds
-    the due work of the table.
+) -> list[dg.AssetCheckEvaluation]:
+    """The partitioned checks of these partitions.
 
     Failing checks come last, because Dagster's list shows the last evaluation of a check.
     """
-    key = translator.get_asset_key(measured.table)
-    targets = _targets(instance, key, partitions)
-    passing: list[dg.AssetCheckEvaluation] = []
-    failing: list[dg.AssetCheckEvaluation] = []
+    table = checked.measured.table
+    targets = _targets(instance, translator.get_asset_key(table), partitions)
+    keys = [translator.get_check_key(table, name) for name in PARTITION_CHECKS]
+    evaluations = []
     for partition in sorted(partitions):
-        findings = _findings(measured, policy, now_ms, partition)
-        health = measured.partitions.get(partition)
-        for name in PARTITION_CHECKS:
-            compared = tuple(limits(name, health, policy)) if health is not None else ()
-            evaluation = _evaluation(
-                key, name, partition, findings, compared, targets.get(partition), held_by
-            )
-            (passing if evaluation.passed else failing).append(evaluation)
-    yield from passing
-    yield from failing
+        findings = checked.findings(partition)
+        for key in keys:
+            evaluations.append(_evaluation(checked, key, partition, findings, targets.get(partition)))
+    return sorted(evaluations, key=lambda e: not e.passed)
 
 
 def outdated(
     instance: dg.DagsterInstance,
     translator: IcebergTranslator,
-    measured: Measured,
-    policy: Policy,
-    now_ms: int,
+    checked: CheckedTable,
     candidates: Sequence[PartitionKey],
 ) -> list[PartitionKey]:
     """Partitions whose checks in Dagster differ from their health.
@@ -136,7 +141,8 @@ def outdated(
     show as failing, the partitions that Dagster shows as failing and that pass, and those whose last
     evaluation Dagster does not show: a run ended without it, or a later materialization made it stale.
     """
-    keys = [translator.get_check_key(measured.table, name) for name in PARTITION_CHECKS]
+    table = checked.measured.table
+    keys = [translator.get_check_key(table, name) for name in PARTITION_CHECKS]
     infos = [
         (info, info.partition_key)
         for info in instance.event_log_storage.get_asset_check_partition_info(keys)
@@ -145,7 +151,7 @@ def outdated(
     planned = CheckStatus.PLANNED
     pending = {i.latest_planned_run_id for i, _ in infos if i.latest_execution_status is planned}
     ended = finished_runs(instance, pending)
-    existing = set(instance.get_dynamic_partitions(translator.get_partitions_name(measured.table)))
+    existing = set(instance.get_dynamic_partitions(translator.get_partitions_name(table)))
     shown: dict[tuple[PartitionKey, str], bool | None] = {}
     for info, partition in infos:
         status = info.latest_execution_status
@@ -158,13 +164,13 @@ def outdated(
         )
     partitions: dict[PartitionKey, None] = {}
     for partition in candidates[:MAX_FAILING]:
-        failing = {f.check for f in _findings(measured, policy, now_ms, partition)}
+        failing = {f.check for f in checked.findings(partition)}
         if any(name in failing and shown.get((partition, name)) is not False for name in PARTITION_CHECKS):
             partitions[partition] = None
     for (partition, name), passes in shown.items():
         if passes or partition in partitions:
             continue
-        fails = any(f.check == name for f in _findings(measured, policy, now_ms, partition))
+        fails = any(f.check == name for f in checked.findings(partition))
         if passes is None or not fails:
             partitions[partition] = None
     return list(partitions)
@@ -217,23 +223,15 @@ def log_evaluations(
                 context.log_event(cast("Any", evaluation))
 
 
-def _findings(
-    measured: Measured, policy: Policy, now_ms: int, partition: PartitionKey
-) -> tuple[Finding, ...]:
-    if partition not in measured.partitions:
-        return ()
-    return partition_findings(measured, partition, policy, now_ms)
-
-
 def _evaluation(
-    key: dg.AssetKey,
-    name: str,
+    checked: CheckedTable,
+    key: dg.AssetCheckKey,
     partition: PartitionKey,
     findings: tuple[Finding, ...],
-    compared: tuple[tuple[str, float, float], ...],
     target: CheckTarget | None,
-    held_by: str,
 ) -> dg.AssetCheckEvaluation:
+    name, health = key.name, checked.measured.partitions.get(partition)
+    compared = tuple(limits(name, health, checked.policy)) if health is not None else ()
     own_findings = [f for f in findings if f.check == name]
     severe = any(f.severity is Severity.ERROR for f in own_findings)
     metadata: dict[str, dg.MetadataValue[Any]] = {}
@@ -243,11 +241,11 @@ def _evaluation(
     sentences = [finding_sentence(f) for f in own_findings]
     if sentences and not severe:
         sentences.insert(0, "warning, not due")
-    if sentences and held_by:
-        metadata["held_by"] = dg.MetadataValue.text(held_by)
-        sentences.append(f"held by {held_by}")
+    if sentences and checked.held_by:
+        metadata["held_by"] = dg.MetadataValue.text(checked.held_by)
+        sentences.append(f"held by {checked.held_by}")
     return dg.AssetCheckEvaluation(
-        asset_key=key,
+        asset_key=key.asset_key,
         check_name=name,
         partition=partition,
         passed=not own_findings,

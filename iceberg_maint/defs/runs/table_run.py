@@ -30,7 +30,7 @@ from iceberg_maint.defs.automation.observations import store_run
 from iceberg_maint.defs.metadata import Metadata
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
-from iceberg_maint.defs.runs.observe_job import Observation, ReportedRun
+from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.loop.context import Context, SessionFactory
@@ -163,10 +163,10 @@ class TableRun(ABC):
         """Reports the table's health at the end of the run, as the observe job does. An error here does not
         change the result of the run: the sensor requests an observation."""
         try:
-            observation = Observation(self._context, [self._table], self._loop_context, self._translator)
+            reports = TableReports(self._context, self._loop_context, self._translator)
             committed = any(b.snapshot_after is not None for _, b in self._batch_outcomes)
             sizes_before = self._sizes_before if committed else ()
-            observation.observe_table(self._table, ReportedRun(sizes_before, self._last_proof(table_uuid)))
+            reports.report(self._table, ReportedRun(sizes_before, self._last_proof(table_uuid)))
         except Exception as error:  # noqa: BLE001 - the maintenance is done
             why = self._loop_context.process.redacted_error(error)
             self._context.log.warning(f"{self._table}: health not reported: {type(why).__name__}: {why}")
