@@ -123,7 +123,7 @@ docs: setup  ## build the site of docs/ into build/site; a broken link is an err
 
 .PHONY: reference
 reference: setup  ## write the pages that follow from the code, and the licences of what is installed
-	$(PY) docs/reference.py
+	$(PY) -m docs.reference
 	$(PY) docs/rooms.py
 	$(PY) docs/licences.py
 	$(PY) -m iceberg_maint_tests.qualification.regressions --page > docs/project/regressions.md

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import click
 
+from docs.dashboards import files
+from docs.monitors import monitor_files
 from iceberg_maint.cli.root import COMMANDS, iceberg_maint
 from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth, metric_docs
@@ -18,8 +20,6 @@ from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.policy.data import PolicyKey, policy_keys
 from iceberg_maint.integrations.frames import COLUMNS, Column
 from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE, RUN, TABLE
-from iceberg_maint.integrations.telemetry.dashboards import files
-from iceberg_maint.integrations.telemetry.monitors import monitor_files
 from iceberg_maint.integrations.telemetry.series import DURATION_BUCKETS_SECONDS, Series
 
 DOCS = Path(__file__).resolve().parent

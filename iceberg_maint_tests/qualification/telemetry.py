@@ -13,8 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from docs.dashboards import DASHBOARDS, RULES
 from iceberg_maint.integrations.telemetry.catalogue import BACKLOG_BYTES, DUE_PARTITIONS, OBSERVED
-from iceberg_maint.integrations.telemetry.dashboards import DASHBOARDS, RULES
 from iceberg_maint_tests.support.e2e.lake import iceberg_maint, make_lake, make_table
 from iceberg_maint_tests.support.servers.programs import free_port, process
 from iceberg_maint_tests.support.servers.prometheus import Prometheus, prometheus

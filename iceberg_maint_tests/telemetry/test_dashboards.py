@@ -11,9 +11,9 @@ import subprocess
 import pytest
 import yaml
 
+from docs.dashboards import DASHBOARDS, RULES, dashboard, files, rules
+from docs.monitors import monitor_files
 from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
-from iceberg_maint.integrations.telemetry.dashboards import DASHBOARDS, RULES, dashboard, files, rules
-from iceberg_maint.integrations.telemetry.monitors import monitor_files
 from iceberg_maint.integrations.telemetry.series import Kind, label_value
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.security.hostile import PAYLOADS

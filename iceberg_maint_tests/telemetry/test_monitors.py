@@ -10,8 +10,8 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from iceberg_maint.integrations.telemetry.dashboards import RULES, Rule
-from iceberg_maint.integrations.telemetry.monitors import (
+from docs.dashboards import RULES, Rule
+from docs.monitors import (
     WATCHES,
     cloudwatch_alarm,
     cloudwatch_query,

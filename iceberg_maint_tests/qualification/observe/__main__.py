@@ -21,7 +21,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint.integrations.telemetry.dashboards import DASHBOARDS, Panel
+from docs.dashboards import DASHBOARDS, Panel
 from iceberg_maint.integrations.telemetry.samples import ZERO_SECONDS
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.qualification.observe.plots import Plot, draw

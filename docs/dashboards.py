@@ -233,7 +233,7 @@ def dashboard(name: str) -> str:
 def rules() -> str:
     """The YAML of the alert rules, as Prometheus reads it."""
     lines = [
-        "# Written by `make reference` from iceberg_maint/integrations/telemetry/dashboards.py.",
+        "# Written by `make reference` from docs/dashboards.py.",
         "groups:",
         "  - name: iceberg_maint",
         "    rules:",

@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from docs.dashboards import RULES, Rule
 from iceberg_maint.integrations.telemetry import catalogue
-from iceberg_maint.integrations.telemetry.dashboards import RULES, Rule
 from iceberg_maint.integrations.telemetry.series import Kind, Series
 
 NAMESPACE = "iceberg_maint"
