@@ -290,8 +290,8 @@ def _cycle() -> dict[str, float]:
     import dagster as dg
 
     from iceberg_maint.definitions import defs
-    from iceberg_maint.defs.automation.maintenance_sensor import SHARD_VARIABLE, in_shard, parse_shard
     from iceberg_maint.defs.automation.observations import LastObservation, store_last_observations
+    from iceberg_maint.defs.code_location import SHARD_VARIABLE, in_shard, parse_shard
     from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring.adapters import load
