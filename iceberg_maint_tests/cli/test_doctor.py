@@ -54,7 +54,12 @@ def checks(lake: Lake, *arguments: str, exit_code: int = 0) -> dict[str, tuple[s
     return {c["check"]: (c["status"], c["detail"]) for c in document["checks"]}
 
 
+def warehouse_of(lake: Lake) -> Path:
+    return Path(str(lake.config.catalogs["lake"].warehouse).removeprefix("file://"))
+
+
 def test_sound_lake_passes_every_check(lake: Lake) -> None:
+    warehouse_of(lake).mkdir(parents=True)
     found = checks(lake)
     assert {status for status, _ in found.values()} == {"ok"}
     assert list(found) == [
@@ -93,7 +98,9 @@ def test_unreachable_catalog_fails_with_its_exit_code_and_the_rest_is_checked(la
 def test_pattern_that_matches_no_table_is_a_warning(lake: Lake) -> None:
     lake.configure("tables: {'db.sik': {paused: true}, 'db.si*': {paused: true}}\n")
     result = lake.json("doctor", "--no-spark")
-    warnings = [c["detail"] for c in result["checks"] if c["status"] == "warning"]
+    warnings = [
+        c["detail"] for c in result["checks"] if (c["check"], c["status"]) == ("configuration", "warning")
+    ]
     assert warnings == ["tables.'db.sik' matches no table."]
 
 
@@ -133,7 +140,9 @@ def test_store_that_denies_access_is_one_failure_and_not_one_of_each_table(
 
     monkeypatch.setattr(lake.catalog, "pin", denied)
     found = checks(lake, exit_code=3)
-    assert [name for name, (status, _) in found.items() if status != "ok"] == ["metadata of lake.db.healthy"]
+    assert [name for name, (status, _) in found.items() if status == "failed"] == [
+        "metadata of lake.db.healthy"
+    ]
     assert found["metadata of lake.db.healthy"][1] == (
         "ICM-125 AWS Error ACCESS_DENIED. Fix: correct the credentials. "
         "Until then doctor leaves out the other checks of the tables of lake."
@@ -165,7 +174,7 @@ def test_home_that_cannot_be_written_is_one_failed_check_with_the_variable(
     home = tmp_path / "a file" / "home"
     lake.reconfigure(replace(lake.config, home=home))
     found = checks(lake, "--no-spark", exit_code=2)
-    assert [name for name, (status, _) in found.items() if status != "ok"] == ["home"]
+    assert [name for name, (status, _) in found.items() if status == "failed"] == ["home"]
     assert found["home"][1] == (
         f"ICM-100 {home} cannot be written: Not a directory. Fix: set ICEBERG_MAINT_HOME to a folder that this "
         "user can write. By default it is beside the configuration."
@@ -482,3 +491,11 @@ def test_archive_of_classes_that_others_can_write_fails(lake: Lake) -> None:
     found = checks(lake, "--no-spark", exit_code=3)["class archive"]
     assert found[0] == "failed"
     assert found[1].startswith(f"ICM-105 spark.class_archive: group or others can write {archive}.")
+
+
+def test_warehouse_that_is_missing_though_the_catalog_has_tables_is_a_warning(lake: Lake) -> None:
+    found = checks(lake, "--no-spark")["warehouse of lake"]
+    assert found == (
+        "warning",
+        f"{warehouse_of(lake)}: does not exist. Fix: correct catalogs.lake.warehouse; lake.db.healthy was not made there.",
+    )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from iceberg_maint.loop.context import Context
 
 
+_MISSING = ": does not exist"
+
+
 def check_catalog(
     config: Config, context: Context, name: str, tables: dict[str, list[TableId]], unread: set[str]
 ) -> Iterator[Check]:
@@ -57,7 +60,10 @@ def check_catalog(
         probed = try_check(
             f"warehouse of {name}", lambda: context.catalogs.probe_in_time(name, lambda: _probe(warehouse))
         )
-        if probed.code == "ICM-125" and only_advises(config, listed):
+        if listed and _MISSING in probed.detail:
+            fix = f"Fix: correct catalogs.{name}.warehouse; {listed[0]} was not made there."
+            yield replace(probed, status=WARNING, detail=f"{probed.detail.partition(';')[0]}. {fix}")
+        elif probed.code == "ICM-125" and only_advises(config, listed):
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
             yield probed
@@ -136,7 +142,7 @@ def _probe(warehouse: str) -> str:
         return f"{warehouse}: not probed; the rights are probed on a table"
     folder = Path("/" + path.lstrip("/"))
     if not folder.exists():
-        return f"{folder}: does not exist; the first table creates it"
+        return f"{folder}{_MISSING}; the first table creates it"
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".iceberg-maint-probe-") as probe:
             probe.write(b"probe")
