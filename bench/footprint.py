@@ -103,7 +103,7 @@ def _first_rows(ledger: Ledger) -> None:
     lease = ledger.leases.acquire(UUID, NAME, "run", 60, 0)
     assert lease is not None
     plan = plan_of(*(f"day=2026-01-{n:02d}" for n in range(1, 2)))
-    ledger.work.save_plan(lease, plan, "run")
+    ledger.work.save_plan(lease, plan)
     [batch] = plan.batches
     attempt = ledger.work.start_attempt(lease, batch.batch_id, "run", {})
     ledger.work.record_intent(lease, attempt.attempt_id, written(batch), PROOF)

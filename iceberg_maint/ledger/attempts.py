@@ -226,7 +226,7 @@ class SqlWork(Batches):
                     "partitions": dumps(partitions),
                 },
             )
-            batches.claim(conn, batch_id, run_id)
+            batches.set_status(conn, batch_id, BatchStatus.STARTED)
             histories.write(conn, row.table_uuid, row.operation, write_ahead)
             return started
 
@@ -300,7 +300,7 @@ class SqlWork(Batches):
             row = batches.load(conn, lease, current.batch_id)
             if row.status != BatchStatus.STARTED:
                 return  # An earlier attempt has been settled as the commit of the batch.
-            batches.set_status(conn, current.batch_id, status, reported.message)
+            batches.set_status(conn, current.batch_id, status)
             if status is BatchStatus.DONE:
                 batches.advance(conn, lease, row, reported.snapshot_after)
 
@@ -337,11 +337,11 @@ class SqlWork(Batches):
             if row.status not in batches.OPEN:
                 return
             if committed:
-                batches.set_status(conn, settled.batch_id, status, settlement.why)
+                batches.set_status(conn, settled.batch_id, status)
                 if done:
                     batches.advance(conn, lease, row, settlement.snapshot_id)
             elif not _has_later_attempt(conn, settled):
-                batches.set_status(conn, settled.batch_id, status, settlement.why)
+                batches.set_status(conn, settled.batch_id, status)
 
     def open_attempts(self, table_uuid: str) -> tuple[Attempt, ...]:
         """Returns attempts without an outcome, and UNKNOWN ones; oldest first."""

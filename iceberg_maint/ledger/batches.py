@@ -41,13 +41,12 @@ _LAST_ORDINAL = select(func.coalesce(func.max(batch.c.ordinal), 0)).where(
     batch.c.table_uuid == bindparam("table_uuid")
 )
 _STATUS = select(batch.c.status).where(batch.c.batch_id == bindparam("batch_id"))
-_INSERT = insert(batch).values(attempts=0, status=BatchStatus.PLANNED, why="", updated_ms=db_now_ms())
+_INSERT = insert(batch).values(status=BatchStatus.PLANNED, updated_ms=db_now_ms())
 _OF_TABLE = select(batch).where(
     batch.c.batch_id == bindparam("batch_id"), batch.c.table_uuid == bindparam("table_uuid")
 )
 _UPDATE = update(batch).where(batch.c.batch_id == bindparam("changed_id")).values(updated_ms=db_now_ms())
-_CLAIM = _UPDATE.values(status=BatchStatus.STARTED, attempts=batch.c.attempts + 1)
-_SET_STATUS = _UPDATE.values(status=bindparam("status"), why=bindparam("why"))
+_SET_STATUS = _UPDATE.values(status=bindparam("status"))
 _ADVANCE = (
     update(cursor)
     .where(cursor.c.table_uuid == bindparam("of_table"), cursor.c.operation == bindparam("of_operation"))
@@ -65,14 +64,9 @@ def load(conn: Connection, lease: Lease, batch_id: str) -> Row[Any]:
     return row
 
 
-def set_status(conn: Connection, batch_id: str, status: BatchStatus, why: str = "") -> None:
+def set_status(conn: Connection, batch_id: str, status: BatchStatus) -> None:
     """Overwrites the status. The caller checks that the change is allowed."""
-    conn.execute(_SET_STATUS, {"changed_id": batch_id, "status": status, "why": why})
-
-
-def claim(conn: Connection, batch_id: str, run_id: str) -> None:
-    """Marks the batch as STARTED by this run. Another run may have planned it."""
-    conn.execute(_CLAIM, {"changed_id": batch_id, "run_id": run_id})
+    conn.execute(_SET_STATUS, {"changed_id": batch_id, "status": status})
 
 
 def advance(conn: Connection, lease: Lease, row: Row[Any], snapshot_id: int | None) -> None:
@@ -108,15 +102,13 @@ def _cursor(conn: Connection, row: Row[Any]) -> Cursor:
 
 
 def _stored(row: Row[Any]) -> StoredBatch:
-    return StoredBatch(
-        batch_of_text(row.body), BatchStatus(row.status), row.plan_id, row.run_id, row.attempts
-    )
+    return StoredBatch(batch_of_text(row.body), BatchStatus(row.status), row.plan_id)
 
 
 class Batches(Part):
     """Plans and their batches: a part of `SqlWork`."""
 
-    def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
+    def save_plan(self, lease: Lease, plan: Plan) -> None:
         """Stores the plan's batches after the stored ones. A batch that is open or DONE does not change. A batch
         that ended without a commit is opened again, if it is planned again at the same snapshot with the same
         inputs."""
@@ -130,19 +122,12 @@ class Batches(Part):
             new, again = [], []
             for ordinal, planned in enumerate(plan.batches, start + 1):
                 status = conn.scalar(_STATUS, {"batch_id": planned.batch_id})
-                values = {
-                    "plan_id": plan.plan_id,
-                    "run_id": run_id,
-                    "ordinal": ordinal,
-                    "body": batch_text(planned),
-                }
+                values = {"plan_id": plan.plan_id, "ordinal": ordinal, "body": batch_text(planned)}
                 if status is None:
                     which = {"batch_id": planned.batch_id, "table_uuid": plan.table_uuid}
                     new.append({**which, "operation": planned.operation, **values})
                 elif status in _REOPENED:
-                    again.append(
-                        {"changed_id": planned.batch_id, "status": BatchStatus.PLANNED, "why": "", **values}
-                    )
+                    again.append({"changed_id": planned.batch_id, "status": BatchStatus.PLANNED, **values})
             if new:
                 conn.execute(_INSERT, new)
             for values in again:
@@ -164,7 +149,7 @@ class Batches(Part):
         with self._read() as conn:
             return _stored(conn.execute(select(batch).where(batch.c.batch_id == batch_id)).one())
 
-    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+    def close_batch(self, lease: Lease, batch_id: str) -> None:
         """Marks the batch as SUPERSEDED. Refuses a batch that has ended, or whose attempt was never settled."""
         with self._write(lease.table_uuid) as conn:
             require(conn, lease)
@@ -173,7 +158,7 @@ class Batches(Part):
                 return
             if row.status not in (BatchStatus.PLANNED, BatchStatus.UNKNOWN):
                 raise OutOfOrderError(f"batch {batch_id} is {row.status} and cannot be superseded")
-            set_status(conn, batch_id, BatchStatus.SUPERSEDED, why)
+            set_status(conn, batch_id, BatchStatus.SUPERSEDED)
 
     def cursors(self, table_uuid: str) -> Mapping[str, Cursor]:
         """Returns the cursors of the table by operation, in order of their names."""

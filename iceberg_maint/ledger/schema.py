@@ -110,12 +110,9 @@ batch = Table(
     Column("table_uuid", String(64), nullable=False),
     Column("operation", String(64), nullable=False),
     Column("plan_id", String(64), nullable=False),
-    Column("run_id", Text, nullable=False),
     Column("ordinal", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),
-    Column("attempts", Integer, nullable=False),
     Column("body", Text, nullable=False),
-    Column("why", FreeText, nullable=False),
     Column("updated_ms", BigInteger, nullable=False),
     Index("icm_batch_open", "table_uuid", "operation", "status", "ordinal"),
 )

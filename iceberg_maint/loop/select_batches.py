@@ -169,21 +169,18 @@ def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Bat
         if requested is not None and requested.isdisjoint(batch.partitions):
             continue
         is_requested = requested is None or requested.issuperset(batch.partitions)
-        if _must_wait(batch, assessment, run):
-            ledger.work.close_batch(
-                lease, batch.batch_id, "one of its partitions is in back-off or quarantine"
-            )
-        elif (why := _obsolete_reason(batch.work, assessment)) is not None:
-            ledger.work.close_batch(lease, batch.batch_id, why)
-        elif _is_to_split(batch, assessment.history):
-            ledger.work.close_batch(lease, batch.batch_id, "it failed: its partitions are planned one by one")
-        elif is_requested and still_valid(batch, changes):
+        is_dropped = (
+            _must_wait(batch, assessment, run)
+            or _is_obsolete(batch.work, assessment)
+            or _is_to_split(batch, assessment.history)
+        )
+        if not is_dropped and is_requested and still_valid(batch, changes):
             resumed.append(batch)
         else:
-            ledger.work.close_batch(lease, batch.batch_id, "its snapshot or inputs are out of date")
+            ledger.work.close_batch(lease, batch.batch_id)
     remaining = _remaining(assessment, resumed)
     (plan,) = make_plans(remaining, run.context, before_conversion=run.step.before_conversion)
-    ledger.work.save_plan(lease, plan, run.request.run_id)
+    ledger.work.save_plan(lease, plan)
     _back_off_without_gain(plan, assessment, run)
     leftovers = {leftover.partition: leftover.reason for leftover in plan.leftovers}
     results = replace(results, plan_id=plan.plan_id, leftovers={**results.leftovers, **leftovers})
@@ -192,22 +189,18 @@ def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Bat
     return (*resumed, *planned), results.leaving((p for b in done for p in b.partitions), Reason.STALE)
 
 
-def _obsolete_reason(work: Work, assessment: Assessment) -> str | None:
-    """Returns why the current policy or the current table rules out the work of an open batch. None if
-    neither does."""
+def _is_obsolete(work: Work, assessment: Assessment) -> bool:
+    """Whether the current policy or the current table rules out the work of an open batch."""
     match work:
         case ConvertEqualityDeletes():
-            refused = work.groups and not may_convert(assessment.policy.equality_deletes)
-            return "the policy no longer allows conversions" if refused else None
+            return bool(work.groups) and not may_convert(assessment.policy.equality_deletes)
         case RewriteDataFiles():
-            other = work.layout is not None and work.layout.order != assessment.state.order
-            return "the target sort order has changed" if other else None
+            return work.layout is not None and work.layout.order != assessment.state.order
         case RewritePositionDeleteFiles():
             merges = assessment.policy.rewrite_position_delete_files.min_input_files is not None
-            refused = not merges and any(not d.void for d in work.position_deletes)
-            return "the policy no longer allows merges of position deletes" if refused else None
+            return not merges and any(not d.void for d in work.position_deletes)
         case RewriteManifests() | ExpireSnapshots() | RemoveOrphanFiles():
-            return "work on the whole table is planned again in each run"
+            return True  # Work on the whole table is planned again in each run.
         case _:
             assert_never(work)
 

@@ -102,7 +102,7 @@ class Leases(Protocol):
 class Work(Protocol):
     """Plans, batches, attempts and intents."""
 
-    def save_plan(self, lease: Lease, plan: Plan, run_id: str) -> None:
+    def save_plan(self, lease: Lease, plan: Plan) -> None:
         """Persists the plan's batches as PLANNED. An open or DONE batch with the same id stays unchanged. A
         FAILED or SUPERSEDED one becomes PLANNED again.
         """
@@ -120,7 +120,7 @@ class Work(Protocol):
         """Returns a stored batch, whatever its status."""
         ...
 
-    def close_batch(self, lease: Lease, batch_id: str, why: str) -> None:
+    def close_batch(self, lease: Lease, batch_id: str) -> None:
         """Makes the batch SUPERSEDED: it is not executed, and a newer plan covers its partitions."""
         ...
 

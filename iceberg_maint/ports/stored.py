@@ -70,8 +70,6 @@ class StoredBatch:
     batch: Batch
     status: BatchStatus
     plan_id: str
-    run_id: str
-    attempts: int
 
 
 @dataclass(frozen=True, slots=True)

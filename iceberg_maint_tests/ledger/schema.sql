@@ -11,12 +11,9 @@ CREATE TABLE icm_batch (
   table_uuid VARCHAR(64) NOT NULL,
   operation VARCHAR(64) NOT NULL,
   plan_id VARCHAR(64) NOT NULL,
-  run_id TEXT NOT NULL,
   ordinal BIGINT NOT NULL,
   status VARCHAR(16) NOT NULL,
-  attempts INTEGER NOT NULL,
   body TEXT NOT NULL,
-  why TEXT NOT NULL,
   updated_ms BIGINT NOT NULL,
   PRIMARY KEY (batch_id)
 )

@@ -36,7 +36,7 @@ AHEAD = PartitionHistory(crashes=1, not_before_ms=99, reason="started")
 
 @pytest.fixture
 def attempt(ledger: Ledger, lease: Lease) -> Attempt:
-    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"))
     return ledger.work.start_attempt(lease, BATCH.batch_id, "run-1", {"day=1": AHEAD})
 
 
@@ -374,7 +374,7 @@ def test_settle_leaves_a_batch_that_has_ended(ledger, lease, attempt, place, set
 
 
 def test_open_attempts_are_oldest_first_and_of_one_table(ledger, lease, attempt):
-    ledger.work.save_plan(lease, plan_of("day=2", "day=0"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=2", "day=0"))
     second = ledger.work.start_attempt(lease, make_batch("day=2").batch_id, "run-1", {})
     third = ledger.work.start_attempt(lease, make_batch("day=0").batch_id, "run-1", {})
     assert ledger.work.open_attempts(UUID) == (attempt, second, third)
@@ -422,13 +422,13 @@ def test_leftover_is_none_of_an_attempt_that_is_in_the_table(ledger, lease, atte
 def test_leftover_is_none_once_the_batch_wants_other_files(ledger, lease, attempt):
     """Opened again under its id, which tells of its inputs only."""
     settled(ledger, lease, attempt)
-    ledger.work.close_batch(lease, BATCH.batch_id, "the files are to be in another order by now")
+    ledger.work.close_batch(lease, BATCH.batch_id)
     plan = plan_of("day=1")
-    ledger.work.save_plan(lease, plan, "run-1")
+    ledger.work.save_plan(lease, plan)
     assert ledger.work.uncommitted_output(lease, BATCH.batch_id, 3600) is not None
-    ledger.work.close_batch(lease, BATCH.batch_id, "the files are to be larger by now")
+    ledger.work.close_batch(lease, BATCH.batch_id)
     larger = tuple(replace(b, target_file_size_bytes=b.target_file_size_bytes + 1) for b in plan.batches)
-    ledger.work.save_plan(lease, replace(plan, batches=larger), "run-1")
+    ledger.work.save_plan(lease, replace(plan, batches=larger))
     assert ledger.work.uncommitted_output(lease, BATCH.batch_id, 3600) is None
 
 
@@ -438,10 +438,10 @@ def test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_conte
     assert ledger.work.snapshot_before_files(attempt) is None
     settled(ledger, lease, attempt)
     assert ledger.work.snapshot_before_files(attempt) == BATCH.snapshot_id == 1
-    ledger.work.close_batch(lease, BATCH.batch_id, "the batch is planned at another snapshot")
+    ledger.work.close_batch(lease, BATCH.batch_id)
     plan = plan_of("day=1")
     later = tuple(replace(b, snapshot_id=7) for b in plan.batches)
-    ledger.work.save_plan(lease, replace(plan, batches=later), "run-1")
+    ledger.work.save_plan(lease, replace(plan, batches=later))
     assert ledger.work.snapshot_before_files(attempt) is None
     second = ledger.work.start_attempt(lease, BATCH.batch_id, "run-1", {})
     intend(ledger, lease, second)

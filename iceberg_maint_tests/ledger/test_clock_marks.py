@@ -67,7 +67,7 @@ def test_accepted_clock_ends_what_a_clock_two_days_ahead_dated(ledger, lease: Le
     ahead_ms = ledger.registry.now_ms() + 2 * DAY_MS
     batch = make_batch("day=1")
     waiting = PartitionHistory(ineffective=1, not_before_ms=ahead_ms, reason="error")
-    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"))
     attempt = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     ledger.work.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
     ledger.work.record_try(lease, attempt.attempt_id, 1, "v1.json")

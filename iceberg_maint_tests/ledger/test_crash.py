@@ -37,7 +37,7 @@ def _steps(ledger: Ledger):
     """One step of a batch's life each time it is asked for the next."""
     lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
     yield
-    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"))
     yield
     attempt = ledger.work.start_attempt(lease, BATCH.batch_id, "run-1", {"day=1": AHEAD})
     yield

@@ -31,7 +31,7 @@ DAY = PartitionKey("day=1")
 def report(ledger: Ledger, lease: Lease, snapshot_id: int, status: BatchStatus, **facts: Any) -> BatchOutcome:
     """A batch of the partition `day=1` that reported these facts."""
     batch = make_batch(DAY, snapshot_id)
-    ledger.work.save_plan(lease, plan_of(DAY, snapshot_id=snapshot_id), "run-1")
+    ledger.work.save_plan(lease, plan_of(DAY, snapshot_id=snapshot_id))
     started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     ledger.work.record_intent(lease, started.attempt_id, (), PROOF)
     ledger.work.record_try(lease, started.attempt_id, 1, "v1.json")
@@ -72,7 +72,7 @@ def test_rewrites_of_the_fleet_are_those_that_landed_with_their_cost(ledger: Led
 def test_spends_have_measured_cpu_seconds_and_open_attempts_are_marked(ledger: Ledger, lease: Lease) -> None:
     report(ledger, lease, 1, BatchStatus.DONE, cost=batch_cost(make_batch(DAY), 0, 2.5))
     batch = make_batch(DAY, 2)
-    ledger.work.save_plan(lease, plan_of(DAY, snapshot_id=2), "run-1")
+    ledger.work.save_plan(lease, plan_of(DAY, snapshot_id=2))
     ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     ended, running = sorted(ledger.records.fleet_spends(3600), key=lambda s: s.is_open)
     assert ended == Spend(ended.at_ms, Load(150, 1.0, 1.0, 2.5))

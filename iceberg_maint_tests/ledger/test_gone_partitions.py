@@ -88,7 +88,7 @@ def test_back_off_stays_while_work_of_the_partition_is_open_and_goes_after_it(
 ):
     gone(ledger, place)
     lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
-    ledger.work.save_plan(lease, plan_of("b"), "run-1")
+    ledger.work.save_plan(lease, plan_of("b"))
     batch = make_batch("b")
     if status is not None:
         attempt = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {"b": FAILED})
@@ -96,11 +96,11 @@ def test_back_off_stays_while_work_of_the_partition_is_open_and_goes_after_it(
         ledger.work.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
         ledger.work.record_try(lease, attempt.attempt_id, 1, "v1.json")
         ledger.work.finish_attempt(lease, attempt.attempt_id, status, outcome_of(batch), {"b": FAILED})
-        ledger.work.close_batch(lease, batch.batch_id, "old")
+        ledger.work.close_batch(lease, batch.batch_id)
     assert ledger.records.prune(UUID, 30) == 0
     assert (back_offs(ledger), ledger.health.missing_partitions(TABLE)) == ({"a", "b", "*"}, ("b",))
     if status is None:
-        ledger.work.close_batch(lease, batch.batch_id, "old")
+        ledger.work.close_batch(lease, batch.batch_id)
         assert ledger.records.prune(UUID, 30) == 2
         assert back_offs(ledger) == {"a", "*"}
 

@@ -39,7 +39,7 @@ def test_text_is_stored_and_read_as_it_is(place: Place, ledger: Ledger, text: st
     ledger.registry.pause(str(table), text, text)
     assert ledger.registry.pause_note(UUID, str(table)) == text
     plan = plan_of(quote(text, errors="surrogatepass"))
-    ledger.work.save_plan(lease, plan, "run-1")
+    ledger.work.save_plan(lease, plan)
     [stored] = ledger.work.open_batches(UUID, REWRITE)
     assert stored.batch.partitions == (quote(text, errors="surrogatepass"),)
     ledger.health.put(measured("day=1", table=table))

@@ -153,21 +153,21 @@ def test_release_by_the_same_owner_with_an_old_fence_leaves_the_lease(ledger):
 def _writes(ledger: Ledger, lease: Lease, attempt_id: str):
     batch = make_batch("day=1")
     return {
-        "save_plan": lambda: ledger.work.save_plan(lease, plan_of("day=3"), "run-1"),
+        "save_plan": lambda: ledger.work.save_plan(lease, plan_of("day=3")),
         "start_attempt": lambda: ledger.work.start_attempt(lease, make_batch("day=2").batch_id, "run-1", {}),
         "record_intent": lambda: ledger.work.record_intent(lease, attempt_id, written(batch), PROOF),
         "record_try": lambda: ledger.work.record_try(lease, attempt_id, 1, "v1.json"),
         "finish_attempt": lambda: ledger.work.finish_attempt(
             lease, attempt_id, BatchStatus.FAILED, outcome_of(batch), {}
         ),
-        "close_batch": lambda: ledger.work.close_batch(lease, make_batch("day=2").batch_id, "old"),
+        "close_batch": lambda: ledger.work.close_batch(lease, make_batch("day=2").batch_id),
     }
 
 
 @pytest.mark.parametrize("how", ["expired", "taken over", "re-acquired"])
 def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, place: Place, how: str):
     lease = take(ledger, "run-1")
-    ledger.work.save_plan(lease, plan_of("day=1", "day=2"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1", "day=2"))
     attempt = ledger.work.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
     if how == "re-acquired":
         take(ledger, "run-1")
@@ -184,7 +184,7 @@ def test_every_write_of_a_lost_lease_is_refused_and_changes_nothing(ledger, plac
 
 def test_writes_of_an_attempt_under_an_older_fence_of_the_same_owner_are_refused(ledger):
     lease = take(ledger, "run-1")
-    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"))
     attempt = ledger.work.start_attempt(lease, make_batch("day=1").batch_id, "run-1", {})
     newer = take(ledger, "run-1")
     with pytest.raises(FenceLostError, match="fence 1, the lease has fence 2"):

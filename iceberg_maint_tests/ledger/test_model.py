@@ -48,7 +48,6 @@ class ModelBatch:
     partition: str
     status: str
     ordinal: int
-    attempts: int = 0
 
 
 @dataclass
@@ -124,7 +123,7 @@ class Ledgers(RuleBasedStateMachine):
     def save_plan(self, pick: int, partitions: list[str]) -> None:
         lease = self._lease(pick)
         plan = plan_of(*partitions)
-        if not self._call(lease, None, lambda: self.ledger.work.save_plan(lease, plan, "run")):
+        if not self._call(lease, None, lambda: self.ledger.work.save_plan(lease, plan)):
             return
         for planned in plan.batches:
             known = self.model.batches.get(planned.batch_id)
@@ -142,7 +141,7 @@ class Ledgers(RuleBasedStateMachine):
         lease = self._lease(pick)
         batch_id, batch = self._batch(which)
         wrong = batch.status in ("STARTED", "DONE", "FAILED")
-        if self._call(lease, wrong, lambda: self.ledger.work.close_batch(lease, batch_id, "old")):
+        if self._call(lease, wrong, lambda: self.ledger.work.close_batch(lease, batch_id)):
             batch.status = "SUPERSEDED"
 
     # attempts ----------------------------------------------------------------------------------
@@ -163,7 +162,6 @@ class Ledgers(RuleBasedStateMachine):
             self.model.attempts[started[0].attempt_id] = ModelAttempt(batch_id, lease.fence)
             self.model.crashes[batch.partition] = before + 1
             batch.status = "STARTED"
-            batch.attempts += 1
 
     @precondition(lambda self: self.leases and self.model.attempts)
     @rule(pick=indices, which=indices)
@@ -242,12 +240,9 @@ class Ledgers(RuleBasedStateMachine):
 
     @invariant()
     def batches_agree(self) -> None:
-        seen = [
-            (b.batch.batch_id, b.status.value, b.attempts)
-            for b in self.ledger.work.open_batches(UUID, REWRITE)
-        ]
+        seen = [(b.batch.batch_id, b.status.value) for b in self.ledger.work.open_batches(UUID, REWRITE)]
         model = sorted((b.ordinal, i) for i, b in self.model.batches.items() if b.status in OPEN)
-        assert seen == [(i, self.model.batches[i].status, self.model.batches[i].attempts) for _, i in model]
+        assert seen == [(i, self.model.batches[i].status) for _, i in model]
 
     @invariant()
     def attempts_agree(self) -> None:

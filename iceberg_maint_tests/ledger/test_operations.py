@@ -35,7 +35,7 @@ MIB = 1024 * 1024
 def attempt(ledger: Ledger, lease: Lease, operation, history: PartitionHistory | None = None):
     """An attempt on day=1 that has reached its commit."""
     batch = make_batch("day=1", operation=operation)
-    ledger.work.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1", operation=operation))
     histories = {} if history is None else {"day=1": history}
     started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", histories)
     ledger.work.record_intent(lease, started.attempt_id, written(batch), PROOF)
@@ -45,11 +45,11 @@ def attempt(ledger: Ledger, lease: Lease, operation, history: PartitionHistory |
 
 def test_batches_of_one_partition_are_open_each_for_its_operation(ledger, lease):
     for operation in BOTH:
-        ledger.work.save_plan(lease, plan_of("day=1", operation=operation), "run-1")
+        ledger.work.save_plan(lease, plan_of("day=1", operation=operation))
     for operation in BOTH:
         (stored,) = ledger.work.open_batches(UUID, operation)
         assert stored.batch == make_batch("day=1", operation=operation)
-    ledger.work.close_batch(lease, make_batch("day=1", operation=CONVERT).batch_id, "old")
+    ledger.work.close_batch(lease, make_batch("day=1", operation=CONVERT).batch_id)
     assert ledger.work.open_batches(UUID, CONVERT) == ()
     assert len(ledger.work.open_batches(UUID, REWRITE)) == 1
 
@@ -103,7 +103,7 @@ def measure(ledger: Ledger, lease: Lease, partition: str, operation, use: Memory
     """A batch that ended having used so much memory."""
     need = MemoryNeed(keys=1000, key_bytes=16, rows=5000)
     batch = with_work(make_batch(partition, operation=operation), memory=need)
-    ledger.work.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()), "run-1")
+    ledger.work.save_plan(lease, make_plan(NAME, UUID, operation, 1, (batch,), ()))
     started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     reported = replace(outcome_of(batch), memory=use)
     ledger.work.finish_attempt(lease, started.attempt_id, BatchStatus.FAILED, reported, {})
@@ -132,7 +132,7 @@ def test_commit_trials_are_the_landed_and_the_lost_batches_oldest_first(ledger, 
     ]
     for day, (status, facts) in enumerate(reported):
         batch = make_batch(f"day={day}")
-        ledger.work.save_plan(lease, make_plan(NAME, UUID, REWRITE, 1, (batch,), ()), "run-1")
+        ledger.work.save_plan(lease, make_plan(NAME, UUID, REWRITE, 1, (batch,), ()))
         started = ledger.work.start_attempt(lease, batch.batch_id, f"run-{day}", {})
         ledger.work.record_intent(lease, started.attempt_id, (), PROOF)
         ledger.work.record_try(lease, started.attempt_id, 1, "v1.json")

@@ -88,8 +88,8 @@ def test_prune_keeps_work_that_ended_exactly_as_long_ago_as_work_is_kept(
     ledger = place.open()
     lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
     batch = make_batch("superseded")
-    ledger.work.save_plan(lease, plan_of("superseded"), "run-1")
-    ledger.work.close_batch(lease, batch.batch_id, "old")
+    ledger.work.save_plan(lease, plan_of("superseded"))
+    ledger.work.close_batch(lease, batch.batch_id)
     ledger.records.append(make_record("r1"))
     ledger.records.append(make_record("r2"))
     place.sql("UPDATE icm_batch SET updated_ms = 5000")
@@ -121,14 +121,14 @@ def _run(ledger, lease, partition: str, status: BatchStatus) -> None:
 def test_prune_drops_ended_work_and_keeps_open_work_cursor_and_fence(ledger, place: Place):
     lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
     names = ("done", "done later", "failed", "planned", "started", "unknown", "closed unknown", "superseded")
-    ledger.work.save_plan(lease, plan_of(*names), "run-1")
+    ledger.work.save_plan(lease, plan_of(*names))
     _run(ledger, lease, "done", BatchStatus.DONE)
     _run(ledger, lease, "done later", BatchStatus.DONE)
     _run(ledger, lease, "failed", BatchStatus.FAILED)
     _run(ledger, lease, "unknown", BatchStatus.UNKNOWN)
     _run(ledger, lease, "closed unknown", BatchStatus.UNKNOWN)
-    ledger.work.close_batch(lease, make_batch("closed unknown").batch_id, "old")
-    ledger.work.close_batch(lease, make_batch("superseded").batch_id, "old")
+    ledger.work.close_batch(lease, make_batch("closed unknown").batch_id)
+    ledger.work.close_batch(lease, make_batch("superseded").batch_id)
     ledger.work.start_attempt(lease, make_batch("started").batch_id, "run-1", {})
     ledger.records.append(make_record("r1"))
     ledger.records.append(make_record("r2"))
@@ -187,7 +187,7 @@ def test_prune_forgets_partitions_long_gone(ledger, place: Place):
 def _with_work(ledger, status: BatchStatus) -> None:
     """A table with one attempt, its record, a back-off and a registered reader; no owner has it."""
     lease = ledger.leases.acquire(UUID, NAME, "run-1", 60, 0)
-    ledger.work.save_plan(lease, plan_of("day=1"), "run-1")
+    ledger.work.save_plan(lease, plan_of("day=1"))
     [batch] = plan_of("day=1").batches
     attempt = ledger.work.start_attempt(
         lease, batch.batch_id, "run-1", {"day=1": PartitionHistory(crashes=1)}

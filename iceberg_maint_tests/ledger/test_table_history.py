@@ -35,7 +35,7 @@ def history(ledger: Ledger, table: str = NAME, table_uuid: str = UUID) -> TableH
 def attempt_on(ledger: Ledger, lease: Lease, partition: str, snapshot_id: int = 1) -> Attempt:
     """An attempt that has reached its commit."""
     batch = make_batch(partition, snapshot_id)
-    ledger.work.save_plan(lease, plan_of(partition, snapshot_id=snapshot_id), "run-1")
+    ledger.work.save_plan(lease, plan_of(partition, snapshot_id=snapshot_id))
     attempt = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     ledger.work.record_intent(lease, attempt.attempt_id, written(batch), PROOF)
     ledger.work.record_try(lease, attempt.attempt_id, 1, "v1.json")

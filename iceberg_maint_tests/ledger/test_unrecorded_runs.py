@@ -34,7 +34,7 @@ pytestmark = pytest.mark.seconds
 
 def start(ledger: Ledger, lease: Lease, partition: str, operation=REWRITE, snapshot_id: int = 1):
     plan = plan_of(partition, operation=operation, snapshot_id=snapshot_id)
-    ledger.work.save_plan(lease, plan, lease.owner)
+    ledger.work.save_plan(lease, plan)
     return ledger.work.start_attempt(lease, plan.batches[0].batch_id, lease.owner, {})
 
 

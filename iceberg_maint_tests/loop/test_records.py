@@ -148,7 +148,7 @@ def test_conversion_whose_token_is_gone_is_known_by_its_delete_files(
     world = World("a")
     batch, lease = conversion(world), lease_of(world, "dead")
     plan = make_plan(str(TABLE), batch.table_uuid, batch.operation, batch.snapshot_id, (batch,), ())
-    world.ledger.work.save_plan(lease, plan, "dead")
+    world.ledger.work.save_plan(lease, plan)
     attempt = world.ledger.work.start_attempt(lease, batch.batch_id, "dead", {})
     written = WrittenFile("deletes", 5, 1, 0, 0, "{}", kind, None, min(batch.paths()))
     proof = Proof("full", equal=True, input_records=10, output_records=1, removed_records=1)

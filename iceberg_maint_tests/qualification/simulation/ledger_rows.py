@@ -79,7 +79,10 @@ class LedgerRows:
         }
 
     def batches(self) -> dict[str, tuple[str, int]]:
-        rows = self.rows("SELECT batch_id, status, attempts FROM icm_batch")
+        rows = self.rows(
+            "SELECT batch_id, status, (SELECT COUNT(*) FROM icm_attempt a WHERE a.batch_id = b.batch_id) AS attempts "
+            "FROM icm_batch b"
+        )
         return {r["batch_id"]: (r["status"], r["attempts"]) for r in rows}
 
     def cursors(self) -> dict[tuple[str, str], tuple[str, int | None]]:
