@@ -109,7 +109,14 @@ def _die(url: str) -> None:
     from iceberg_maint.ledger import batches
 
     ledger = sql_ledger(url)
-    batches.set_status = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    set_status = batches.set_status
+
+    def ends(conn, batch_id: str, status: BatchStatus) -> None:
+        if status is not BatchStatus.STARTED:
+            os.kill(os.getpid(), signal.SIGKILL)
+        set_status(conn, batch_id, status)
+
+    batches.set_status = ends
     for _ in _steps(ledger):
         pass
 
