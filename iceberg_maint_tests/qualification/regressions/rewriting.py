@@ -383,8 +383,8 @@ REWRITING = (
         "After the second crash in a row the batch is closed and planned again, a partition at a time",
         off(
             "loop/select_batches.py",
-            "elif _is_to_split(batch, assessment.history):",
-            "elif False:",
+            "or _is_to_split(batch, assessment.history)",
+            "or False",
             "loop/test_crashes.py::test_batch_that_crashed_twice_is_planned_one_partition_at_a_time",
         ),
     ),
