@@ -39,9 +39,10 @@ from iceberg_maint.core.commits.intent import AddedDelete, GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, encode_partition
 from iceberg_maint.core.model.table_state import FileKind
-from iceberg_maint.engines.spark.commit.gate import CommitGate
+from iceberg_maint.engines.spark.commit.gate import Gate, inspecting_files
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.scan.scan import partition_specs
+from iceberg_maint.ports.engine import CommitContext
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
@@ -55,7 +56,7 @@ CASES = {
 }
 
 
-class TimedGate(CommitGate):
+class TimedGate(Gate):
     """Notes the CPU seconds of this process when Iceberg hands over and when the swap may happen."""
 
     started = 0.0
@@ -312,7 +313,9 @@ def _commit(bridge: Bridge, commit: Commit, holds: Callable[[], bool]) -> TimedG
     reader = MetadataReader(
         lambda at: read_manifest_list(io, at), make_reader(io), lambda m: read_entries(io, m)
     )
-    gate = TimedGate(bridge, table.operations(), intent, reader, check, holds, lambda *_: None)
+    context = CommitContext("token", 1, "bench", 1, holds, lambda *_: None)
+    inspect = inspecting_files(bridge, intent, reader, context, check)
+    gate = TimedGate(bridge, table.operations(), inspect, context)
     with bridge.callbacks():
         commit.prepare(gate.table(TABLE)).commit()
     return gate

@@ -27,8 +27,8 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry, commit_regrouping
-from iceberg_maint.engines.spark.commit.retry import Backoff
-from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
+from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
+from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, commit_batch
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
@@ -55,7 +55,6 @@ from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_ta
 from iceberg_maint.engines.spark.session.executors import ran_out
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
 from iceberg_maint.engines.spark.write_deletes import (
-    BatchFiles,
     files_of_batch,
     job_description,
     restore_batch_files,
@@ -298,40 +297,21 @@ class SparkEngine:
         """Commits through the gate. Files of another process are committed from their content JSON."""
         self._enter("committing")
         bridge = self._activated_bridge()
+        access = TableAccess(bridge, self._reader_of(batch.table), self._backoff)
         match batch.work:
             case ExpireSnapshots() as work:
-                return commit_expiry(bridge, batch, work, context, backoff=self._backoff)
+                return commit_expiry(access, batch, work, context)
             case RewriteManifests() as work:
-                reader = self._reader_of(batch.table)
-                return commit_regrouping(
-                    bridge, batch, work, written, context, reader=reader, backoff=self._backoff
-                )
+                return commit_regrouping(access, batch, work, written, context)
             case RewriteDataFiles() | ConvertEqualityDeletes() | RewritePositionDeleteFiles():
-                return self._commit_files(bridge, batch, written, context)
+                files = self._batch_files.pop(batch.batch_id, None)
+                if files is None or set(files.outputs) != {(f.path, f.content_offset) for f in written.files}:
+                    files = restore_batch_files(bridge, batch, load_planned_table(bridge, batch), written)
+                return commit_batch(access, batch, written, context, files)
             case RemoveOrphanFiles():
                 raise ValueError("an orphan pass commits nothing")
             case _:
                 assert_never(batch.work)
-
-    def _commit_files(
-        self, bridge: Bridge, batch: Batch, written: Written, context: CommitContext
-    ) -> CommitResult:
-        batch_files = self._batch_files.pop(batch.batch_id, None)
-        if batch_files is None or set(batch_files.outputs) != {
-            (f.path, f.content_offset) for f in written.files
-        }:
-            batch_files = restore_batch_files(bridge, batch, load_planned_table(bridge, batch), written)
-        return commit_batch(
-            bridge,
-            batch,
-            written,
-            context,
-            sources=batch_files.sources,
-            outputs=tuple(batch_files.outputs.values()),
-            deletes=batch_files.deletes,
-            reader=self._reader_of(batch.table),
-            backoff=self._backoff,
-        )
 
     def abandon_calls(self) -> None:
         """Closes this thread's connection to the JVM, which may hold half an answer. The next call opens another."""

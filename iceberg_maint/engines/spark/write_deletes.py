@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from iceberg_maint.core.commits.intent import keeps_data_files
@@ -14,6 +14,7 @@ from iceberg_maint.core.planning.batch_memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import memory_of
 from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, FileIdentity
 from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.key_files import key_bounds
@@ -30,20 +31,6 @@ from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, plan_tasks, planned_delete_files
 from iceberg_maint.engines.spark.session.executors import measured, ran_out
 from iceberg_maint.ports.engine import MemoryExceededError, Written, WrittenFile
-
-FileIdentity = tuple[str, int | None]
-"""Path and content offset of a file. Deletion vectors may share a path."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchFiles:
-    """Java objects of one written batch, kept from its write to its commit: the data files that it
-    replaces, the delete files of the plan, and the files that it adds. The commit removes some of the
-    delete files."""
-
-    sources: Sequence[Any]
-    deletes: DeleteFiles
-    outputs: Mapping[FileIdentity, Any]
 
 
 def written_files(

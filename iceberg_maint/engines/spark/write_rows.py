@@ -26,7 +26,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
     planned_native,
     rewrite_groups,
 )
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError, RowDeletes
 from iceberg_maint.engines.spark.scan import row_proof
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.engines.spark.write_deletes import (
@@ -47,11 +47,9 @@ def proof_of(
     rows: Fingerprint | None,
     marked: Marked | None,
     statistics_difference: str = "",
-    sample: str | None = None,
 ) -> Proof:
     """Returns the proof of the written files. `rows` is the fingerprint of the rows that were read to be kept.
-    `statistics_difference` is the first difference between the files' statistics and their rows. `sample` is what an
-    independent decoder compared."""
+    `statistics_difference` is the first difference between the files' statistics and their rows."""
     read = sum(r.read_records for r in results)
     kept = sum(r.kept_records for r in results)
     out = sum(f.record_count for f in written)
@@ -70,7 +68,6 @@ def proof_of(
         removed_records=read - kept,
         fingerprint=None if rows is None else rows.text(),
         detail=detail,
-        sample=sample,
     )
 
 
@@ -80,11 +77,11 @@ def write_columnar(
     """Writes the replacement of all groups in one Spark job. Returns Java DataFiles, their values and their proof. Raises
     NotColumnarError if the native strategy must write the batch."""
     batch = work.batch
-    marks = marked.positions if marked else {}
-    deletes = (*batch.applied_deletes, *(marked.vectors if marked else ()))
+    vectors = marked.vectors if marked else ()
+    deletes = RowDeletes((*batch.applied_deletes, *vectors), marked.positions if marked else {})
 
     def rewrite(planned: Sequence[GroupTasks]) -> ColumnarResult:
-        return rewrite_groups(bridge, work.table, batch, planned, deletes, policy, marks)
+        return rewrite_groups(bridge, work.table, batch, planned, deletes, policy)
 
     items = [(job_description(batch, "columnar"), work.planned)]
     [result] = jobs.run(bridge, new_job_group(), rewrite, items, 1)
@@ -92,8 +89,8 @@ def write_columnar(
         written_file(text, json.loads(text), group)
         for text, group in zip(result.contents, result.groups, strict=True)
     )
-    proof = proof_of([result], written, policy.proof, result.fingerprint, marked, sample=result.sample)
-    return list(bridge.iterate(result.files)), written, proof
+    proof = proof_of([result], written, policy.proof, result.fingerprint, marked)
+    return list(bridge.iterate(result.files)), written, replace(proof, sample=result.sample)
 
 
 def write_native(

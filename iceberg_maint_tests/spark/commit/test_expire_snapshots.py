@@ -17,7 +17,7 @@ from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
-from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
@@ -26,6 +26,7 @@ from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
+from iceberg_maint_tests.support.spark.rewrites import READER
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
@@ -265,14 +266,9 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
             raise ConnectionError("away")
         return workshop.bridge.load_table(table)
 
-    result = commit_expiry(
-        workshop.bridge,
-        batch,
-        batch.work,
-        context,
-        backoff=Backoff(0.0, 0.0, lambda: 0.0, lambda _: None),
-        load_table=load,
-    )
+    backoff = Backoff(0.0, 0.0, lambda: 0.0, lambda _: None)
+    access = TableAccess(workshop.bridge, READER, backoff, load)
+    result = commit_expiry(access, batch, batch.work, context)
     assert (result.status, result.lost) == (CommitStatus.COMMITTED, told)
     assert len(loads) == 5
 

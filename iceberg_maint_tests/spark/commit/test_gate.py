@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitStatus, Rejection
-from iceberg_maint.engines.spark.commit.gate import CommitGate, GateRefusedError
+from iceberg_maint.engines.spark.commit.gate import Gate, GateRefusedError, inspecting_files
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint_tests.support.spark.rewrites import READER, Output, Rewrite, open_gate, prepare
@@ -328,9 +328,9 @@ def test_gate_takes_one_commit_only(writers: Writers) -> None:
     name, table = two_files(writers)
     rewrite = prepare(writers, name, Output(writers.files(table), [A, B, C]))
     operations = table.operations()
-    gate = CommitGate(
-        writers.bridge, operations, rewrite.intent(), READER, open_gate, lambda: False, lambda *_: None
-    )
+    context = rewrite.context(lease_is_held=lambda: False)
+    inspect = inspecting_files(writers.bridge, rewrite.intent(), READER, context, open_gate)
+    gate = Gate(writers.bridge, operations, inspect, context)
     metadata = operations.current()
     with pytest.raises(FenceLostError):
         gate.commit(metadata, metadata)

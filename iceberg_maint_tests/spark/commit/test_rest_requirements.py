@@ -15,7 +15,7 @@ from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
-from iceberg_maint.engines.spark.commit.retry import Backoff
+from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
 from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes
 from iceberg_maint.ports.engine import CommitContext
@@ -23,6 +23,7 @@ from iceberg_maint_tests.qualification.rest_races import FAULTS, KEPT, LATE, LOS
 from iceberg_maint_tests.spark.commit.test_expire_snapshots import append, grown, ids
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.rest import RestCatalog, rest_catalog
+from iceberg_maint_tests.support.spark.rewrites import READER
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
@@ -67,7 +68,7 @@ def expire(workshop: Workshop, load: Load, name: str, between: Callable[[], obje
             between()
 
     context = CommitContext("token", 1, "run", 3, lambda: True, record_try, lambda _location: allowed)
-    return commit_expiry(workshop.bridge, batch, batch.work, context, backoff=NO_WAIT, load_table=load)
+    return commit_expiry(TableAccess(workshop.bridge, READER, NO_WAIT, load), batch, batch.work, context)
 
 
 def test_expiry_beside_a_commit_to_main_is_refused_by_the_catalog_and_tried_again(

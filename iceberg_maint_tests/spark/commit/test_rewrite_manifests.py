@@ -26,6 +26,7 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests
 from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 from iceberg_maint.engines.spark.commit.housekeeping import commit_regrouping, single_values
+from iceberg_maint.engines.spark.commit.retry import TableAccess
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.ports.engine import CommitContext
@@ -196,13 +197,11 @@ def refused(
     before = keeper.state(name)
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
     result = commit_regrouping(
-        workshop.bridge,
+        TableAccess(workshop.bridge, reader, NO_BACKOFF),
         batch,
         batch.work,
         NOTHING_WRITTEN,
         context,
-        reader=reader,
-        backoff=NO_BACKOFF,
         check=check,
     )
     assert (result.status, result.rejection) == (CommitStatus.REJECTED, Rejection.REFUSED)
@@ -262,13 +261,11 @@ def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, 
     context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
     batch = keeper.batch(name, REGROUP)
     result = commit_regrouping(
-        workshop.bridge,
+        TableAccess(workshop.bridge, replace(READER, live_entries=live_entries), NO_BACKOFF),
         batch,
         batch.work,
         NOTHING_WRITTEN,
         context,
-        reader=replace(READER, live_entries=live_entries),
-        backoff=NO_BACKOFF,
     )
     assert result.status is CommitStatus.COMMITTED
     assert len(read) == 7

@@ -20,7 +20,13 @@ from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, CancelledError
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
 from iceberg_maint.engines.spark.rewrite.columnar import job, strategy
-from iceberg_maint.engines.spark.rewrite.columnar.job import MOST_BYTES, MOST_VALUES, run_in_driver, run_tasks
+from iceberg_maint.engines.spark.rewrite.columnar.job import (
+    MOST_BYTES,
+    MOST_VALUES,
+    InDriver,
+    run_in_driver,
+    run_tasks,
+)
 from iceberg_maint.engines.spark.rewrite.columnar.worker import ATTEMPT, of_attempt
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.spark.unhealthy_tables import workshop
@@ -53,7 +59,9 @@ def attempt_with_io(_task: str, attempt: int, io: dict[str, str]) -> str:
 def test_tasks_of_a_small_batch_run_in_this_process(
     spark: Any, sizes: list[int], values: int | None, here: bool
 ) -> None:
-    found = run_tasks(Bridge(spark), process, ["a", "b"], sizes, values=values)
+    found = run_tasks(
+        Bridge(spark), process, ["a", "b"], sizes, None, None if values is None else InDriver(values)
+    )
     assert [pid == str(os.getpid()) for pid in found] == [here, here]
 
 
@@ -69,12 +77,14 @@ def test_tasks_of_a_cluster_and_of_workers_with_a_declared_memory_run_there(
     monkeypatch.setattr(job, "_declared", lambda _bridge: (declared, 2))
     context = SimpleNamespace(master=master, defaultParallelism=2)
     bridge: Any = SimpleNamespace(cancellations=0, spark=SimpleNamespace(sparkContext=context))
-    assert run_tasks(bridge, process, ["a"], [1], values=1) == [str(os.getpid()) if here else "a worker"]
+    assert run_tasks(bridge, process, ["a"], [1], None, InDriver(1)) == [
+        str(os.getpid()) if here else "a worker"
+    ]
 
 
 def test_tasks_of_an_object_store_run_in_workers(spark: Any) -> None:
     # Arrow's S3 client holds up the end of its process until a request that was left behind is answered.
-    [found] = run_tasks(Bridge(spark), attempt_with_io, ["a"], [1], {"s3.region": "x"}, values=1)
+    [found] = run_tasks(Bridge(spark), attempt_with_io, ["a"], [1], {"s3.region": "x"}, InDriver(1))
     pid, *others = found.split()
     assert (pid == str(os.getpid()), others) == (False, ["0", "x"])
 
@@ -87,7 +97,7 @@ def test_task_that_fails_in_this_process_runs_again_by_spark(spark: Any) -> None
             raise OSError("not here")
         return task if os.getpid() == driver else f"{task} of a worker"
 
-    found = run_tasks(Bridge(spark), failing, ["a", "b"], [1, 1], values=2)
+    found = run_tasks(Bridge(spark), failing, ["a", "b"], [1, 1], None, InDriver(2))
     assert found == ["a of a worker", "b of a worker"]
 
 
@@ -104,7 +114,7 @@ def test_files_of_tasks_that_ended_in_this_process_do_not_fail_the_run_by_spark(
         Storage({}).create(location).close()
         return Path(location).name
 
-    found = run_tasks(Bridge(spark), writing, ["a", "b"], [1, 1], values=2)
+    found = run_tasks(Bridge(spark), writing, ["a", "b"], [1, 1], None, InDriver(2))
     assert found == ["a-1-id.parquet", "b-1-id.parquet"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a-0-id.parquet", *found]
 
@@ -114,7 +124,7 @@ def test_failure_of_the_second_run_is_spark_s(spark: Any) -> None:
         raise OSError("nowhere")
 
     with pytest.raises(Exception, match=r"(?s)Job aborted due to stage failure.*OSError: nowhere"):
-        run_tasks(Bridge(spark), failing, ["a"], [1], values=1)
+        run_tasks(Bridge(spark), failing, ["a"], [1], None, InDriver(1))
 
 
 def test_cancelled_jobs_end_the_wait_for_a_task_that_hangs_and_begin_no_further_one() -> None:
@@ -166,7 +176,7 @@ def test_batch_without_position_deletes_states_its_values(
     stated = []
 
     def noted(*given: Any, **named: Any) -> list[str]:
-        stated.append(given[5])
+        stated.append(None if given[5] is None else given[5].values)
         return run_tasks(*given, **named)
 
     monkeypatch.setattr(strategy, "run_tasks", noted)

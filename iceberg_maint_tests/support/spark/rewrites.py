@@ -21,9 +21,9 @@ from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch, BatchBody, batch_id
 from iceberg_maint.core.planning.work import EqualityDeleteFile, FileGroup, InputFile, PositionDeleteFile
-from iceberg_maint.engines.spark.commit.gate import Check, CommitGate
-from iceberg_maint.engines.spark.commit.retry import Backoff
-from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
+from iceberg_maint.engines.spark.commit.gate import Check, Gate, inspecting_files
+from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
+from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, commit_batch
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.engines.spark.scan.positions import write_deletion_vectors, write_position_deletes
@@ -89,25 +89,24 @@ class Rewrite:
         reader: MetadataReader = READER,
     ) -> CommitResult:
         return commit_batch(
-            self.bridge,
+            TableAccess(self.bridge, reader, backoff, load_table),
             self.batch,
             self.written,
             context or self.context(),
-            sources=self.sources,
-            outputs=self.outputs,
-            deletes=DeleteFiles(self.bridge, self.bridge.list(self.deletes)),
-            reader=reader,
-            backoff=backoff,
-            load_table=load_table,
+            BatchFiles(
+                self.sources,
+                DeleteFiles(self.bridge, self.bridge.list(self.deletes)),
+                dict(enumerate(self.outputs)),
+            ),
             check=check,
         )
 
     def by_hand(self, prepare: Callable[[Any], Any], *, check: Check = check) -> tuple[Violation, ...]:
         """Commits an operation that `prepare` sets up in place of ours; the violations the gate found."""
         table = self.bridge.load_table(self.batch.table)
-        gate = CommitGate(
-            self.bridge, table.operations(), self.intent(), READER, check, lambda: True, lambda *_: None
-        )
+        context = self.context()
+        inspect = inspecting_files(self.bridge, self.intent(), READER, context, check)
+        gate = Gate(self.bridge, table.operations(), inspect, context)
         with self.bridge.callbacks():
             table = gate.table(self.batch.table)
             if self.batch.operation == Operation.CONVERT_EQUALITY_DELETES:

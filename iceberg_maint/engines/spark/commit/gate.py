@@ -29,7 +29,6 @@ from iceberg_maint.core.commits.change import (
 from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
-from iceberg_maint.core.decisions.waits import PublishWait
 from iceberg_maint.core.model.other_writers import STAGED_PROPERTY, PendingPublish, pending_publishes_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest, made_by
@@ -41,6 +40,7 @@ from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan.scan import metadata_specs
 from iceberg_maint.errors import FenceLostError
+from iceberg_maint.ports.engine import CommitContext
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
 
@@ -65,7 +65,7 @@ Raises BaseMovedError."""
 class Gate:
     """Checks the commit of a table's operations. A gate serves one commit of one operation object.
 
-    `lease_is_held` and `record_try` are the context's. `requires_refs`: a REST catalog must refuse the commit if any
+    `requires_refs`: a REST catalog must refuse the commit if any
     ref of the base has moved or gone. The order at the swap is: rules, fence, record, swap.
     After the commit, `violations` are the broken rules, `moved` says whether another commit came before the
     check of the rules, `error` is the exception that was raised in the gate, `tried` says whether the swap was
@@ -78,16 +78,14 @@ class Gate:
         bridge: Bridge,
         operations: Any,
         inspect: Inspect,
-        lease_is_held: Callable[[], bool],
-        record_try: Callable[[int, str], None],
+        context: CommitContext,
         *,
         requires_refs: bool = False,
     ) -> None:
         self._bridge = bridge
         self._delegate = operations
         self._inspect = inspect
-        self._lease_is_held = lease_is_held
-        self._record_try = record_try
+        self._context = context
         self._requires_refs = requires_refs
         self._used = False
         self._began_seconds = 0.0
@@ -157,34 +155,26 @@ class Gate:
             raise
         if self.violations:
             raise GateRefusedError("; ".join(f"{v.rule}: {v.fact}" for v in self.violations))
-        if not self._lease_is_held():
+        if not self._context.lease_is_held():
             raise FenceLostError("the lease was lost before the commit; nothing was committed.")
-        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
+        self._context.record_try(self.base_snapshot_id, str(base.metadataFileLocation()))
         self.tried = True
         self.window_seconds = time.monotonic() - self._began_seconds if self._began_seconds else 0.0
         commit_with_requirements(self._bridge, self._delegate, base, metadata, all_refs=self._requires_refs)
 
 
-class CommitGate(Gate):
-    """The gate of a commit that changes live files. It checks the change by the batch's intent."""
+def inspecting_files(
+    bridge: Bridge, intent: Intent, reader: MetadataReader, context: CommitContext, check: Check
+) -> Inspect:
+    """The inspection of a commit that changes live files: by the batch's intent."""
 
-    def __init__(
-        self,
-        bridge: Bridge,
-        operations: Any,
-        intent: Intent,
-        reader: MetadataReader,
-        check: Check,
-        lease_is_held: Callable[[], bool],
-        record_try: Callable[[int, str], None],
-        publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = lambda _pending: None,
-        installation: str = "",
-    ) -> None:
-        def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
-            waiting = check_publishes(publish_wait(pending_publishes(bridge, base)))
-            return waiting or check(intent, read_change(bridge, base, metadata, intent, reader, installation))
+    def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
+        waiting = check_publishes(context.publish_wait(pending_publishes(bridge, base)))
+        return waiting or check(
+            intent, read_change(bridge, base, metadata, intent, reader, context.installation)
+        )
 
-        super().__init__(bridge, operations, inspect, lease_is_held, record_try)
+    return inspect
 
 
 def pending_publishes(bridge: Bridge, base: Any) -> tuple[PendingPublish, ...]:

@@ -49,8 +49,7 @@ from iceberg_maint.core.planning.work import ExpireSnapshots, RewriteManifests
 from iceberg_maint.engines.spark.commit.gate import BaseMovedError, Gate, pending_publishes, table_version
 from iceberg_maint.engines.spark.commit.retry import (
     OPERATION_CALLS,
-    Backoff,
-    LoadTable,
+    TableAccess,
     commit_with_retry,
     quiet_proxies,
     rejected,
@@ -70,13 +69,11 @@ ExpiryCheck = Callable[
 
 
 def commit_expiry(
-    bridge: Bridge,
+    access: TableAccess,
     batch: Batch,
     work: ExpireSnapshots,
     context: CommitContext,
     *,
-    backoff: Backoff,
-    load_table: LoadTable | None = None,
     check: ExpiryCheck = check_expiry,
 ) -> CommitResult:
     """Removes the batch's snapshots and refs in one commit.
@@ -87,7 +84,7 @@ def commit_expiry(
 
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
-    load = load_table or bridge.load_table
+    bridge = access.bridge
     checked: list[tuple[str, dict[str, Any]]] = []
 
     def inspect(base: Any, metadata: Any) -> tuple[Violation, ...]:
@@ -99,14 +96,9 @@ def commit_expiry(
         return check(batch.table_uuid, work, checked[-1][1], _document(bridge, metadata), retention)
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
-        bridge.take_calls(batch.table, 1)
-        bridge.check_written_locations(batch.table, table)
-        if str(table.uuid()) != batch.table_uuid:
-            raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
+        access.begin_try(batch, table, 1)
         operations = table.operations()
-        gate = Gate(
-            bridge, operations, inspect, context.lease_is_held, context.record_try, requires_refs=True
-        )
+        gate = Gate(bridge, operations, inspect, context, requires_refs=True)
         try:
             base = operations.current()
             gate.commit(base, _without(bridge, base, work))
@@ -119,31 +111,25 @@ def commit_expiry(
         head = document.get("current-snapshot-id")
         return (_NO_HEAD if head is None else int(head)) if has_expired(work, document) else None
 
-    result = commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
+    result = commit_with_retry(access, batch.table, context, try_once, find_commit)
     if result.status is not CommitStatus.COMMITTED or context.checks_commit_base:
         return result
-    return replace(result, lost=_lost(bridge, load, batch.table, work, *checked[-1], backoff))
+    return replace(result, lost=_lost(access, batch.table, work, *checked[-1]))
 
 
 def _lost(
-    bridge: Bridge,
-    load: LoadTable,
-    name: str,
-    work: ExpireSnapshots,
-    location: str,
-    base: Mapping[str, Any],
-    backoff: Backoff,
+    access: TableAccess, name: str, work: ExpireSnapshots, location: str, base: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The refs and snapshots that a commit, checked with the metadata at `location`, removed beyond the plan."""
 
     def compare_metadata() -> tuple[str, ...]:
-        table = load(name)
+        bridge, table = access.bridge, access.load(name)
         read = bridge.iceberg.TableMetadataParser.read
         log = [str(entry.file()) for entry in bridge.iterate(table.operations().current().previousFiles())]
         swapped = applied_to(work, location, log, lambda before: _document(bridge, read(table.io(), before)))
         return () if swapped is None else lost_with(work, base, swapped)
 
-    return look_for_lost(compare_metadata, backoff.after, one_line)
+    return look_for_lost(compare_metadata, access.backoff.after, one_line)
 
 
 def _without(bridge: Bridge, base: Any, work: ExpireSnapshots) -> Any:
@@ -174,25 +160,22 @@ RegroupCheck = Callable[[Batch, RewriteManifests, Regrouping], tuple[Violation, 
 
 
 def commit_regrouping(
-    bridge: Bridge,
+    access: TableAccess,
     batch: Batch,
     work: RewriteManifests,
     written: Written,
     context: CommitContext,
     *,
-    reader: MetadataReader,
-    backoff: Backoff,
-    load_table: LoadTable | None = None,
     check: RegroupCheck = check_regrouping,
 ) -> CommitResult:
     """Rewrites the batch's manifests, which have one spec and one kind, and swaps them in.
 
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
-    load = load_table or bridge.load_table
+    bridge, reader = access.bridge, access.reader
     planned = frozenset(work.manifests)
     try:
-        listed = _manifests(reader, load(batch.table).currentSnapshot())
+        listed = _manifests(reader, access.load(batch.table).currentSnapshot())
         manifests = [m for m in listed if m.path in planned]
         if len(manifests) < len(planned):
             return rejected(Rejection.STALE, "the table no longer has a manifest of the plan", 0)
@@ -214,11 +197,10 @@ def commit_regrouping(
         return check(batch, work, Regrouping(old, new, before.digest, after))
 
     def try_once(table: Any) -> tuple[Gate, Exception | None]:
-        bridge.take_calls(batch.table, OPERATION_CALLS)
-        bridge.check_written_locations(batch.table, table)
-        if str(table.uuid()) != batch.table_uuid or table.currentSnapshot() is None:
-            raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
-        gate = Gate(bridge, table.operations(), inspect, context.lease_is_held, context.record_try)
+        access.begin_try(batch, table, OPERATION_CALLS)
+        if table.currentSnapshot() is None:
+            raise StaleBatchError("the table has no snapshot")
+        gate = Gate(bridge, table.operations(), inspect, context)
         with bridge.callbacks(), quiet_proxies():
             try:
                 commit(gate, summary_of(batch, written, context))
@@ -229,7 +211,7 @@ def commit_regrouping(
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
         return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
 
-    return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
+    return commit_with_retry(access, batch.table, context, try_once, find_commit)
 
 
 def _manifests(reader: MetadataReader, snapshot: Any) -> Sequence[Manifest]:

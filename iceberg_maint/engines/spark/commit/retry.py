@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from iceberg_maint.core.commits.change import is_stale
+from iceberg_maint.core.commits.change import MetadataReader, is_stale
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
+from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.commit.gate import Gate
 from iceberg_maint.engines.spark.jvm.bridge import (
     Bridge,
@@ -77,6 +78,29 @@ class Backoff:
         self.sleep(min(self.cap_seconds, self.base_seconds * 2 ** (tries - 1)) * self.jitter())
 
 
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """How commits reach a table: through the session's bridge, with a reader of its metadata and waits between tries.
+    `load_table` loads it from the catalog, None for the bridge's own way."""
+
+    bridge: Bridge
+    reader: MetadataReader
+    backoff: Backoff
+    load_table: LoadTable | None = None
+
+    def load(self, name: str) -> Any:
+        """Loads the Java `Table`."""
+        return (self.load_table or self.bridge.load_table)(name)
+
+    def begin_try(self, batch: Batch, table: Any, calls: int) -> None:
+        """Takes the calls of one try from the catalog's budget. Raises StaleBatchError for a table that was created again, and
+        RefusedError ICM-155 for a location that is not approved."""
+        self.bridge.take_calls(batch.table, calls)
+        self.bridge.check_written_locations(batch.table, table)
+        if str(table.uuid()) != batch.table_uuid:
+            raise StaleBatchError(f"the table is {table.uuid()}, the plan was for {batch.table_uuid}")
+
+
 CommitAttempt = Callable[[Any], tuple[Gate, Exception | None]]
 """(a Java `Table` that was just loaded) → (the gate of the commit, the exception that `commit()` raised). Calls
 `commit()` once. Before it calls `commit()` it raises StaleBatchError if the plan is out of date, and RefusedError if the
@@ -87,10 +111,9 @@ Returns None if the table does not show the commit."""
 
 
 def commit_with_retry(
-    load: LoadTable,
+    access: TableAccess,
     name: str,
     context: CommitContext,
-    backoff: Backoff,
     try_once: CommitAttempt,
     find_commit: FindCommit,
 ) -> CommitResult:
@@ -102,7 +125,7 @@ def commit_with_retry(
     while True:
         tries += 1
         try:
-            table = load(name)
+            table = access.load(name)
         except Exception as why:  # noqa: BLE001 - no swap was tried, so the commit is rejected
             return rejected(_rejection_before_swap(why), one_line(why), tries)
         try:
@@ -112,13 +135,13 @@ def commit_with_retry(
         except RefusedError as why:
             return rejected(Rejection.REFUSED, str(why), tries)
         if gate.tried:
-            result = _result_after_swap(load, name, find_commit, gate, failure, tries)
+            result = _result_after_swap(access, name, find_commit, gate, failure, tries)
             result = replace(result, window_seconds=gate.window_seconds)
         else:
             result = _result_without_swap(gate, failure, tries)
         if result.rejection is not Rejection.CONFLICT or tries >= context.max_tries:
             return result
-        backoff.after(tries)
+        access.backoff.after(tries)
 
 
 def _result_without_swap(gate: Gate, failure: Exception | None, tries: int) -> CommitResult:
@@ -152,7 +175,7 @@ def _rejection_before_swap(why: BaseException) -> Rejection:
 
 
 def _result_after_swap(
-    load: LoadTable,
+    access: TableAccess,
     name: str,
     find_commit: FindCommit,
     gate: Gate,
@@ -169,7 +192,7 @@ def _result_after_swap(
         if error is not None:
             message, lost = one_line(error), _lost_swap(error)
             before_swap = None if gate.error is None else _error_before_swap(gate.error)
-        snapshot_id = find_commit(load(name), base)
+        snapshot_id = find_commit(access.load(name), base)
     except Exception as why:  # noqa: BLE001 - a table that cannot be read makes the result unknown
         if before_swap is not None:
             return CommitResult(CommitStatus.REJECTED, before_swap, None, base, tries, message)

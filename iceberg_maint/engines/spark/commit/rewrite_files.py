@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate_rules as rules
-from iceberg_maint.core.commits.change import Identity, MetadataReader, Rule, remembering
+from iceberg_maint.core.commits.change import Identity, Rule, remembering
 from iceberg_maint.core.commits.intent import Intent, intent_of
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.table_state import (
@@ -30,11 +31,10 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
     file_work,
 )
-from iceberg_maint.engines.spark.commit.gate import Check, CommitGate
+from iceberg_maint.engines.spark.commit.gate import Check, Gate, inspecting_files
 from iceberg_maint.engines.spark.commit.retry import (
     OPERATION_CALLS,
-    Backoff,
-    LoadTable,
+    TableAccess,
     commit_with_retry,
     quiet_proxies,
     snapshot_with_token,
@@ -45,31 +45,40 @@ from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 
+FileIdentity = tuple[str, int | None]
+"""Path and content offset of a file. Deletion vectors may share a path."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """Java objects of one written batch, kept from its write to its commit: the data files that it
+    replaces, the delete files of the plan, and the files that it adds. The commit removes some of the
+    delete files."""
+
+    sources: Sequence[Any]
+    deletes: DeleteFiles
+    outputs: Mapping[FileIdentity, Any]
+
 
 def commit_batch(
-    bridge: Bridge,
+    access: TableAccess,
     batch: Batch,
     written: Written,
     context: CommitContext,
+    files: BatchFiles,
     *,
-    sources: Sequence[Any],
-    outputs: Sequence[Any],
-    deletes: DeleteFiles,
-    reader: MetadataReader,
-    backoff: Backoff,
-    load_table: LoadTable | None = None,
     check: Check = rules.check,
 ) -> CommitResult:
     """Commits `batch` with the files of `written` in one commit.
 
-    A rewrite replaces `sources` by `outputs`, both Java DataFiles. A conversion has no sources, and its
+    A rewrite replaces `files.sources` by `files.outputs`, both Java DataFiles. A conversion has no sources, and its
     outputs are Java DeleteFiles. A conversion without outputs drops equality deletes that delete nothing. It is
     a rewrite that adds no file, as Iceberg's `RemoveDanglingDeleteFiles` is, because a row delta would
     break streaming readers. A merge replaces position deletes by `outputs` that mark the same rows. Each output
     has the highest sequence number of the files that it replaces, as in Iceberg's
     `RewritePositionDeletesCommitManager` for a whole group.
 
-    `deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop, its
+    `files.deletes` are Java DeleteFiles of the pinned snapshot: the batch's equality deletes to drop, its
     position deletes, and the position deletes and deletion vectors of its data files. The commit removes a
     position delete or deletion vector of a data file only if it removes the data file, if it adds a new
     deletion vector of the data file, or if a written file takes it over. A delete that is scoped to a partition
@@ -77,13 +86,27 @@ def commit_batch(
 
     Raises FenceLostError if the lease is lost before the swap. An interrupt passes through.
     """
+    bridge, outputs = access.bridge, tuple(files.outputs.values())
     intent = intent_of(batch, written.files)
-    properties = summary_of(batch, written, context)
-    removals = _delete_files_to_remove(bridge, batch, written, deletes, intent)
+    removals = _delete_files_to_remove(bridge, batch, written, files.deletes, intent)
     tries = itertools.count()
-    reader = remembering(reader)
+    reader = remembering(access.reader)
 
-    def try_once(table: Any) -> tuple[CommitGate, Exception | None]:
+    def operation_of(table: Any) -> Any:
+        match work := file_work(batch.work):
+            case ConvertEqualityDeletes() if written.files:
+                operation = _row_delta(bridge, table, batch, written, outputs, removals)
+            case RewritePositionDeleteFiles():
+                operation = _replace_deletes(bridge, table, batch, intent, outputs, removals)
+            case RewriteDataFiles() | ConvertEqualityDeletes():
+                operation = _rewrite(bridge, table, batch, files.sources, outputs, removals)
+            case _:
+                assert_never(work)
+        for key, value in summary_of(batch, written, context).items():
+            operation.set(key, value)
+        return operation
+
+    def try_once(table: Any) -> tuple[Gate, Exception | None]:
         bridge.take_calls(batch.table, OPERATION_CALLS)
         bridge.check_written_locations(batch.table, table)
         has_lost = next(tries) > 0
@@ -93,74 +116,24 @@ def commit_batch(
             raise StaleBatchError(
                 f"{Rule.FORMAT_VERSION}: the table's is {version}, was {batch.format_version}"
             )
-        gate = CommitGate(
-            bridge,
-            table.operations(),
-            intent,
-            reader,
-            check,
-            context.lease_is_held,
-            context.record_try,
-            context.publish_wait,
-            context.installation,
-        )
-        failure = _commit_once(
-            bridge,
-            gate,
-            batch,
-            written,
-            intent,
-            sources,
-            outputs,
-            removals,
-            properties,
-            rehearses=has_lost,
-        )
-        return gate, failure
+        inspect = inspecting_files(bridge, intent, reader, context, check)
+        gate = Gate(bridge, table.operations(), inspect, context)
+        with bridge.callbacks(), quiet_proxies():
+            try:
+                operation = operation_of(gate.table(batch.table))
+                if has_lost:
+                    # Reads and writes most of what the commit needs before the commit loads its base.
+                    gate.rehearse(operation)
+                gate.begin()
+                operation.commit()
+            except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
+                return gate, why
+        return gate, None
 
     def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
         return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
 
-    load = load_table or bridge.load_table
-    return commit_with_retry(load, batch.table, context, backoff, try_once, find_commit)
-
-
-def _commit_once(
-    bridge: Bridge,
-    gate: CommitGate,
-    batch: Batch,
-    written: Written,
-    intent: Intent,
-    sources: Sequence[Any],
-    outputs: Sequence[Any],
-    removals: Any,
-    properties: Mapping[str, str],
-    *,
-    rehearses: bool,
-) -> Exception | None:
-    """Commits one operation once. With `rehearses` it reads and writes most of what the commit needs before the
-    commit loads its base. Returns the exception that it raised."""
-    with bridge.callbacks(), quiet_proxies():
-        try:
-            table = gate.table(batch.table)
-            match work := file_work(batch.work):
-                case ConvertEqualityDeletes() if written.files:
-                    operation = _row_delta(bridge, table, batch, written, outputs, removals)
-                case RewritePositionDeleteFiles():
-                    operation = _replace_deletes(bridge, table, batch, intent, outputs, removals)
-                case RewriteDataFiles() | ConvertEqualityDeletes():
-                    operation = _rewrite(bridge, table, batch, sources, outputs, removals)
-                case _:
-                    assert_never(work)
-            for key, value in properties.items():
-                operation.set(key, value)
-            if rehearses:
-                gate.rehearse(operation)
-            gate.begin()
-            operation.commit()
-        except Exception as why:  # noqa: BLE001 - the caller classifies it, by the table
-            return why
-    return None
+    return commit_with_retry(access, batch.table, context, try_once, find_commit)
 
 
 def _rewrite(

@@ -89,14 +89,13 @@ class _Membership:
         tasks: Any,
         deletes: Sequence[Any],
         preflight: Preflight,
-        stack: ExitStack,
     ) -> None:
         self.bridge = bridge
         self.table = table
         self.batch = batch
         self.tasks = tasks
         self.preflight = preflight
-        self.stack = stack
+        self.stack = ExitStack()
         self.files = KeyFiles(bridge, table)
         self.data = sorted(self.files.data_files(tasks), key=lambda f: (f.sequence_number, f.path))
         if len(self.data) >= _MOST_FILES:
@@ -261,8 +260,8 @@ def marked_numbers(
     preflight: Preflight,
 ) -> Iterator[tuple[DataFrame, tuple[str, ...]]]:
     """As `marked_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
-    with ExitStack() as stack:
-        membership = _Membership(bridge, table, batch, tasks, deletes, preflight, stack)
+    membership = _Membership(bridge, table, batch, tasks, deletes, preflight)
+    with membership.stack:
         membership.check_bounds()
         yield membership.rows(), tuple(f.path for f in membership.data)
 

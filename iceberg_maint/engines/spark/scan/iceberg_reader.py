@@ -194,11 +194,13 @@ _NAME_MAPPING = "schema.name-mapping.default"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of a file, in which whole row groups lie."""
+class FilePart:
+    """A file, or the bytes of it from `start` on in which whole row groups lie."""
 
-    start: int
-    length: int
+    location: str
+    size_bytes: int
+    start: int = 0
+    length: int | None = None
 
 
 class IcebergReader:
@@ -217,25 +219,23 @@ class IcebergReader:
 
     def rows(
         self,
-        location: str,
-        size_bytes: int,
+        part: FilePart,
         constants: Any,
         most: int,
         *,
-        span: Span | None = None,
         deleted: Any = None,
         skipped: int = 0,
     ) -> Any:
-        """Returns up to `most` live rows of a file as a `java.util.List`. `constants` is a Java map of values by field id
+        """Returns up to `most` live rows as a `java.util.List`. `constants` is a Java map of values by field id
         that Iceberg takes from metadata. `deleted` is a Java `PositionDeleteIndex`. The first `skipped` live rows are
         left out. Raises what Java raises if the file cannot be read."""
-        file = self._io.newInputFile(location, size_bytes)
+        file = self._io.newInputFile(part.location, part.size_bytes)
         builder = self._bridge.iceberg.parquet.Parquet.read(file).project(self._projection)
         builder = builder.createReaderFunc(self._functions.making_reader(constants))
         if self._mapping is not None:
             builder = builder.withNameMapping(self._mapping)
-        if span is not None:
-            builder = builder.split(span.start, span.length)
+        if part.length is not None:
+            builder = builder.split(part.start, part.length)
         with closing(builder.build()) as records:
             stream = self._functions.stream(records)
             if deleted is not None:

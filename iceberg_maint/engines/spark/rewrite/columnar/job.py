@@ -12,6 +12,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -116,22 +117,28 @@ def bins(sizes: Sequence[int], parallelism: int) -> list[list[int]]:
     return sorted(filter(None, chosen), key=lambda members: -sum(sizes[i] for i in members))
 
 
+@dataclass(frozen=True, slots=True)
+class InDriver:
+    """Tasks that may run in this process: the number of values that they decode, and the worker of this process if it is
+    another. That one raises an error for a task that should not run here."""
+
+    values: int
+    worker: Callable[..., str] | None = None
+
+
 def run_tasks(
     bridge: Bridge,
     worker: Callable[..., str],
     tasks: Sequence[str],
     sizes: Sequence[int],
     io: Mapping[str, str] | None = None,
-    values: int | None = None,
-    here: Callable[..., str] | None = None,
+    in_driver: InDriver | None = None,
 ) -> list[str]:
     """Runs the tasks in one Spark job and returns their results in order. `sizes` are their input bytes. `io`, the
     properties of a FileIO with its credentials, is broadcast: it is in no task, whose text may be logged. With it the
-    worker takes them as a third argument. `values` counts the values that the tasks decode, None if they are not known.
-    With few, on a local master and a local file system, the tasks run in this process, unless
-    `spark.executor.pyspark.memory` declares the memory of the workers. A process does not end while Arrow's S3 client waits
-    for an answer. `here` is the worker of this process if it is another: it raises an error for a task that should not run
-    in it. That run is the first attempt of each task.
+    worker takes them as a third argument. With few values `in_driver`, on a local master and a local file system, the tasks
+    run in this process, unless `spark.executor.pyspark.memory` declares the memory of the workers. A process does not end
+    while Arrow's S3 client waits for an answer. That run is the first attempt of each task.
 
     Raises what Spark raises for a task that fails or is cancelled, CancelledError for one in this process.
     """
@@ -140,13 +147,13 @@ def run_tasks(
     context = bridge.spark.sparkContext
     attempts = 0
     if (
-        values is not None
+        in_driver is not None
         and not io
-        and is_small(sum(sizes), values)
+        and is_small(sum(sizes), in_driver.values)
         and str(context.master).startswith("local")
         and not _declared(bridge)[0]
     ):
-        if (found := run_in_driver(bridge, here or worker, tasks)) is not None:
+        if (found := run_in_driver(bridge, in_driver.worker or worker, tasks)) is not None:
             return found
         attempts = 1
     members = bins(sizes, int(context.defaultParallelism))

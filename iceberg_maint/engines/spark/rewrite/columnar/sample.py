@@ -11,14 +11,14 @@ from typing import Any
 
 from iceberg_maint.core.model.table_state import NO_ROW_IDS
 from iceberg_maint.core.planning.file_groups import AppliedDeletes
-from iceberg_maint.core.planning.work import InputFile, PositionDeleteFile
+from iceberg_maint.core.planning.work import InputFile
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, connection_lost, first_cause
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.rewrite.columnar.tasks import Output
+from iceberg_maint.engines.spark.rewrite.columnar.tasks import Output, RowDeletes
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult
-from iceberg_maint.engines.spark.scan.iceberg_reader import IcebergReader, Span
-from iceberg_maint.engines.spark.scan.positions import Positions, position_index
+from iceberg_maint.engines.spark.scan.iceberg_reader import FilePart, IcebergReader
+from iceberg_maint.engines.spark.scan.positions import position_index
 from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 
@@ -115,8 +115,7 @@ def compare_sample(
     bridge: Bridge,
     table: Table,
     planned: Sequence[GroupTasks],
-    deletes: Sequence[PositionDeleteFile],
-    marks: Positions,
+    deletes: RowDeletes,
     written: Sequence[tuple[Output, TaskResult]],
     draw: Draw,
 ) -> SampleProof:
@@ -126,7 +125,7 @@ def compare_sample(
     if not filled:
         return _not_compared("no row is left")
     output, result = filled[draw.below("output file", len(filled))]
-    inputs = _Inputs(bridge, table, output.files, planned[output.group].tasks, deletes, marks)
+    inputs = _Inputs(bridge, table, output.files, planned[output.group].tasks, deletes)
     return _Sample(bridge, table, inputs, result, draw).proof()
 
 
@@ -139,16 +138,15 @@ class _Inputs:
         table: Table,
         files: Sequence[InputFile],
         tasks: Any,
-        deletes: Sequence[PositionDeleteFile],
-        marks: Positions,
+        deletes: RowDeletes,
     ) -> None:
-        self._bridge, self._table, self._marks = bridge, table, marks
+        self._bridge, self._table, self._marks = bridge, table, deletes.marks
         self._functions = bridge.once(JavaFunctions)
         self.files = files
         self._tasks = tasks
         locations = self._functions.texts(tasks.stream().map(self._functions.task_location))
         self._numbers = {path: number for number, path in enumerate(locations)}
-        self._deletes = AppliedDeletes(deletes)
+        self._deletes = AppliedDeletes(deletes.files)
 
     def live_count(self, file: InputFile) -> int | None:
         """The rows of a file that are not deleted, as metadata state it: position delete files do not."""
@@ -176,9 +174,8 @@ class _Inputs:
             if deleted is not None:
                 marked.merge(deleted)
             deleted = marked
-        return reader.rows(
-            file.path, file.size_bytes, self.constants(file), most, deleted=deleted, skipped=skipped
-        )
+        part = FilePart(file.path, file.size_bytes)
+        return reader.rows(part, self.constants(file), most, deleted=deleted, skipped=skipped)
 
     def _task(self, file: InputFile) -> Any:
         return self._tasks.get(self._numbers[file.path])
@@ -251,10 +248,10 @@ class _Sample:
         cheap = takewhile(lambda f: self._inputs.position_rows(f) <= MOST_POSITIONS, living[:MOST_FILES])
         return number, first_row, skipped, tuple(cheap)
 
-    def _span(self, number: int) -> Span:
+    def _row_group(self, number: int) -> FilePart:
         start = self._offsets[number]
         end = self._offsets[number + 1] if number + 1 < len(self._offsets) else self._size
-        return Span(start, end - start)
+        return FilePart(self._path, self._size, start, end - start)
 
     def _first_row(self, number: int) -> int:
         reader = IcebergReader(self._bridge, self._table.java, ())
@@ -267,7 +264,7 @@ class _Sample:
         """The columns of the sample, all if the limits allow it, and the number of all columns."""
         lineage = [LINEAGE[name] for name in self._table.lineage]
         comparable = lineage if all(f.first_row_id not in (None, NO_ROW_IDS) for f in files) else []
-        largest = max(self._span(number).length, *(f.size_bytes for f in files))
+        largest = max(self._row_group(number).length or 0, *(f.size_bytes for f in files))
         fields = json.loads(self._table.schema_json)["fields"]
         pairs = self._content["column-sizes"]
         stated = dict(zip(pairs["keys"], pairs["values"], strict=True))
@@ -279,7 +276,7 @@ class _Sample:
         constants = self._bridge.jvm.java.util.HashMap(self._inputs.constants(self._inputs.files[0]))
         for field_id in LINEAGE.values():
             constants.put(field_id, _NOT_IN_FILE)
-        return reader.rows(self._path, self._size, constants, most, span=self._span(number))
+        return reader.rows(self._row_group(number), constants, most)
 
     def _difference(
         self, columns: Sequence[int], number: int, first_row: int, wanted: Any, found: Any

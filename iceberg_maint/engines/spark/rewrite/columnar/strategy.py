@@ -18,13 +18,14 @@ from iceberg_maint.core.decisions.applicability import COLUMNAR_TYPES, column_li
 from iceberg_maint.core.model.columns import base_type
 from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM, Fingerprint
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.planning.work import InputFile, PositionDeleteFile, RewriteDataFiles
+from iceberg_maint.core.planning.work import InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
     MEMORY_SETTING,
     MOST_DECODED_BYTES,
+    InDriver,
     Workers,
     declared_memory,
     run_tasks,
@@ -34,6 +35,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
     NewLocations,
     NotColumnarError,
     Output,
+    RowDeletes,
     TaskMaker,
     TaskMemoryError,
     divided,
@@ -125,7 +127,7 @@ def fingerprint_bytes(bridge: Bridge, java_table: Any, files: Sequence[WrittenFi
     """The fingerprint of written files of a table by their present bytes. Raises NotColumnarError if Arrow cannot read
     them with the settings of the table's FileIO."""
     paths, sizes = [f.path for f in files], [f.size_bytes for f in files]
-    digests = run_tasks(bridge, digest_task, paths, sizes, io_of(java_table, paths), values=0)
+    digests = run_tasks(bridge, digest_task, paths, sizes, io_of(java_table, paths), InDriver(0))
     return fingerprint(zip((f.record_count for f in files), digests, strict=True))
 
 
@@ -134,32 +136,30 @@ def rewrite_groups(
     table: Table,
     batch: Batch,
     planned: Sequence[GroupTasks],
-    deletes: Sequence[PositionDeleteFile],
+    deletes: RowDeletes,
     policy: RewriteDataFilesPolicy,
-    marks: Positions,
 ) -> ColumnarResult:
     """Writes the replacement of all groups and proves it. Commits nothing.
 
-    `deletes` are the position deletes and deletion vectors that apply to a file of the groups. `marks` are positions of
-    further deleted rows, which no delete of `deletes` deletes, by data file. Raises NotColumnarError
+    `deletes` are those that apply to a file of the groups. Raises NotColumnarError
     if `native` must write the batch, among others TaskMemoryError if a task had too little memory, RefusedError ICM-101 if a task read other rows than the plan lists.
     """
     if problem := bridge.once(Workers).problem():
         raise NotColumnarError(problem)
     outputs = _outputs(bridge, table, planned)
     inputs = (f.path for p in planned for f in p.group.files)
-    io = io_of(table.java, [*inputs, *(d.path for d in deletes), *(o.location for o in outputs)])
-    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof, marks)
+    io = io_of(table.java, [*inputs, *(d.path for d in deletes.files), *(o.location for o in outputs)])
+    maker = TaskMaker(bridge, table, batch.format_version, deletes, policy.proof)
     tasks = [
         maker.task(o.location, o.files, o.template, planned[o.group].group.input_bytes).to_json()
         for o in outputs
     ]
     rows = sum(f.record_count for o in outputs for f in o.files)
-    # The size of delete files is not among the input bytes.
-    values = None if deletes else rows * len(table.types)
     sizes = [o.input_bytes for o in outputs]
     here = partial(rewrite_task, most_decoded_bytes=MOST_DECODED_BYTES)
-    texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, values, here)
+    # The size of delete files is not among the input bytes.
+    in_driver = None if deletes.files else InDriver(rows * len(table.types), here)
+    texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, in_driver)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         _discard(table, [r.path for r in results])
@@ -169,7 +169,7 @@ def rewrite_groups(
         raise TaskMemoryError(f"a task ran out of memory ({short}); {declared_memory(bridge)}")
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise wrong_file(batch, wrong)
-    result = _result(bridge, table, batch, outputs, results, marks)
+    result = _result(bridge, table, batch, outputs, results, deletes.marks)
     draw = Draw(batch.batch_id)
     if (
         result.difference
@@ -178,7 +178,7 @@ def rewrite_groups(
     ):
         return result
     written = list(zip(outputs, results, strict=True))
-    sample = compare_sample(bridge, table, planned, deletes, marks, written, draw)
+    sample = compare_sample(bridge, table, planned, deletes, written, draw)
     return replace(result, difference=sample.difference, sample=sample.text)
 
 

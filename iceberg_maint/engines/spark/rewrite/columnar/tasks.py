@@ -125,6 +125,15 @@ _DEFAULT_CODEC = "gzip"
 """Iceberg's codec for a table that was created before 1.4 and names none."""
 
 
+@dataclass(frozen=True, slots=True)
+class RowDeletes:
+    """What deletes rows of a batch's files: position deletes and deletion vectors, and further positions by data file,
+    which no delete of `files` deletes."""
+
+    files: Sequence[PositionDeleteFile]
+    marks: Positions
+
+
 class TaskMaker:
     """Makes the tasks of one batch."""
 
@@ -133,9 +142,8 @@ class TaskMaker:
         bridge: Bridge,
         table: Table,
         format_version: int,
-        deletes: Sequence[PositionDeleteFile],
+        deletes: RowDeletes,
         proof: ProofLevel,
-        marks: Positions,
     ) -> None:
         self._bridge, self._table, self._format_version = bridge, table, format_version
         self._properties = bridge.texts_by_key(table.java.properties())
@@ -144,8 +152,8 @@ class TaskMaker:
         self._memory_bytes = task_memory_bytes(bridge)
         self._parallelism = int(bridge.spark.sparkContext.defaultParallelism)
         self._proof = FULL_PROOF if proof is ProofLevel.FULL else STATISTICS_PROOF
-        self._deletes = AppliedDeletes(deletes)
-        self._marks = marks
+        self._deletes = AppliedDeletes(deletes.files)
+        self._marks = deletes.marks
 
     def task(
         self, location: str, files: Sequence[plan.InputFile], template: Mapping[str, Any], group_bytes: int
