@@ -60,7 +60,7 @@ def _check_file_system(bridge: Bridge, catalog: str, location: str) -> None:
     # The FileIO of a REST catalog chooses by the location.
     default = None if conf.get(f"{prefix}.type") == "rest" else _HADOOP
     if conf.get(f"{prefix}.io-impl", default) == _HADOOP and (scheme := urlsplit(location).scheme):
-        hadoop = bridge.spark.sparkContext._jsc.hadoopConfiguration()
+        hadoop = bridge.scala_context.hadoopConfiguration()
         bridge.jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
 
 

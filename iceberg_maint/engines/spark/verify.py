@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.decisions.applicability import column_list, row_types, unsupported_columns
@@ -39,7 +40,8 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     failed_by_environment,
     first_cause,
 )
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import LIST, TASK, JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
@@ -193,7 +195,7 @@ class _Tasks:
         self._lambdas = lambdas = bridge.once(JavaFunctions)
         self._tasks = scan(bridge, table, snapshot_id)
         self._paths = lambdas.texts(self._tasks.stream().map(lambdas.task_location))
-        deletes = lambdas.texts(self._tasks.stream().map(lambdas.task_deletes_digest))
+        deletes = lambdas.texts(self._tasks.stream().map(_deletes_digest(lambdas)))
         self._keys = list(zip(self._paths, deletes, strict=True))
         self.keys = Counter(self._keys)
 
@@ -253,3 +255,18 @@ def _cut_file(bridge: Bridge, table: Any, task_lists: Sequence[Any]) -> str | No
                 if size != int(file.fileSizeInBytes()):
                     return f"{file.location()} has {size} bytes; its manifest states {file.fileSizeInBytes()}"
     return None
+
+
+def _deletes_digest(functions: JavaFunctions) -> Any:
+    """A function: the digest (MD5, as a UUID's text) of the deletes of a scan task."""
+    # Java: task -> UUID.nameUUIDFromBytes(task.deletes().toString().getBytes()).toString()
+    uuid = "java.util.UUID"
+    to_string = functions.method(OBJECT, "toString", STRING)
+    steps = (
+        functions.method(TASK, "deletes", LIST),
+        to_string.asType(functions.type_of(STRING, LIST)),
+        functions.method(STRING, "getBytes", "[B"),
+        functions.static_method(uuid, "nameUUIDFromBytes", uuid, "[B"),
+        to_string.asType(functions.type_of(STRING, uuid)),
+    )
+    return functions.function(reduce(functions.compose, steps))

@@ -38,6 +38,7 @@ from iceberg_maint.engines.spark.commit.table_operations import (
 )
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.scan import metadata_specs
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.engine import CommitContext
@@ -181,7 +182,13 @@ def pending_publishes(bridge: Bridge, base: Any) -> tuple[PendingPublish, ...]:
     """What a commit on a Java `TableMetadata` would keep from being published. The metadata cross as JSON only if
     there is a second ref or a staged snapshot."""
     functions = bridge.once(JavaFunctions)
-    is_staged = functions.summary_contains(f"{STAGED_PROPERTY}=")
+    # Java: snapshot -> Objects.toString(snapshot.summary()).contains("<property>=")
+    summary = functions.method("org.apache.iceberg.Snapshot", "summary", "java.util.Map")
+    to_string = functions.static_method("java.util.Objects", "toString", STRING, OBJECT)
+    written = functions.compose(summary, to_string.asType(functions.type_of(STRING, "java.util.Map")))
+    contains = functions.method(STRING, "contains", "boolean", "java.lang.CharSequence")
+    contains = functions.bind_arguments(contains, 1, f"{STAGED_PROPERTY}=")
+    is_staged = functions.predicate(functions.compose(written, contains))
     if base.refs().size() <= 1 and not functions.stream(base.snapshots()).anyMatch(is_staged):
         return ()
     return pending_publishes_of(json.loads(str(bridge.iceberg.TableMetadataParser.toJson(base))))

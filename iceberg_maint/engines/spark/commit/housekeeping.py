@@ -57,7 +57,8 @@ from iceberg_maint.engines.spark.commit.retry import (
 )
 from iceberg_maint.engines.spark.commit.rewrite_files import summary_of
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, failed_by_environment, one_line
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, MANIFEST, JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.scan import metadata_specs, spec_values
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
@@ -231,14 +232,17 @@ def _commit_data_manifests(
     gate: Gate,
     summary: dict[str, str],
 ) -> None:
-    lambdas = bridge.once(JavaFunctions)
+    functions = bridge.once(JavaFunctions)
     table = gate.table(name)
     with gate.showing(_WRITTEN_WITH):
         operation = table.rewriteManifests()
     starts = _starts(bridge, table, manifests, partitions)
-    operation.rewriteIf(lambdas.manifest_in([m.path for m in manifests])).clusterBy(
-        lambdas.partition_run(starts)
-    )
+    # Java: file -> starts.floorKey(file.partition()), the last of the starts that is not after the partition
+    struct = "org.apache.iceberg.StructLike"
+    floor = functions.bound(starts, "java.util.TreeMap", "floorKey", OBJECT, OBJECT)
+    floor = floor.asType(functions.type_of(OBJECT, struct))
+    partition_run = functions.compose(functions.method(CONTENT_FILE, "partition", struct), floor)
+    operation.rewriteIf(_is_one_of(functions, manifests)).clusterBy(functions.function(partition_run))
     for key, value in summary.items():
         operation.set(key, value)
     operation.commit()
@@ -254,12 +258,17 @@ def _commit_delete_manifests(
 ) -> None:
     table = gate.table(name)
     action = bridge.iceberg.spark.actions.SparkActions.get(bridge.session).rewriteManifests(table)
-    action.specId(manifests[0].spec_id).rewriteIf(
-        bridge.once(JavaFunctions).manifest_in([m.path for m in manifests])
-    )
+    action.specId(manifests[0].spec_id).rewriteIf(_is_one_of(bridge.once(JavaFunctions), manifests))
     for key, value in summary.items():
         action.snapshotProperty(key, value)
     action.execute()
+
+
+def _is_one_of(functions: JavaFunctions, manifests: Sequence[Manifest]) -> Any:
+    """A predicate: whether a Java manifest is one of these."""
+    # Java: manifest -> paths.contains(manifest.path())
+    path = functions.method(MANIFEST, "path", STRING)
+    return functions.predicate(functions.compose(path, functions.contains([m.path for m in manifests])))
 
 
 def _starts(

@@ -15,7 +15,7 @@ from typing import Any
 
 from iceberg_maint.core.commits.requirements import TableIds, impossible_requirements, requirements_of
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, one_line
-from iceberg_maint.engines.spark.jvm.method_handles import MethodHandles
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING, MethodHandles
 
 _log = logging.getLogger(__name__)
 
@@ -106,11 +106,10 @@ def _field(bridge: Bridge, operations: Any, name: str) -> Any:
 
 _OPERATIONS = "org.apache.iceberg.TableOperations"
 _METADATA = "org.apache.iceberg.TableMetadata"
-_TEXT = "java.lang.String"
-_ANYTHING, _METHOD, _ARRAY = "java.lang.Object", "java.lang.reflect.Method", "[Ljava.lang.Object;"
+_METHOD, _ARRAY = "java.lang.reflect.Method", "[Ljava.lang.Object;"
 _HANDLER = "java.lang.reflect.InvocationHandler"
 _REFERENCE = "java.util.concurrent.atomic.AtomicReference"
-_CALL = (_HANDLER, _OPERATIONS, _REFERENCE, _ANYTHING, _METHOD, _ARRAY)
+_CALL = (_HANDLER, _OPERATIONS, _REFERENCE, OBJECT, _METHOD, _ARRAY)
 """Arguments of a call: the gate, the table's operations, the metadata to show, and proxy, method and arguments of
 the call itself."""
 
@@ -119,7 +118,7 @@ _READS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("current", _METADATA, ()),
     ("refresh", _METADATA, ()),
     ("encryption", "org.apache.iceberg.encryption.EncryptionManager", ()),
-    ("metadataFileLocation", _TEXT, (_TEXT,)),
+    ("metadataFileLocation", STRING, (STRING,)),
     ("locationProvider", "org.apache.iceberg.io.LocationProvider", ()),
     ("newSnapshotId", "long", ()),
     ("temp", _OPERATIONS, (_METADATA,)),
@@ -134,16 +133,16 @@ class _Dispatch:
     def __init__(self, bridge: Bridge) -> None:
         self._handles = handles = MethodHandles(bridge)
         # Java: (python, operations, shown, proxy, method, arguments) -> python.invoke(proxy, method, arguments)
-        invoke = handles.method(_HANDLER, "invoke", _ANYTHING, _ANYTHING, _METHOD, _ARRAY)
-        dispatch = handles.permute(invoke, _ANYTHING, _CALL, (0, 3, 4, 5))
+        invoke = handles.method(_HANDLER, "invoke", OBJECT, OBJECT, _METHOD, _ARRAY)
+        dispatch = handles.permute(invoke, OBJECT, _CALL, (0, 3, 4, 5))
         # Java: method -> method.getName()
-        method_name = handles.getter(_METHOD, "getName", _TEXT)
+        method_name = handles.method(_METHOD, "getName", STRING)
         for name, result, arguments in _READS:
             # Java: (python, operations, shown, proxy, method, arguments) -> "<name>".equals(method.getName())
             #           ? <the read>(python, operations, shown, proxy, method, arguments)
             #           : <the dispatch of the names before>(python, operations, shown, proxy, method, arguments)
-            equals = handles.bound(name, _ANYTHING, "equals", "boolean", _ANYTHING)
-            has_name = handles.compose(method_name, equals.asType(handles.type_of("boolean", _TEXT)))
+            equals = handles.bound(name, OBJECT, "equals", "boolean", OBJECT)
+            has_name = handles.compose(method_name, equals.asType(handles.type_of("boolean", STRING)))
             read = self._read(name, result, *arguments)
             dispatch = handles.invoke.MethodHandles.guardWithTest(
                 handles.drop_arguments(has_name, *_CALL[:4]),
@@ -157,17 +156,16 @@ class _Dispatch:
         # Java: (operations, arguments) -> operations.<name>(arguments[0], …)
         read = handles.method(_OPERATIONS, name, result, *arguments)
         spread = read.asSpreader(handles.class_of(_ARRAY), len(arguments))
-        return handles.permute(spread, _ANYTHING, _CALL, (1, 5))
+        return handles.permute(spread, OBJECT, _CALL, (1, 5))
 
     def _shown_or(self, read: Any) -> Any:
         handles = self._handles
-        objects = handles.class_of("java.util.Objects")
-        non_null = handles.lookup.findStatic(objects, "nonNull", handles.type_of("boolean", _ANYTHING))
-        get = handles.getter(_REFERENCE, "get", _ANYTHING)
+        non_null = handles.static_method("java.util.Objects", "nonNull", "boolean", OBJECT)
+        get = handles.method(_REFERENCE, "get", OBJECT)
         # Java: (python, operations, shown, …) -> Objects.nonNull(shown.get()) ? shown.get() : <read>(python, …)
         return handles.invoke.MethodHandles.guardWithTest(
             handles.permute(handles.compose(get, non_null), "boolean", _CALL, (2,)),
-            handles.permute(get, _ANYTHING, _CALL, (2,)),
+            handles.permute(get, OBJECT, _CALL, (2,)),
             read,
         )
 

@@ -12,14 +12,19 @@ from typing import Any
 
 from iceberg_maint.core.model.columns import KeyBounds
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.conversion import json_spec, texts_of
-from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
+from iceberg_maint.engines.spark.jvm.conversion import json_spec
+from iceberg_maint.engines.spark.jvm.functions import (
+    CONTENT_FILE,
+    DATA_FILE,
+    DELETE_FILES,
+    PARTITION_SPEC,
+    SEPARATOR_WITHIN,
+    JavaFunctions,
+)
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.scan import Table
 
-_FUNCTION = "java.util.function.Function"
-_TASK = "org.apache.iceberg.FileScanTask"
-_FILE = "org.apache.iceberg.ContentFile"
-_DATA_FILE = "org.apache.iceberg.DataFile"
+_PARSER = "org.apache.iceberg.ContentFileParser"
 _JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind."
 
 
@@ -84,10 +89,11 @@ class KeyFiles(JavaFunctions):
     def delete_files(self, deletes: Sequence[Any]) -> list[DeleteFile]:
         """The facts of these Java DeleteFiles, which contain equality deletes."""
         java_files, files = self.bridge.list(deletes), []
-        file = self._identity(_FILE)
+        # Java: file -> file
+        file = self.invoke.MethodHandles.identity(self.class_of(CONTENT_FILE))
         for spec_id, spec in self._specs.items():
-            has_spec = self.as_interface("java.util.function.Predicate", self.has_spec(spec_id, file))
-            spec_files = self.to_list(java_files.stream().filter(has_spec))
+            has_spec = self.has_spec(spec_id, file)
+            spec_files = self.to_list(java_files.stream().filter(self.predicate(has_spec)))
             if spec_files.isEmpty():
                 continue
             columns = (
@@ -115,58 +121,44 @@ class KeyFiles(JavaFunctions):
         The tasks have no partition. Iceberg's reader would replace column values of the file by partition
         values, and the file deletes by its own values.
         """
-        return self.to_list(texts_of(self.bridge, (d.as_data for d in deletes)).map(self._reading_json()))
+        return self.to_list(self.stream_of_texts(d.as_data for d in deletes).map(self._reading_json()))
 
     # functions; `file` is a handle from an element of the stream to its file
 
-    def _identity(self, class_name: str) -> Any:
-        # Java: value -> value
-        return self.invoke.MethodHandles.identity(self.class_of(class_name))
-
     def _sequence_number(self, file: Any) -> Any:
         # Java: element -> String.valueOf(file.apply(element).dataSequenceNumber())
-        number = self.getter(_FILE, "dataSequenceNumber", "java.lang.Long")
-        text = self._static("java.lang.String", "valueOf", "java.lang.String", "java.lang.Object")
-        text = text.asType(self.type_of("java.lang.String", "java.lang.Long"))
-        return self.as_interface(_FUNCTION, self.compose(file, self.compose(number, text)))
+        number = self.method(CONTENT_FILE, "dataSequenceNumber", "java.lang.Long")
+        text = self.static_method(STRING, "valueOf", STRING, OBJECT)
+        text = text.asType(self.type_of(STRING, "java.lang.Long"))
+        return self.function(self.compose(file, self.compose(number, text)))
 
     def _partition(self, spec_id: int, file: Any) -> Any:
         """A function: the partition as JSON of its values by field id. Equal texts are equal partitions."""
         # Java: element -> SingleValueParser.toJson(spec.partitionType(), file.apply(element).partition())
         struct = "org.apache.iceberg.StructLike"
-        names = ("java.lang.String", "org.apache.iceberg.types.Type", "java.lang.Object")
-        text = self._static("org.apache.iceberg.SingleValueParser", "toJson", *names)
-        text = self.bind_argument(text, 0, self._specs[spec_id].partitionType())
-        text = text.asType(self.type_of("java.lang.String", struct))
-        partition = self.getter(_FILE, "partition", struct)
-        return self.as_interface(_FUNCTION, self.compose(file, self.compose(partition, text)))
+        names = (STRING, "org.apache.iceberg.types.Type", OBJECT)
+        text = self.static_method("org.apache.iceberg.SingleValueParser", "toJson", *names)
+        text = self.bind_arguments(text, 0, self._specs[spec_id].partitionType())
+        partition = self.method(CONTENT_FILE, "partition", struct)
+        text = self.compose(partition, text.asType(self.type_of(STRING, struct)))
+        return self.function(self.compose(file, text))
 
     def _json(self, spec: Any) -> Any:
         # Java: file -> ContentFileParser.toJson(file, spec)
-        names = ("java.lang.String", _FILE, "org.apache.iceberg.PartitionSpec")
-        to_json = self._static("org.apache.iceberg.ContentFileParser", "toJson", *names)
-        return self.as_interface(_FUNCTION, self.bind_argument(to_json, 1, json_spec(self.bridge, spec)))
+        to_json = self.static_method(_PARSER, "toJson", STRING, CONTENT_FILE, PARTITION_SPEC)
+        return self.function(self.bind_arguments(to_json, 1, json_spec(self.bridge, spec)))
 
     def _without_equality_deletes(self, spec: Any) -> Any:
         """A function: a scan task as one without its equality deletes."""
         # Java: task -> newTask((DataFile) task.file(),
         #           (DeleteFile[]) task.deletes().stream().filter(isEqualityDelete.negate()).toArray(DeleteFile[]::new))
-        stream, array = "java.util.stream.Stream", "[Lorg.apache.iceberg.DeleteFile;"
-        make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(array))
-        steps = (
-            ("filter", stream, "Predicate", self.is_equality_delete.negate()),
-            (
-                "toArray",
-                "[Ljava.lang.Object;",
-                "IntFunction",
-                self.as_interface("java.util.function.IntFunction", make_array),
-            ),
-        )
-        deletes = self._deletes_stream
-        for method, result, parameter, argument in steps:
-            step_type = self.type_of(result, f"java.util.function.{parameter}")
-            step = self.lookup.findVirtual(self.class_of(stream), method, step_type)
-            deletes = self.compose(deletes, self.bind_argument(step, 1, argument))
+        stream, to_int = "java.util.stream.Stream", "java.util.function.IntFunction"
+        make_array = self.invoke.MethodHandles.arrayConstructor(self.class_of(DELETE_FILES))
+        select = self.method(stream, "filter", stream, "java.util.function.Predicate")
+        select = self.bind_arguments(select, 1, self.is_equality_delete.negate())
+        collect = self.method(stream, "toArray", "[Ljava.lang.Object;", to_int)
+        collect = self.bind_arguments(collect, 1, self.as_interface(to_int, make_array))
+        deletes = self.compose(self.compose(self._deletes_stream, select), collect)
         return self.task_with(self._table.schema_json, spec, deletes)
 
     def _reading_json(self) -> Any:
@@ -174,17 +166,13 @@ class KeyFiles(JavaFunctions):
         # Java: json -> newTask((DataFile) ContentFileParser.fromJson(mapper.readTree(json), spec), new DeleteFile[0])
         spec = self.bridge.iceberg.PartitionSpec.unpartitioned()
         mapper, node = self.bridge.iceberg.util.JsonUtil.mapper(), f"{_JACKSON}JsonNode"
-        read_tree = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, "java.lang.String")
-        names = (_FILE, node, "org.apache.iceberg.PartitionSpec")
-        from_json = self._static("org.apache.iceberg.ContentFileParser", "fromJson", *names)
-        from_json = self.bind_argument(from_json, 1, spec)
+        read_tree = self.bound(mapper, f"{_JACKSON}ObjectMapper", "readTree", node, STRING)
+        from_json = self.static_method(_PARSER, "fromJson", CONTENT_FILE, node, PARTITION_SPEC)
+        from_json = self.bind_arguments(from_json, 1, spec)
         no_deletes = self.bridge.array(self.bridge.iceberg.DeleteFile, ())
-        new_task = self.bind_argument(self.new_task(self._table.schema_json, spec), 1, no_deletes)
-        file = self.compose(read_tree, from_json).asType(self.type_of(_DATA_FILE, "java.lang.String"))
-        return self.as_interface(_FUNCTION, self.compose(file, new_task))
-
-    def _static(self, owner: str, method: str, result: str, *arguments: str) -> Any:
-        return self.lookup.findStatic(self.class_of(owner), method, self.type_of(result, *arguments))
+        new_task = self.bind_arguments(self.new_task(self._table.schema_json, spec), 1, no_deletes)
+        file = self.compose(read_tree, from_json).asType(self.type_of(DATA_FILE, STRING))
+        return self.function(self.compose(file, new_task))
 
 
 def keys_without_null(content: Mapping[str, Any]) -> frozenset[int]:

@@ -26,7 +26,7 @@ from iceberg_maint.core.planning.batch_memory import Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.key_files import DataFile, DeleteFile, KeyFiles
 from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, keys_of
-from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge, java_column, java_frame
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan.scan import Table
 from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged, wrong_bounds
@@ -153,10 +153,10 @@ class _Membership:
 
         level = {} if self.bridge.is_spark_3 else {"storageLevel": StorageLevel.DISK_ONLY}
         checkpoint = places.localCheckpoint(eager=True, **level)
-        blocks = checkpoint._jdf.queryExecution().logical().rdd()
+        blocks = java_frame(checkpoint).queryExecution().logical().rdd()
         self.stack.callback(blocks.unpersist, False)
-        cleaner = self.bridge.spark.sparkContext._jsc.sc().cleaner().get()
-        for shuffle in _shuffles(places._jdf.queryExecution().executedPlan()):
+        cleaner = self.bridge.scala_context.cleaner().get()
+        for shuffle in _shuffles(java_frame(places).queryExecution().executedPlan()):
             cleaner.doCleanupShuffle(shuffle, True)
         return checkpoint
 
@@ -318,13 +318,13 @@ def _may_contain(bridge: Bridge, keys: DataFrame, names: Sequence[str], count: i
     hashed = keys.select(F.xxhash64(*names).alias("hash"))
     if not hashed.take(1):
         return F.lit(False)
-    bloom_filter = hashed._jdf.stat().bloomFilter("hash", count, _FALSE_POSITIVES)
+    bloom_filter = java_frame(hashed).stat().bloomFilter("hash", count, _FALSE_POSITIVES)
     stream = jvm.java.io.ByteArrayOutputStream()
     bloom_filter.writeTo(stream)
     expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
     might_contain = jvm.org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain
     parts = (F.lit(bytearray(stream.toByteArray())), F.xxhash64(*names))
-    return Column(expressions.column(might_contain(*(expressions.expression(c._jc) for c in parts))))
+    return Column(expressions.column(might_contain(*(expressions.expression(java_column(c)) for c in parts))))
 
 
 def _comparable(key: Key) -> Column:

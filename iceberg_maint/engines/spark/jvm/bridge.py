@@ -24,7 +24,7 @@ from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environme
 from iceberg_maint.errors import IcebergMaintError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -106,6 +106,11 @@ class Bridge:
         """Whether this is Spark 3.5, which differs from Spark 4 in some calls."""
         return str(self.spark.version).startswith("3.")
 
+    @property
+    def scala_context(self) -> Any:
+        """The Scala `SparkContext` of the session."""
+        return self.spark.sparkContext._jsc.sc()
+
     def conf(self) -> dict[str, str]:
         """All settings of the session. The Python interface of Spark 3.5 returns one at a time only."""
         entries = str(self.session.conf().getAll().mkString("\0")).split("\0")
@@ -151,6 +156,11 @@ class Bridge:
         catalog_name, *names = identifier.split(".")
         catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(self.session, catalog_name)
         return catalog.loadTable(self.iceberg.catalog.TableIdentifier.parse(".".join(names)))
+
+    def all_rows(self) -> Any:
+        """Iceberg's `ResidualEvaluator` that is true for every row."""
+        expressions = self.iceberg.expressions
+        return expressions.ResidualEvaluator.unpartitioned(expressions.Expressions.alwaysTrue())
 
     # Java values
 
@@ -261,6 +271,16 @@ def bridge_of(spark: SparkSession) -> Bridge:
         if not (_shared and _shared[0].spark is spark):
             _shared[:] = [Bridge(spark)]
         return _shared[0]
+
+
+def java_frame(frame: DataFrame) -> Any:
+    """The Java `Dataset` of a frame."""
+    return frame._jdf
+
+
+def java_column(column: Column) -> Any:
+    """The Java `Column` of a column."""
+    return column._jc
 
 
 def sql_name(identifier: str) -> str:

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.functions import SEPARATOR, JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, PARTITION_SPEC, JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_PARSER = "org.apache.iceberg.ContentFileParser"
 
 
 def content_json(bridge: Bridge, java_table: Any, file: Any) -> str:
@@ -91,8 +93,7 @@ def content_files_from_json(bridge: Bridge, java_table: Any, contents: Sequence[
         _with_numbers(bridge, content, values, specs[int(values["spec-id"])])
         for content, values in zip(contents, parsed, strict=True)
     ]
-    pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-    texts = pattern.splitAsStream(SEPARATOR.join(readable))
+    texts = functions.stream_of_texts(readable)
     return functions.to_list(texts.map(functions.parser(bridge.map(specs.items()))))
 
 
@@ -102,20 +103,12 @@ class _ContentFileFunctions(JavaFunctions):
     def writer(self, specs: Any) -> Any:
         """A function: the text of a file. `specs` are partition specs by id."""
         # Java: file -> ContentFileParser.toJson(file, specs.get(file.specId()))
-        file, spec = "org.apache.iceberg.ContentFile", "org.apache.iceberg.PartitionSpec"
-        anything = "java.lang.Object"
-        to_json = self.lookup.findStatic(
-            self.class_of("org.apache.iceberg.ContentFileParser"),
-            "toJson",
-            self.type_of("java.lang.String", file, spec),
-        )
-        by_id = self.bound(specs, "java.util.Map", "get", anything, anything)
-        spec_of = self.compose(self.getter(file, "specId", "int"), by_id.asType(self.type_of(spec, "int")))
-        # Java: (file1, file2) -> toJson(file1, spec of file2), then called with one file twice
-        parts = self.bridge.array(self.invoke.MethodHandle, (spec_of,))
-        of_two = self.invoke.MethodHandles.filterArguments(to_json, 1, parts)
-        handle = self.permute(of_two, "java.lang.String", (file,), (0, 0))
-        return self.as_interface("java.util.function.Function", handle)
+        to_json = self.static_method(_PARSER, "toJson", STRING, CONTENT_FILE, PARTITION_SPEC)
+        by_id = self.bound(specs, "java.util.Map", "get", OBJECT, OBJECT)
+        by_id = by_id.asType(self.type_of(PARTITION_SPEC, "int"))
+        spec_of = self.compose(self.method(CONTENT_FILE, "specId", "int"), by_id)
+        file = self.invoke.MethodHandles.identity(self.class_of(CONTENT_FILE))
+        return self.function(self.of_one(to_json, STRING, CONTENT_FILE, file, spec_of))
 
     @cached_property
     def mapper(self) -> Any:
@@ -133,11 +126,9 @@ class _ContentFileFunctions(JavaFunctions):
         mapper = self.mapper
         mapper_class = str(mapper.getClass().getName())
         node = mapper_class.replace("ObjectMapper", "JsonNode")
-        read = self.bound(mapper, mapper_class, "readTree", node, "java.lang.String")
-        parser, file = "org.apache.iceberg.ContentFileParser", "org.apache.iceberg.ContentFile"
-        parse = self.static_method(parser, "fromJson", file, node, "java.util.Map")
-        handle = self.compose(read, self.bind_argument(parse, 1, specs))
-        return self.as_interface("java.util.function.Function", handle)
+        read = self.bound(mapper, mapper_class, "readTree", node, STRING)
+        parse = self.static_method(_PARSER, "fromJson", CONTENT_FILE, node, "java.util.Map")
+        return self.function(self.compose(read, self.bind_arguments(parse, 1, specs)))
 
 
 LINEAGE: Mapping[str, int] = {"_row_id": 2147483540, "_last_updated_sequence_number": 2147483539}
@@ -149,12 +140,6 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def texts_of(bridge: Bridge, texts: Iterable[str]) -> Any:
-    """A Java stream of these strings. They cross as one text."""
-    pattern = bridge.jvm.java.util.regex.Pattern.compile(SEPARATOR)
-    return pattern.splitAsStream(SEPARATOR.join(texts))
-
-
 def local_frame(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> DataFrame:
     """A frame of these rows. `schema` is a text like `name type, name type`. No job makes or collects it."""
     from pyspark.sql import DataFrame
@@ -162,7 +147,8 @@ def local_frame(bridge: Bridge, schema: str, rows: Iterable[Sequence[Any]]) -> D
 
     names = [column.split()[0] for column in schema.split(", ")]
     lines = (json.dumps(dict(zip(names, row, strict=True))) for row in rows)
-    texts = texts_of(bridge, lines).collect(bridge.jvm.java.util.stream.Collectors.toList())
+    functions = bridge.once(JavaFunctions)
+    texts = functions.to_list(functions.stream_of_texts(lines))
     strings = bridge.jvm.org.apache.spark.sql.Encoders.STRING()
     frame = DataFrame(bridge.session.createDataset(texts, strings).toDF(), bridge.spark)
     return frame.select(F.from_json("value", schema).alias("row")).select("row.*")

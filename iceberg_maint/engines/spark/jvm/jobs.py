@@ -141,7 +141,7 @@ class Jobs:
 def _jobs_of(bridge: Bridge, groups: Sequence[str]) -> list[Any]:
     """The `JobData` of the groups' jobs that Spark still keeps."""
     context = bridge.spark.sparkContext
-    store = context._jsc.sc().statusStore()
+    store = bridge.scala_context.statusStore()
     jobs = []
     for group in groups:
         for job_id in context.statusTracker().getJobIdsForGroup(group):
@@ -152,7 +152,7 @@ def _jobs_of(bridge: Bridge, groups: Sequence[str]) -> list[Any]:
 
 def _figures_of(bridge: Bridge, job: Any) -> list[int]:
     """Rows and bytes read, rows and bytes written by the stages of a job."""
-    store = bridge.spark.sparkContext._jsc.sc().statusStore()
+    store = bridge.scala_context.statusStore()
     ids = job.stageIds()
     figures = [0, 0, 0, 0]
     for stage_id in (ids.apply(i) for i in range(ids.size())):

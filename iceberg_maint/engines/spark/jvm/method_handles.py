@@ -10,6 +10,9 @@ from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 
+OBJECT = "java.lang.Object"
+STRING = "java.lang.String"
+
 
 class MethodHandles:
     """Makes handles of public methods and composes them. Arguments name classes by their binary names."""
@@ -40,10 +43,6 @@ class MethodHandles:
             self._types[names] = self.invoke.MethodType.methodType(self.class_of(result), classes)
         return self._types[names]
 
-    def getter(self, owner: str, method: str, result: str) -> Any:
-        """A handle of a method without arguments. Its only argument is the receiver."""
-        return self.method(owner, method, result)
-
     def bound(self, receiver: Any, owner: str, method: str, result: str, *arguments: str) -> Any:
         """A handle of a method of this object, as its class or interface `owner` declares the method."""
         return self.method(owner, method, result, *arguments).bindTo(receiver)
@@ -64,10 +63,6 @@ class MethodHandles:
             self._methods[names] = self.lookup.findStatic(self.class_of(owner), method, type_of_method)
         return self._methods[names]
 
-    def bind_argument(self, handle: Any, index: int, value: Any) -> Any:
-        """The handle with the argument at `index` fixed to a value."""
-        return self.bind_arguments(handle, index, value)
-
     def bind_arguments(self, handle: Any, index: int, *bound: Any) -> Any:
         """The handle with the arguments from `index` on fixed to these values."""
         values = self.bridge.array(self.bridge.jvm.java.lang.Object, bound)
@@ -79,10 +74,17 @@ class MethodHandles:
         target = self.type_of(result, *arguments)
         return self.invoke.MethodHandles.permuteArguments(returning, target, self.bridge.ints(places))
 
+    def of_one(self, handle: Any, result: str, argument: str, *parts: Any) -> Any:
+        """A handle of one argument: passes it to each of the handles `parts`, and their results to `handle`."""
+        filtered = self.invoke.MethodHandles.filterArguments(
+            handle, 0, self.bridge.array(self.invoke.MethodHandle, parts)
+        )
+        return self.permute(filtered, result, (argument,), [0] * len(parts))
+
     def bind_first_to_reference(self, handle: Any, reference: Any, class_name: str) -> Any:
         """The handle with its first argument, of this class, read from an `AtomicReference` at every call."""
-        owner, anything = "java.util.concurrent.atomic.AtomicReference", "java.lang.Object"
-        value = self.bound(reference, owner, "get", anything).asType(self.type_of(class_name))
+        owner = "java.util.concurrent.atomic.AtomicReference"
+        value = self.bound(reference, owner, "get", OBJECT).asType(self.type_of(class_name))
         return self.invoke.MethodHandles.collectArguments(handle, 0, value)
 
     def compose(self, inner: Any, outer: Any) -> Any:

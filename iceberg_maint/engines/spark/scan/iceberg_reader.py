@@ -11,7 +11,8 @@ from typing import Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import DELETE_FILE, LIST, MANIFEST, JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 
 _FILES_OF_A_CALL = 16
 """The positions of so many files cross as one text. Those of a file of 10 M rows take 1.7 MB."""
@@ -43,50 +44,31 @@ class _ReadingFunctions(JavaFunctions):
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
         # Java: file -> ContentFileUtil.referencedDataFileLocation(file)
-        self._data_file = self.lookup.findStatic(
-            self.class_of("org.apache.iceberg.util.ContentFileUtil"),
-            "referencedDataFileLocation",
-            self.type_of("java.lang.String", "org.apache.iceberg.DeleteFile"),
-        )
-        self.data_file = self.as_interface("java.util.function.Function", self._data_file)
+        util = "org.apache.iceberg.util.ContentFileUtil"
+        self._data_file = self.static_method(util, "referencedDataFileLocation", STRING, DELETE_FILE)
+        self.data_file = self.function(self._data_file)
 
     def positions(self, io: Any) -> Any:
         """A function: the positions of a delete file in the data file that it references, as the Base64 of a blob."""
         # Java: file -> Base64.getEncoder().encodeToString(
         #           loader.loadPositionDeletes(List.of(file), data_file(file)).serialize().array())
         index, buffer = "org.apache.iceberg.deletes.PositionDeleteIndex", "java.nio.ByteBuffer"
-        delete_file, anything = "org.apache.iceberg.DeleteFile", "java.lang.Object"
-        of = self.lookup.findStatic(
-            self.class_of("java.util.List"), "of", self.type_of("java.util.List", anything)
-        )
-        load = self.bound(
-            self.bridge.iceberg.data.BaseDeleteLoader(self.opening_deletes(io)),
-            "org.apache.iceberg.data.BaseDeleteLoader",
-            "loadPositionDeletes",
-            index,
-            "java.lang.Iterable",
-            "java.lang.CharSequence",
-        )
-        parts = (
-            of.asType(self.type_of("java.lang.Iterable", delete_file)),
-            self._data_file.asType(self.type_of("java.lang.CharSequence", delete_file)),
-        )
-        handles = self.invoke.MethodHandles
-        # Java: (file1, file2) -> load(List.of(file1), data_file(file2)), then called with one file twice
-        of_two = handles.filterArguments(load, 0, self.bridge.array(self.invoke.MethodHandle, parts))
-        handle = self.permute(of_two, index, (delete_file,), (0, 0))
-        handle = self.compose(handle, self.getter(index, "serialize", buffer))
-        array = self.getter(buffer, "array", anything).asType(self.type_of("[B", buffer))
-        handle = self.compose(handle, array)
+        iterable, characters = "java.lang.Iterable", "java.lang.CharSequence"
+        loader = self.bridge.iceberg.data.BaseDeleteLoader(self.opening_deletes(io))
+        owner = "org.apache.iceberg.data.BaseDeleteLoader"
+        load = self.bound(loader, owner, "loadPositionDeletes", index, iterable, characters)
+        files = self.static_method(LIST, "of", LIST, OBJECT).asType(self.type_of(iterable, DELETE_FILE))
+        path = self._data_file.asType(self.type_of(characters, DELETE_FILE))
+        handle = self.of_one(load, index, DELETE_FILE, files, path)
+        handle = self.compose(handle, self.method(index, "serialize", buffer))
+        array = self.method(buffer, "array", OBJECT).asType(self.type_of("[B", buffer))
         encoder = self.bridge.jvm.java.util.Base64.getEncoder()
-        encode = self.bound(encoder, "java.util.Base64$Encoder", "encodeToString", "java.lang.String", "[B")
-        return self.as_interface("java.util.function.Function", self.compose(handle, encode))
+        encode = self.bound(encoder, "java.util.Base64$Encoder", "encodeToString", STRING, "[B")
+        return self.function(self.compose(self.compose(handle, array), encode))
 
 
 Identity = tuple[str, int | None]
 """The path of a delete file and, for a deletion vector, its offset: several vectors share a path."""
-
-_FUNCTION, _MANIFEST = "java.util.function.Function", "org.apache.iceberg.ManifestFile"
 
 
 class DeleteFiles(Mapping[Identity, Any]):
@@ -164,29 +146,23 @@ class _ManifestFunctions(JavaFunctions):
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
         # Java: manifest -> String.valueOf(manifest.partitionSpecId()), and so for both sequence numbers
-        self.numbers = [
-            self.as_interface(
-                _FUNCTION,
-                self.compose(
-                    self.getter(_MANIFEST, method, kind),
-                    self.static_method("java.lang.String", "valueOf", "java.lang.String", kind),
-                ),
-            )
-            for method, kind in (
-                ("partitionSpecId", "int"),
-                ("sequenceNumber", "long"),
-                ("minSequenceNumber", "long"),
-            )
-        ]
+        numbers = (("partitionSpecId", "int"), ("sequenceNumber", "long"), ("minSequenceNumber", "long"))
+        self.numbers = []
+        for method, kind in numbers:
+            text = self.static_method(STRING, "valueOf", STRING, kind)
+            self.numbers.append(self.function(self.compose(self.method(MANIFEST, method, kind), text)))
 
     def reading(self, table: Any) -> Any:
         """A function: the reader of a delete manifest."""
         # Java: manifest -> ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
-        names = ("org.apache.iceberg.ManifestReader", _MANIFEST, "org.apache.iceberg.io.FileIO")
-        read = self.static_method(
-            "org.apache.iceberg.ManifestFiles", "readDeleteManifest", *names, "java.util.Map"
+        names = (
+            "org.apache.iceberg.ManifestReader",
+            MANIFEST,
+            "org.apache.iceberg.io.FileIO",
+            "java.util.Map",
         )
-        return self.as_interface(_FUNCTION, self.bind_arguments(read, 1, table.io(), table.specs()))
+        read = self.static_method("org.apache.iceberg.ManifestFiles", "readDeleteManifest", *names)
+        return self.function(self.bind_arguments(read, 1, table.io(), table.specs()))
 
 
 _RECORD = "org.apache.iceberg.data.Record"
@@ -258,10 +234,9 @@ class _ReaderFunctions(JavaFunctions):
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
         # Java: record -> record.set(0, null)
-        clear = self.method("org.apache.iceberg.StructLike", "set", "void", "int", "java.lang.Object")
-        self.forget_position = self.as_interface(
-            "java.util.function.Consumer", self.bind_arguments(clear, 1, 0, None)
-        )
+        clear = self.method("org.apache.iceberg.StructLike", "set", "void", "int", OBJECT)
+        clear = self.bind_arguments(clear, 1, 0, None)
+        self.forget_position = self.as_interface("java.util.function.Consumer", clear)
 
     def making_reader(self, constants: Any) -> Any:
         """A function of the projection and a file's schema: the reader of values in Iceberg's internal form."""
@@ -274,13 +249,12 @@ class _ReaderFunctions(JavaFunctions):
             "org.apache.iceberg.shaded.org.apache.parquet.schema.MessageType",
             "java.util.Map",
         )
-        return self.as_interface("java.util.function.BiFunction", self.bind_argument(create, 2, constants))
+        return self.as_interface("java.util.function.BiFunction", self.bind_arguments(create, 2, constants))
 
     def is_deleted(self, index: Any) -> Any:
         """A predicate: whether the position of a record is in the index."""
         # Java: record -> index.isDeleted((long) record.get(0))
-        position = self.bind_argument(self.method(_RECORD, "get", "java.lang.Object", "int"), 1, 0)
+        position = self.bind_arguments(self.method(_RECORD, "get", OBJECT, "int"), 1, 0)
         owner = "org.apache.iceberg.deletes.PositionDeleteIndex"
         found = self.bound(index, owner, "isDeleted", "boolean", "long")
-        found = found.asType(self.type_of("boolean", "java.lang.Object"))
-        return self.as_interface("java.util.function.Predicate", self.compose(position, found))
+        return self.predicate(self.compose(position, found.asType(self.type_of("boolean", OBJECT))))

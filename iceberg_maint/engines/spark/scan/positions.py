@@ -23,6 +23,7 @@ from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, content_jsons, local_frame
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT
 from iceberg_maint.engines.spark.scan.iceberg_reader import read_serialized
 from iceberg_maint.engines.spark.scan.position_delete_file import MOST_POSITIONS, codec_of, encoded
 from iceberg_maint.errors import RefusedError
@@ -126,12 +127,14 @@ def write_deletion_vectors(
     """
     if not positions:
         return []
-    lambdas = bridge.once(JavaFunctions)
-    iceberg = bridge.iceberg
+    functions, iceberg = bridge.once(JavaFunctions), bridge.iceberg
     factory = iceberg.io.OutputFileFactory.builderFor(table, 0, 0).format(iceberg.FileFormat.PUFFIN).build()
     specs = table.specs()
     # The writer merges no older deletes, because the positions already contain theirs.
-    with closing(iceberg.deletes.BaseDVFileWriter(factory, lambdas.nothing)) as writer:
+    # Java: anything -> null
+    null = functions.invoke.MethodHandles.constant(functions.class_of(OBJECT), None)
+    nothing = functions.function(functions.drop_arguments(null, OBJECT))
+    with closing(iceberg.deletes.BaseDVFileWriter(factory, nothing)) as writer:
         for path, bitmap in positions.items():
             file = data_files[path]
             writer.delete(path, position_index(bridge, path, bitmap), specs[file.specId()], file.partition())
@@ -161,10 +164,9 @@ def write_position_deletes(
     specs = table.specs()
     places = {} if codec is None else _places(bridge, table, positions, data_files)
     large = {path for path, bitmap in positions.items() if path not in places or len(bitmap) > MOST_POSITIONS}
-    lambdas = bridge.once(JavaFunctions)
     idle_consumers: SimpleQueue[tuple[Any, Any, Any]] = SimpleQueue()
     for _ in range(min(len(large), _threads(bridge))):  # Made before a thread needs one.
-        idle_consumers.put(lambdas.writing_positions())
+        idle_consumers.put(_consumer_of_positions(bridge))
 
     def write_file(path: str) -> str | Any:
         """Writes the file of a data file. Returns its content-file JSON, or the Java file."""
@@ -197,6 +199,28 @@ def write_position_deletes(
     by_json = content_files_from_json(bridge, table, [w for w in written if isinstance(w, str)])
     from_json = (by_json.get(i) for i in range(by_json.size()))
     return [next(from_json) if isinstance(w, str) else w for w in written]
+
+
+def _consumer_of_positions(bridge: Bridge) -> tuple[Any, Any, Any]:
+    """A consumer of positions, and the two `AtomicReference`s that it reads: the path of the data
+    file and the `PositionDeleteWriter`. The result is (path, writer, consumer).
+
+    One consumer serves many files, because the JVM compiles code for each method handle.
+    """
+    functions = bridge.once(JavaFunctions)
+    delete_class = "org.apache.iceberg.deletes.PositionDelete"
+    writer_class = "org.apache.iceberg.deletes.PositionDeleteWriter"
+    path_class = "java.lang.CharSequence"
+    delete = bridge.iceberg.deletes.PositionDelete.create()
+    path, writer = (bridge.jvm.java.util.concurrent.atomic.AtomicReference() for _ in range(2))
+    # Java: position -> writer.get().write(delete.set(path.get(), position))
+    set_position = functions.bound(delete, delete_class, "set", delete_class, path_class, "long")
+    write = functions.method(writer_class, "write", "void", delete_class)
+    consumer = functions.compose(
+        functions.bind_first_to_reference(set_position, path, path_class),
+        functions.bind_first_to_reference(write, writer, writer_class),
+    )
+    return path, writer, functions.as_interface("java.util.function.LongConsumer", consumer)
 
 
 def _places(

@@ -40,17 +40,14 @@ from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.core.planning.work import FileGroup
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_json, json_spec, quoted
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, PARTITION_SPEC, TASK, JavaFunctions
+from iceberg_maint.engines.spark.jvm.method_handles import STRING
 from iceberg_maint.engines.spark.scan.scan import Table, quoted_columns, scan_task
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, read_staged, staged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import StructType
-
 _VALUES, _NULLS, _NANS = "value-counts", "null-value-counts", "nan-value-counts"
 
 _Counts = Callable[[Sequence[Mapping[str, Any]]], dict[int, int]]
@@ -304,5 +301,15 @@ def footer_difference(
         return None
     lambdas = bridge.once(JavaFunctions)
     spec = table.java.specs()[group_tasks.group.spec_id]
-    texts = lambdas.texts(group_tasks.tasks.stream().map(lambdas.task_file_json(json_spec(bridge, spec))))
+    texts = lambdas.texts(group_tasks.tasks.stream().map(_file_json(lambdas, json_spec(bridge, spec))))
     return statistics_difference([json.loads(t) for t in texts], written, table.types)
+
+
+def _file_json(functions: JavaFunctions, spec: Any) -> Any:
+    """A function: the data file of a scan task as Iceberg's content-file JSON."""
+    # Java: task -> ContentFileParser.toJson(task.file(), spec)
+    parser = "org.apache.iceberg.ContentFileParser"
+    to_json = functions.static_method(parser, "toJson", STRING, CONTENT_FILE, PARTITION_SPEC)
+    to_json = functions.bind_arguments(to_json, 1, spec)
+    file = functions.method("org.apache.iceberg.ContentScanTask", "file", CONTENT_FILE)
+    return functions.function(functions.compose(file.asType(functions.type_of(CONTENT_FILE, TASK)), to_json))

@@ -25,14 +25,19 @@ from iceberg_maint.core.model.partition_key import (
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, quoted
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import (
+    CONTENT_FILE,
+    DATA_FILE,
+    DELETE_FILES,
+    LIST,
+    TASK,
+    JavaFunctions,
+)
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.iceberg_reader import live_delete_files
 
 _INDEX = "org.apache.iceberg.DeleteFileIndex"
 _BUILDER = "org.apache.iceberg.DeleteFileIndex$Builder"
-_DATA_FILE = "org.apache.iceberg.DataFile"
-_DELETE_FILES = "[Lorg.apache.iceberg.DeleteFile;"
-_TASK = "org.apache.iceberg.FileScanTask"
 
 
 def with_all_equality_deletes(bridge: Bridge, table: Any, snapshot_id: int, tasks: Any) -> Any:
@@ -69,17 +74,11 @@ class _IndexFunctions(JavaFunctions):
     def __init__(self, bridge: Bridge) -> None:
         super().__init__(bridge)
         # Java: file -> file.copyWithoutStats()
-        copy = self.getter("org.apache.iceberg.ContentFile", "copyWithoutStats", "java.lang.Object")
-        self._without_stats = self.as_interface("java.util.function.Function", copy)
-        # Java: task -> String.valueOf(task.deletes().size())
-        deletes = self.getter(_TASK, "deletes", "java.util.List")
-        size = self.compose(deletes, self.getter("java.util.List", "size", "int"))
-        self._int_text = self.lookup.findStatic(
-            self.class_of("java.lang.Integer"), "toString", self.type_of("java.lang.String", "int")
-        )
-        self.task_delete_count = self.as_interface(
-            "java.util.function.Function", self.compose(size, self._int_text)
-        )
+        self._without_stats = self.function(self.method(CONTENT_FILE, "copyWithoutStats", OBJECT))
+        # Java: task -> Integer.toString(task.deletes().size())
+        size = self.compose(self._deletes, self.method(LIST, "size", "int"))
+        self._int_text = self.static_method("java.lang.Integer", "toString", STRING, "int")
+        self.task_delete_count = self.function(self.compose(size, self._int_text))
 
     def equality_deletes(self, table: Any, snapshot_id: int) -> Any:
         """The live equality deletes of a snapshot without column statistics, as a Java list."""
@@ -97,15 +96,14 @@ class _IndexFunctions(JavaFunctions):
             self._method(_BUILDER, name, "java.util.Map").invoke(builder, self._objects(value))
         index = self._method(_BUILDER, "build").invoke(builder, self._objects())
         # Java: task -> index.forDataFile((DataFile) task.file())
-        find = self.lookup.unreflect(self._method(_INDEX, "forDataFile", _DATA_FILE)).bindTo(index)
-        return self.compose(self._task_file.asType(self.type_of(_DATA_FILE, _TASK)), find)
+        find = self.lookup.unreflect(self._method(_INDEX, "forDataFile", DATA_FILE)).bindTo(index)
+        return self.compose(self._task_file.asType(self.type_of(DATA_FILE, TASK)), find)
 
     def length_of(self, deletes_of: Any) -> Any:
         """A function: the number of delete files that `deletes_of` returns, as text."""
         # Java: task -> Integer.toString(deletesOf(task).length)
-        length = self.invoke.MethodHandles.arrayLength(self.class_of(_DELETE_FILES))
-        handle = self.compose(self.compose(deletes_of, length), self._int_text)
-        return self.as_interface("java.util.function.Function", handle)
+        length = self.invoke.MethodHandles.arrayLength(self.class_of(DELETE_FILES))
+        return self.function(self.compose(self.compose(deletes_of, length), self._int_text))
 
     def _method(self, owner: str, name: str, *arguments: str) -> Any:
         classes = self.bridge.array(self.bridge.jvm.java.lang.Class, map(self.class_of, arguments))
@@ -311,13 +309,10 @@ def scan(
 def scan_task(bridge: Bridge, table: Any, file: Any, deletes: Iterable[Any] = ()) -> Any:
     """A scan task that reads a whole Java DataFile and applies these Java DeleteFiles only."""
     iceberg = bridge.iceberg
-    all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
-        iceberg.expressions.Expressions.alwaysTrue()
-    )
     return iceberg.BaseFileScanTask(
         file,
         bridge.array(iceberg.DeleteFile, deletes),
         iceberg.SchemaParser.toJson(table.schema()),
         iceberg.PartitionSpecParser.toJson(table.specs()[file.specId()]),
-        all_rows,
+        bridge.all_rows(),
     )

@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.work import (
     PositionDeleteFile,
     RewritePositionDeleteFiles,
 )
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, sql_name
+from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, java_frame, sql_name
 from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.engines.spark.scan.scan import partitions_filter, scan
@@ -304,7 +304,7 @@ def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
 
     A check of every row, by file name, would cost as much as the read.
     """
-    leaves = source._jdf.queryExecution().optimizedPlan().collectLeaves()
+    leaves = java_frame(source).queryExecution().optimizedPlan().collectLeaves()
     scans = [_scan_text(leaves.apply(i)) for i in range(leaves.size())]
     if len(scans) != 1 or "IcebergStagedScan" not in scans[0] or group_id not in scans[0]:
         raise RefusedError(

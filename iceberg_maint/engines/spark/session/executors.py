@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, connection_lost, one_line
 from iceberg_maint.engines.spark.jvm.jobs import new_job_group
-from iceberg_maint.engines.spark.jvm.method_handles import MethodHandles
+from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, MethodHandles
 from iceberg_maint.errors import IcebergMaintError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check_executors(spark: SparkSession) -> None:
         context.setJobGroup(job_group, "iceberg-maint: wait for an executor", interruptOnCancel=True)
         bridge.session.range(1).count()
 
-    wait_seconds = int(context._jsc.sc().conf().getTimeAsSeconds(WAIT_SETTING, _DEFAULT_WAIT))
+    wait_seconds = int(bridge.scala_context.conf().getTimeAsSeconds(WAIT_SETTING, _DEFAULT_WAIT))
     require_executor(run_job, lambda: context.cancelJobGroup(job_group), master, wait_seconds)
 
 
@@ -94,19 +94,19 @@ def no_executor(master: str, why: str) -> IcebergMaintError:
 
 
 _JOB_GROUP = "spark.jobGroup.id"
-_ANYTHING, _ARRAY = "java.lang.Object", "[Ljava.lang.Object;"
+_ARRAY = "[Ljava.lang.Object;"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "ExecutorLostFailure", "SparkContext was shut down")
 """Signs in an error of Spark. A local master whose heap is full shuts its context down while the error is on its way."""
 
 
 def executor_memory(bridge: Bridge) -> ExecutorMemory:
     """The memory of the live executors, or of the driver if it runs the tasks itself."""
-    store = bridge.spark.sparkContext._jsc.sc().statusStore()
+    store = bridge.scala_context.statusStore()
     sequence = store.executorList(True)
     executors = [sequence.apply(i) for i in range(sequence.size())]
     limits = [(int(e.maxMemory()), int(e.maxTasks())) for e in executors if e.maxTasks() > 0]
     if not limits:
-        conf = bridge.spark.sparkContext._jsc.sc().conf()
+        conf = bridge.scala_context.conf()
         heap_bytes = int(conf.getSizeAsBytes("spark.executor.memory", "1g"))
         cores = int(conf.getInt("spark.executor.cores", 1)) // int(conf.getInt("spark.task.cpus", 1))
         return memory_of_heap(heap_bytes, float(conf.getDouble("spark.memory.fraction", 0.6)), cores)
@@ -128,7 +128,7 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
     the largest sum over tasks that ran at the same time on one executor, where each task counts with its
     own maximum.
     """
-    context = bridge.spark.sparkContext._jsc.sc()
+    context = bridge.scala_context
     events = bridge.jvm.java.util.Vector()
     listener = _listener(bridge, events)
     context.addSparkListener(listener)
@@ -157,9 +157,9 @@ def _listener(bridge: Bridge, events: Any) -> Any:
     """A Spark listener that adds every event, as a one-element array, to a Java list."""
     handles = MethodHandles(bridge)
     # Java: (proxy, method, arguments) -> events.add(arguments)
-    add = handles.bound(events, "java.util.Vector", "add", "boolean", _ANYTHING)
-    add = add.asType(handles.type_of(_ANYTHING, _ARRAY))
-    add = handles.drop_arguments(add, _ANYTHING, "java.lang.reflect.Method")
+    add = handles.bound(events, "java.util.Vector", "add", "boolean", OBJECT)
+    add = add.asType(handles.type_of(OBJECT, _ARRAY))
+    add = handles.drop_arguments(add, OBJECT, "java.lang.reflect.Method")
     return handles.as_proxy("org.apache.spark.scheduler.SparkListenerInterface", add)
 
 

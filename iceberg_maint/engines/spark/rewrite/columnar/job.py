@@ -275,7 +275,7 @@ def declared_memory(bridge: Bridge) -> str:
 def _declared(bridge: Bridge) -> tuple[int, int]:
     """The bytes of `spark.executor.pyspark.memory`, 0 without it, and the cores that share them."""
     context = bridge.spark.sparkContext
-    conf = context._jsc.sc().conf()
+    conf = bridge.scala_context.conf()
     declared = int(conf.getSizeAsBytes(MEMORY_SETTING, "0"))
     local = str(context.master).startswith("local")
     cores = int(context.defaultParallelism) if local else int(conf.getInt("spark.executor.cores", 1))
