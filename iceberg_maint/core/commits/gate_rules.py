@@ -8,8 +8,9 @@ a correctly built operation.
 
 The rule which delete applies to which data file: Iceberg spec, "Scan Planning".
 
-No row gets another id (Iceberg spec, "Row Lineage"). A table that is upgraded to format v3 has no row ids before its next commit, which gives ids to all rows. A
-rewrite that was planned before that commit writes rows without ids. Its commit would give them new ones.
+No row gets another id (Iceberg spec, "Row Lineage"). A table that is upgraded to format v3 has no row ids before its next
+commit, which gives ids to all rows. A rewrite that was planned before that commit writes rows without ids. Its commit
+would give them new ones.
 """
 
 from __future__ import annotations
@@ -21,45 +22,21 @@ from iceberg_maint.core.commits.change import Change, Entry, Rule, Scope, TableV
 from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped_deletes
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
-from iceberg_maint.core.decisions.waits import PublishWait
+from iceberg_maint.core.commits.table_rules import ROW_IDS_SINCE, changes_only
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, decode_partition
 from iceberg_maint.core.model.table_state import FileKind
 
-_SINCE_VERSION = 3
 
-
-def row_id_violations(intent: Intent, change: Change) -> Iterator[Violation]:
+def _row_ids(intent: Intent, change: Change) -> Iterator[Violation]:
     """Yields what would give new ids to rows that have ids."""
     base = change.base
-    if base.format_version < _SINCE_VERSION:
+    if base.format_version < ROW_IDS_SINCE:
         return
     lineage = change.lineage
     planned_without = lineage.pinned_exists and lineage.pinned_first_row_id is None
     if intent.removed and planned_without and base.first_row_id is not None:
         yield Violation(Rule.ROW_IDS, "rows have had ids only since the pinned snapshot")
-
-
-def assigned_ids(base: TableVersion, new: TableVersion) -> Iterator[Violation]:
-    """A commit gives ids from the base's next row id on, and raises that by at least the rows that it gives
-    ids to. Otherwise two rows can have one id."""
-    if base.format_version < _SINCE_VERSION:
-        return
-    if new.first_row_id != base.next_row_id:
-        yield Violation(
-            Rule.METADATA,
-            f"the new snapshot gives row ids from {new.first_row_id}, the table's next row id is {base.next_row_id}",
-        )
-    if base.next_row_id is None or new.next_row_id is None:
-        return
-    with_ids = {m.path for m in base.manifests if m.first_row_id is not None}
-    given = (m for m in new.manifests if not m.is_deletes and m.path not in with_ids)
-    rows = sum((m.added_rows or 0) + (m.existing_rows or 0) for m in given)
-    if new.next_row_id < base.next_row_id + rows:
-        yield Violation(
-            Rule.METADATA,
-            f"the next row id would be {new.next_row_id}, {rows} rows get ids from {base.next_row_id}",
-        )
 
 
 _VALIDATED_OPERATIONS = frozenset({"overwrite", "delete"})
@@ -74,14 +51,6 @@ _UPGRADED = frozenset({Rule.FORMAT_VERSION, Rule.TABLE_UUID})
 table of another format version."""
 
 
-def check_publishes(wait: PublishWait | None) -> tuple[Violation, ...]:
-    """Returns the rule that a commit to main would break while something that builds on its head is to be
-    published."""
-    if wait is None:
-        return ()
-    return (Violation(Rule.PENDING_PUBLISH, f"{wait.names} builds on main's head and is to be published"),)
-
-
 def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
     """Returns every rule the commit would break; () if it may be committed.
 
@@ -91,7 +60,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
     violations = (
         *_planned_on(intent, change),
         *_identities(intent, change),
-        *_metadata(change),
+        *changes_only(change.base, change.new, "files"),
         *_files(intent, change),
         *_groups(intent, change),
         *_added_deletes(intent, change),
@@ -99,7 +68,7 @@ def check(intent: Intent, change: Change) -> tuple[Violation, ...]:
         *_dropped_deletes(intent, change),
         *_foreign_replaces(change),
         *_new_deletes(change),
-        *row_id_violations(intent, change),
+        *_row_ids(intent, change),
     )
     raced = any(not since.ours for since in change.lineage.since)
     return tuple(replace(v, raced=raced) for v in violations) if raced else violations
@@ -149,23 +118,6 @@ def _identities(intent: Intent, change: Change) -> Iterator[Violation]:
             Rule.IDENTITY,
             f"delete file {_first_three(p for p, _ in departures)} of the plan is no longer live",
         )
-
-
-def _metadata(change: Change) -> Iterator[Violation]:
-    yield from changes_only(change.base, change.new, "files")
-
-
-def changes_only(base: TableVersion, new: TableVersion, what: str) -> Iterator[Violation]:
-    """The new snapshot must follow main's head, and the commit may change only `what` in the table."""
-    if new.parent_id != base.snapshot_id:
-        yield Violation(
-            Rule.METADATA,
-            f"the new snapshot's parent is {new.parent_id}, main's head is {base.snapshot_id}",
-        )
-    base_facts = (base.table_uuid, base.format_version, base.schema_id, base.specs)
-    if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):
-        yield Violation(Rule.METADATA, f"the commit changes more of the table than its {what}")
-    yield from assigned_ids(base, new)
 
 
 def _files(intent: Intent, change: Change) -> Iterator[Violation]:

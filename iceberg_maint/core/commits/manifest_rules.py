@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from iceberg_maint.core.commits.change import LiveEntry, Rule, TableVersion, Violation
-from iceberg_maint.core.commits.gate_rules import changes_only
+from iceberg_maint.core.commits.table_rules import changes_only
 from iceberg_maint.core.model.table_state import FileKind, Manifest
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteManifests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from iceberg_maint.core.commits.requirements import TableIds, impossible_requirements, requirements_of
+from iceberg_maint.core.commits.table_rules import TableIds, impossible_requirements, requirements_of
 
 BASE = TableIds("u", 2, 1, 9, 3, 1004, 5, {"main": 7, "audit": 6})
 OF_THE_TABLE = [

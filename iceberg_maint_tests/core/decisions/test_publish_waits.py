@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.commits.change import Rule, Violation, is_stale
-from iceberg_maint.core.commits.gate_rules import check_publishes
+from iceberg_maint.core.commits.table_rules import check_publishes
 from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, held_back

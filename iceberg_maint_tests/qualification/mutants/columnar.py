@@ -240,9 +240,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("large inputs are decoded in the driver", DRIVER, "input_bytes <= MOST_BYTES and ", "", (IN_DRIVER,)),
     Mutant("the declared memory of workers does not hold", "engines/spark/rewrite/columnar/job.py", "        and not _declared(bridge)[0]\n", "", (IN_DRIVER,)),
     Mutant("tasks of an object store run in the driver", "engines/spark/rewrite/columnar/job.py", "        and not io\n", "", (IN_DRIVER,)),
-    Mutant("rows of any decoded size are decoded in the driver", "engines/spark/rewrite/columnar/job.py", "here or worker", "worker", (IN_DRIVER,)),
+    Mutant("rows of any decoded size are decoded in the driver", "engines/spark/rewrite/columnar/job.py", "in_driver.worker or worker", "worker", (IN_DRIVER,)),
     Mutant("Spark writes the files that the driver wrote", "engines/spark/rewrite/columnar/job.py", "        attempts = 1\n", "", (IN_DRIVER,)),
     Mutant("tasks of a cluster run in the driver", "engines/spark/rewrite/columnar/job.py", '        and str(context.master).startswith("local")\n', "", (IN_DRIVER,)),
-    Mutant("delete files are decoded in the driver", "engines/spark/rewrite/columnar/strategy.py", "None if deletes else rows", "rows", (IN_DRIVER,)),
+    Mutant("delete files are decoded in the driver", "engines/spark/rewrite/columnar/strategy.py", "None if deletes.files else InDriver", "InDriver", (IN_DRIVER,)),
 )
 # fmt: on

@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant("a file of another size is the same", "core/commits/planned_files.py", '("bytes", self.size_bytes, other.size_bytes)', '("bytes", 0, 0)', IDENTITY),
     Mutant("files merely moved to other manifests are gone", "core/commits/manifest_diff.py", "    return sorted(departed - arrived, key=lambda i: (i[0], i[1] or 0))", "    return sorted(departed, key=lambda i: (i[0], i[1] or 0))", IDENTITY),
     # What the commit changes beside its files.
-    Mutant("the parent may be any snapshot", "core/commits/gate_rules.py", "if new.parent_id != base.snapshot_id:", "if False:", REWRITE),
-    Mutant("a commit may change the schema along", "core/commits/gate_rules.py", "if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):", "if False:", REWRITE),
+    Mutant("the parent may be any snapshot", "core/commits/table_rules.py", "if new.parent_id != base.snapshot_id:", "if False:", REWRITE),
+    Mutant("a commit may change the schema along", "core/commits/table_rules.py", "if base_facts != (new.table_uuid, new.format_version, new.schema_id, new.specs):", "if False:", REWRITE),
     # Which files go and come.
     Mutant("files may go that were not planned", "core/commits/gate_rules.py", "if unplanned := removed - intent.removed:", "if unplanned := frozenset():", EVERY),
     Mutant("planned files may stay", "core/commits/gate_rules.py", "if unremoved := intent.removed - removed:", "if unremoved := frozenset():", EVERY),
@@ -89,8 +89,8 @@ MUTANTS = (
     Mutant("deletes of removed files count as needed", "core/commits/delete_scope.py", "        and e.referenced_data_file not in removed_data\n", "", REACH),
     # Row ids.
     Mutant("rows may get ids a second time", "core/commits/gate_rules.py", "if intent.removed and planned_without and base.first_row_id is not None:", "if False:", ROW_IDS),
-    Mutant("row ids may be given from any number on", "core/commits/gate_rules.py", "if new.first_row_id != base.next_row_id:", "if False:", ROW_IDS),
-    Mutant("row ids may be given twice", "core/commits/gate_rules.py", "if new.next_row_id < base.next_row_id + rows:", "if False:", ROW_IDS),
+    Mutant("row ids may be given from any number on", "core/commits/table_rules.py", "if new.first_row_id != base.next_row_id:", "if False:", ROW_IDS),
+    Mutant("row ids may be given twice", "core/commits/table_rules.py", "if new.next_row_id < base.next_row_id + rows:", "if False:", ROW_IDS),
     Mutant("a file of other row ids is the same", "core/commits/planned_files.py", '("first row id", self.first_row_id, other.first_row_id)', '("first row id", None, None)', ROW_IDS),
     Mutant("a plan of v3 need not know row ids", "core/commits/planned_files.py", "if f.first_row_id is None)", "if False)", ROW_IDS),
     Mutant("kept files may get other row ids", "core/commits/manifest_diff.py", "    if before.first_row_id is None:\n        after", "    if True:\n        before, after = before._replace(first_row_id=None), after._replace(first_row_id=None)\n        after", ROW_IDS),
@@ -128,8 +128,8 @@ MUTANTS = (
     # The swap itself.
     Mutant("the rules are not asked", "engines/spark/commit/gate.py", "        if self.violations:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_newer_equality_delete_is_never_dropped",)),
     Mutant("an operation commits as often as it likes", "engines/spark/commit/gate.py", "        if self._used:", "        if False:", (f"{_SPARK}/test_gate.py::test_gate_takes_one_commit_only",)),
-    Mutant("a lost lease commits", "engines/spark/commit/gate.py", "        if not self._lease_is_held():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
-    Mutant("the swap is not recorded first", "engines/spark/commit/gate.py", "        self._record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
+    Mutant("a lost lease commits", "engines/spark/commit/gate.py", "        if not self._context.lease_is_held():", "        if False:", (f"{COMMIT}_without_the_lease_raises_before_the_swap",)),
+    Mutant("the swap is not recorded first", "engines/spark/commit/gate.py", "        self._context.record_try(self.base_snapshot_id, str(base.metadataFileLocation()))\n", "", (f"{COMMIT}_that_cannot_be_recorded_is_not_tried",)),
     Mutant("a snapshot that has expired is an ancestor", "engines/spark/commit/gate.py", "return Lineage(pinned_exists, False, tuple(since.values()), pinned_row_id)", "return Lineage(True, True, tuple(since.values()), pinned_row_id)", (f"{_SPARK}/test_gate.py::test_gate_expired_start_snapshot_is_stale",)),
     Mutant("a foreign replace is anybody's", "engines/spark/commit/gate.py", "ours=made_by(summary, installation),", "ours=True,", (f"{_SPARK}/test_gate.py::test_gate_equality_delete_converted_by_foreign_replace_is_refused",)),
 )  # fmt: skip

@@ -45,7 +45,7 @@ COMMITTING = (
         "The program looks for the attempt's token in the table before it reports a result",
         off(
             "engines/spark/commit/retry.py",
-            "        snapshot_id = find_commit(load(name), base)\n",
+            "        snapshot_id = find_commit(access.load(name), base)\n",
             "        snapshot_id = None\n",
             f"{COMMIT}_that_throws_after_the_swap_is_committed_by_its_token",
         ),
@@ -330,8 +330,8 @@ COMMITTING = (
         "the gate reads branches and staged snapshots of the metadata that the commit builds on",
         off(
             "engines/spark/commit/gate.py",
-            "            return waiting or check(",
-            "            return check(",
+            "        return waiting or check(",
+            "        return check(",
             f"{PUBLISH}::test_branch_that_appears_after_the_plan_keeps_the_commit_from_main[rewrite]",
         ),
     ),
@@ -502,8 +502,8 @@ COMMITTING = (
         "read are kept in memory",
         off(
             "engines/spark/commit/rewrite_files.py",
-            "            if rehearses:\n",
-            "            if False:\n",
+            "                if has_lost:\n",
+            "                if False:\n",
             "spark/commit/test_rewrite_files.py::"
             "test_commit_after_a_lost_swap_reads_one_manifest_list_between_base_and_swap",
         ),

@@ -11,11 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.planning.batch_memory import Preflight
-from iceberg_maint.core.planning.plan import Batch, BatchBody
-from iceberg_maint.core.planning.work import EqualityDeleteFile
 from iceberg_maint.engines.spark.deletes.membership import marked_rows
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
-from iceberg_maint.engines.spark.scan.scan import load_table_info
+from iceberg_maint.engines.spark.scan.scan import Table, load_table_info
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
@@ -23,6 +21,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
 BROADCAST = Preflight(0, partitions=1, passes=1, broadcast=True, scratch_bytes=0)
 SHUFFLED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0)
 FILTERED = Preflight(0, partitions=3, passes=1, broadcast=False, scratch_bytes=0, filtered=True)
+KEYS = 30
+"""As many keys as the Bloom filter is made for."""
 FILTERED_IN_PASSES = Preflight(0, partitions=2, passes=3, broadcast=False, scratch_bytes=0, filtered=True)
 IN_PASSES = Preflight(0, partitions=2, passes=3, broadcast=False, scratch_bytes=0)
 
@@ -102,10 +102,9 @@ class Lake:
             if equality := [d for d in applied if d.content().toString() == "EQUALITY_DELETES"]:
                 tasks.append(task)
                 deletes |= {d.location(): d for d in equality}
-        batch = batch_of(self.java, self.name)
-        table = load_table_info(bridge, self.java, self.name, batch.snapshot_id)
+        table = table_info(bridge, self.java, self.name)
         files = list(deletes.values())
-        with marked_rows(bridge, table, batch, bridge.list(tasks), files, preflight) as frame:
+        with marked_rows(bridge, table, bridge.list(tasks), files, preflight, KEYS) as frame:
             assert frame.dtypes == [("_file", "string"), ("_pos", "bigint"), ("_already", "boolean")]
             found = [tuple(row) for row in frame.collect()]
         rows = {place: n for n, place in self.places.items()}
@@ -119,23 +118,8 @@ class Lake:
         return set(self.places) - {row[index] for row in self.writers.rows(self.name)}
 
 
-def batch_of(table: Any, name: str) -> Batch:
-    """A batch as far as membership looks at it."""
-    return BatchBody(
-        batch_id="b",
-        table=name,
-        table_uuid=str(table.uuid()),
-        operation="convert_equality_deletes",
-        strategy="convert",
-        format_version=2,
-        snapshot_id=int(table.currentSnapshot().snapshotId()),
-        snapshot_sequence_number=int(table.currentSnapshot().sequenceNumber()),
-        schema_id=int(table.schema().schemaId()),
-        groups=(),
-        target_file_size_bytes=1 << 20,
-        # As many keys as the Bloom filter is made for.
-        equality_deletes=(EqualityDeleteFile("d", 0, "", False, (1,), 1, 30, 1, drop=False),),
-    ).batch()
+def table_info(bridge: Bridge, java: Any, name: str) -> Table:
+    return load_table_info(bridge, java, name, int(java.currentSnapshot().snapshotId()))
 
 
 def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:
@@ -328,13 +312,12 @@ def test_deletes_that_apply_to_no_data_mark_nothing(spark: SparkSession) -> None
     lake.append(rows_of([1], 0))
     delete = lake.delete({"id": 2})
     bridge = lake.writers.bridge
-    batch = batch_of(lake.java, lake.name)
-    table = load_table_info(bridge, lake.java, lake.name, batch.snapshot_id)
+    table = table_info(bridge, lake.java, lake.name)
     live = [
         d for m in bridge.iterate(lake.java.currentSnapshot().addedDeleteFiles(lake.java.io())) for d in [m]
     ]
     assert [d.location() for d in live] == [delete.location()]
-    with marked_rows(bridge, table, batch, bridge.list(()), live, SHUFFLED) as frame:
+    with marked_rows(bridge, table, bridge.list(()), live, SHUFFLED) as frame:
         assert frame.collect() == []
 
 
@@ -355,9 +338,8 @@ def test_partitions_are_those_of_the_preflight_whatever_the_session_says(
     bridge = lake.writers.bridge
     lake.reload()
     [task] = lake.writers.tasks(lake.java)
-    batch = batch_of(lake.java, lake.name)
-    table = load_table_info(bridge, lake.java, lake.name, batch.snapshot_id)
-    with marked_rows(bridge, table, batch, bridge.list([task]), list(task.deletes()), SHUFFLED) as frame:
+    table = table_info(bridge, lake.java, lake.name)
+    with marked_rows(bridge, table, bridge.list([task]), list(task.deletes()), SHUFFLED) as frame:
         plan = str(frame._jdf.queryExecution().executedPlan().toString())
     assert plan.count("Exchange hashpartitioning(") == 2
     assert plan.count(", 3), REPARTITION_BY_NUM") == 2

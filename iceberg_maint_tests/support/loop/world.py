@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import update
 
-from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.commits.table_rules import check_publishes
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.other_writers import pending_publishes

@@ -26,9 +26,9 @@ from iceberg_maint.core.commits.change import (
     TableVersion,
     Violation,
 )
-from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.commits.intent import Intent
 from iceberg_maint.core.commits.manifest_diff import read_file_change
+from iceberg_maint.core.commits.table_rules import check_publishes
 from iceberg_maint.core.model.other_writers import STAGED_PROPERTY, PendingPublish, pending_publishes_of
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import Manifest, made_by

@@ -30,7 +30,6 @@ from iceberg_maint.core.commits.expiry_rules import (
     look_for_lost,
     lost_with,
 )
-from iceberg_maint.core.commits.gate_rules import check_publishes
 from iceberg_maint.core.commits.manifest_rules import (
     Partition,
     Regrouping,
@@ -39,6 +38,7 @@ from iceberg_maint.core.commits.manifest_rules import (
     digest_entries,
     planned_entries,
 )
+from iceberg_maint.core.commits.table_rules import check_publishes
 from iceberg_maint.core.decisions.manifests_decision import clusters_of, target_manifest_bytes
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.partition_key import PartitionSpec

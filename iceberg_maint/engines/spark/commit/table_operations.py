@@ -1,4 +1,4 @@
-"""Commits to a REST catalog with the requirements of `core.commits.requirements`.
+"""Commits to a REST catalog with the requirements of `core.commits.table_rules`.
 
 Iceberg's `RESTTableOperations.commit` computes its requirements from the changes and takes no others. This module
 sends the same request with more requirements: to the same path, with the same client, headers and error handler. A
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from iceberg_maint.core.commits.requirements import TableIds, impossible_requirements, requirements_of
+from iceberg_maint.core.commits.table_rules import TableIds, impossible_requirements, requirements_of
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, one_line
 from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING, MethodHandles
 

@@ -18,7 +18,6 @@ from iceberg_maint.core.planning.batch_memory import (
 from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes
-from iceberg_maint.core.planning.work import ConvertEqualityDeletes
 from iceberg_maint.engines.spark.deletes.membership import marked_numbers, marked_rows
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import quoted
@@ -90,7 +89,8 @@ def find_deleted_rows(bridge: Bridge, work: DeleteWork) -> DeletedRows:
     # If Iceberg applies a delete and this code does not, rows would come back.
     assert work.preflight is not None, "files under equality deletes without a preflight"
     applied = work.deletes.picked([(path, None) for path in sorted(lambdas.equality_delete_paths(tasks))])
-    membership = marked_numbers(bridge, work.table, work.batch, tasks, applied, work.preflight)
+    keys = sum(d.record_count for d in work.batch.equality_deletes)
+    membership = marked_numbers(bridge, work.table, tasks, applied, work.preflight, keys)
     with membership as (rows, numbered_paths):
         partitions = _partitions(bridge, work)
         new = gather_numbered(rows.where("not _already"), numbered_paths, partitions)
@@ -234,7 +234,7 @@ def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame,
     estimate = _preflight(bridge, table, under_deletes, deletes)
     with (
         staged(bridge, table.java, without_equality) as group_id,
-        marked_rows(bridge, table, _as_batch(table), under_deletes, deletes, estimate) as marked,
+        marked_rows(bridge, table, under_deletes, deletes, estimate) as marked,
     ):
         frame = read_staged(bridge, table.java, table.name, group_id)
         yield frame, marked.where("not _already").select("_file", "_pos")
@@ -242,21 +242,6 @@ def _read(bridge: Bridge, table: Table, tasks: Any) -> Iterator[tuple[DataFrame,
 
 def _by_dropped_column(bridge: Bridge, table: Table, deletes: list[Any]) -> bool:
     return any(int(i) not in table.types for d in deletes for i in bridge.iterate(d.equalityFieldIds()))
-
-
-def _as_batch(table: Table) -> Batch:
-    """A batch without files. `marked_rows` reads only the table's name of it."""
-    return Batch(
-        batch_id="",
-        table=table.name,
-        table_uuid="",
-        format_version=2,
-        snapshot_id=0,
-        snapshot_sequence_number=0,
-        schema_id=0,
-        target_file_size_bytes=1,
-        work=ConvertEqualityDeletes(()),
-    )
 
 
 def _preflight(bridge: Bridge, table: Table, tasks: Any, deletes: list[Any]) -> Preflight:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.model.columns import has_one_order, is_outside
 from iceberg_maint.core.planning.batch_memory import Preflight
-from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.key_files import DataFile, DeleteFile, KeyFiles
 from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, keys_of
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, java_column, java_frame
@@ -85,23 +84,23 @@ class _Membership:
         self,
         bridge: Bridge,
         table: Table,
-        batch: Batch,
         tasks: Any,
         deletes: Sequence[Any],
         preflight: Preflight,
+        keys: int,
     ) -> None:
         self.bridge = bridge
         self.table = table
-        self.batch = batch
         self.tasks = tasks
         self.preflight = preflight
+        self.keys = keys
         self.stack = ExitStack()
         self.files = KeyFiles(bridge, table)
         self.data = sorted(self.files.data_files(tasks), key=lambda f: (f.sequence_number, f.path))
         if len(self.data) >= _MOST_FILES:
             raise RefusedError(
                 "ICM-119",
-                f"{batch.table}: {len(self.data)} data files are under equality deletes at once",
+                f"{table.name}: {len(self.data)} data files are under equality deletes at once",
                 f"take on fewer than {_MOST_FILES} per batch (windows.max_files_per_batch).",
             )
         self.sets = _delete_sets(self.files.delete_files(deletes))
@@ -128,7 +127,7 @@ class _Membership:
                 if any(v is not None and is_outside(kind, v, bounds) for v in values):
                     column = ".".join(keys[i].path)
                     problem = f"{row['_file']} has keys outside its bounds of column {column}"
-                    raise wrong_bounds(self.batch.table, problem)
+                    raise wrong_bounds(self.table.name, problem)
 
     def places(self) -> DataFrame:
         """The places of all deleted rows, each once."""
@@ -190,7 +189,7 @@ class _Membership:
         if self.preflight.passes > 1:
             in_pass = F.pmod(F.xxhash64(*names), F.lit(self.preflight.passes)) == number
             keys, rows = keys.where(in_pass), rows.where(in_pass)
-        count = sum(d.record_count for d in self.batch.equality_deletes) // self.preflight.passes
+        count = self.keys // self.preflight.passes
         if self.preflight.filtered and count and not self.bridge.is_spark_3:
             rows = rows.where(_may_contain(self.bridge, keys, names, count))
         return _join(rows, keys, names, self.preflight)
@@ -210,14 +209,14 @@ class _Membership:
         frame = read_staged(self.bridge, self.table.java, self.table.name, group_id).where(condition)
         # The frame has no column of the table's names from here on.
         frame = frame.select(*columns, F.xxhash64("_file").alias("file"))
-        check_reads_staged(self.batch, frame, group_id)
+        check_reads_staged(self.table.name, frame, group_id)
         file_rows = ((file.path, number, scope) for file, number, scope in files)
         facts = local_frame(self.bridge, "path string, number long, scope int", file_rows)
         facts = facts.select(F.xxhash64("path").alias("file"), "number", "scope")
         if len({row[0] for row in facts.select("file").collect()}) != len(files):
             raise RefusedError(
                 "ICM-119",
-                f"{self.batch.table}: of {len(files)} files two have paths with the same 64-bit hash",
+                f"{self.table.name}: of {len(files)} files two have paths with the same 64-bit hash",
                 "take on fewer files per batch.",
             )
         # The job fails on a row of a file that is not among these. If it dropped the row silently, the row
@@ -238,7 +237,7 @@ class _Membership:
             if field_id not in places:
                 raise RefusedError(
                     "ICM-119",
-                    f"{self.batch.table}: {delete_set.files[0].path} deletes rows by column number {field_id}, "
+                    f"{self.table.name}: {delete_set.files[0].path} deletes rows by column number {field_id}, "
                     "which the table's schema does not have",
                     "have the deletes applied by the engine that wrote them.",
                 )
@@ -254,13 +253,13 @@ class _Membership:
 def marked_numbers(
     bridge: Bridge,
     table: Table,
-    batch: Batch,
     tasks: Any,
     deletes: Sequence[Any],
     preflight: Preflight,
+    keys: int = 0,
 ) -> Iterator[tuple[DataFrame, tuple[str, ...]]]:
     """As `marked_rows`, with `number` (long) instead of `_file`. It is an index of the paths, the second value."""
-    membership = _Membership(bridge, table, batch, tasks, deletes, preflight)
+    membership = _Membership(bridge, table, tasks, deletes, preflight, keys)
     with membership.stack:
         membership.check_bounds()
         yield membership.rows(), tuple(f.path for f in membership.data)
@@ -270,21 +269,21 @@ def marked_numbers(
 def marked_rows(
     bridge: Bridge,
     table: Table,
-    batch: Batch,
     tasks: Any,
     deletes: Sequence[Any],
     preflight: Preflight,
+    keys: int = 0,
 ) -> Iterator[DataFrame]:
     """The rows that equality deletes delete, each once.
 
     The columns are `_file` (string), `_pos` (long) and `_already` (boolean: position deletes or a deletion vector
     delete the row too). `tasks` is the `java.util.List` of the scan tasks, as Iceberg plans them at the batch's
-    snapshot. `deletes` are the equality DeleteFiles. The frame is valid inside the block, while the tasks
+    snapshot. `deletes` are the equality DeleteFiles; `keys` is at least the number of their rows, 0 if it is not known. The frame is valid inside the block, while the tasks
     that it reads are staged. Raises RefusedError ICM-119 for a key column that the schema does not have.
     """
     from pyspark.sql import functions as F
 
-    with marked_numbers(bridge, table, batch, tasks, deletes, preflight) as (rows, paths):
+    with marked_numbers(bridge, table, tasks, deletes, preflight, keys) as (rows, paths):
         files = local_frame(bridge, "number long, _file string", enumerate(paths))
         yield rows.join(F.broadcast(files), "number").select("_file", "_pos", "_already")
 

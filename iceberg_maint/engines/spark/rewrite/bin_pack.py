@@ -105,7 +105,7 @@ def rewrite_group(
         from pyspark.sql import Observation
 
         source = _source(bridge, table, group, group_id, _read_options(batch, group, policy))
-        check_reads_staged(batch, source, group_id)
+        check_reads_staged(batch.table, source, group_id)
         measures = observed_measures(table, source.schema, group, full=full)
         observation = Observation()
         rows = _rows(table, source.observe(observation, *measures) if measures else source, group)

@@ -299,7 +299,7 @@ def read_staged(
     return DataFrame(frame, spark)
 
 
-def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
+def check_reads_staged(table: str, source: DataFrame, group_id: str) -> None:
     """Checks that the optimized plan has one scan, the scan of the staged tasks. Raises RefusedError ICM-101.
 
     A check of every row, by file name, would cost as much as the read.
@@ -309,7 +309,7 @@ def check_reads_staged(batch: Batch, source: DataFrame, group_id: str) -> None:
     if len(scans) != 1 or "IcebergStagedScan" not in scans[0] or group_id not in scans[0]:
         raise RefusedError(
             "ICM-101",
-            f"{batch.table}: Spark would read {scans} instead of the planned files",
+            f"{table}: Spark would read {scans} instead of the planned files",
             "report this; nothing was written.",
         )
 
