@@ -106,14 +106,14 @@ def main() -> int:
 
 
 def _session(database: Path, warehouse: Path) -> Any:
-    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java
     from iceberg_maint.engines.spark.session.session import build_session
     from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     lake = catalog_conf("lake", "jdbc", f"sqlite:///{database}", warehouse.as_uri(), {})
     return build_session(SparkSettings("local[2]", tuple(map(str, jars)), {"lake": lake}))
 

@@ -261,14 +261,14 @@ def _spark(folder: Path, order: Any = None) -> dict[str, Any]:
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
     from iceberg_maint.engines.spark.health.measure import SparkHealthSource
     from iceberg_maint.engines.spark.jvm.bridge import bridge_of
-    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java
     from iceberg_maint.engines.spark.session.session import build_session
     from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     lake = catalog_conf("lake", "jdbc", f"sqlite:///{folder / 'catalog.db'}", folder.as_uri(), {})
     conf = {"spark.driver.memory": "2g"}
     settings = SparkSettings("local[2]", tuple(map(str, jars)), {"lake": lake}, conf)

@@ -172,14 +172,14 @@ def _peak_mb() -> float:
 
 
 def _session(folder: Path, database: Path) -> Any:
-    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java
     from iceberg_maint.engines.spark.session.session import build_session
     from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     catalog = catalog_conf("lake", "jdbc", f"sqlite:///{database}", f"file://{folder / 'wh'}", {})
     conf = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "4"}
     return build_session(

@@ -107,14 +107,14 @@ SPARKS_DEFAULTS = {"spark.hadoop.parquet.page.verify-checksum.enabled": "false"}
 
 
 def _session(folder: Path, class_archive: Path | None = None, more: Mapping[str, str] | None = None) -> Any:
-    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java
     from iceberg_maint.engines.spark.session.session import build_session
     from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(java.path)
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     catalog = catalog_conf(
         "lake", "jdbc", f"sqlite:///{folder / 'catalog.db'}", f"file://{folder / 'wh'}", {}
     )

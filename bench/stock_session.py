@@ -14,13 +14,13 @@ def stock_session(catalog: Path, warehouse: Path, heap: str, scratch: Path) -> A
     """A session with nothing set but what the catalog, the heap and silence need."""
     from pyspark.sql import SparkSession
 
-    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java, quiet_home
     from iceberg_maint.engines.spark.session.settings import EXTENSIONS, catalog_conf
 
     java = find_java(os.environ, shim_dir=CACHE / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, CACHE / "java"))
-    jars = resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    jars = resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
     logging = (PROJECT / "iceberg_maint" / "engines" / "spark" / "session" / "log4j2.json").as_uri()
     conf = {
         **catalog_conf("lake", "jdbc", f"sqlite:///{catalog}", f"file://{warehouse}", {}),

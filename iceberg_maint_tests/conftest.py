@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve
+from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resolve_jars
 from iceberg_maint.engines.spark.session.java import JavaHome, find_java
 from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
@@ -57,7 +57,7 @@ def java() -> JavaHome:
 @pytest.fixture(scope="session")
 def jars(java: JavaHome) -> list[Path]:
     """The locked jars of the Spark that is installed, verified."""
-    return resolve(load_lock(), CACHE / "jars", ivy_fetch(java))
+    return resolve_jars(load_lock().jars, CACHE / "jars", ivy_fetch(java))
 
 
 @pytest.fixture(scope="session")

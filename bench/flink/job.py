@@ -18,7 +18,6 @@ from iceberg_maint.engines.spark.session.jars import (
     load_lock,
     parse_jars,
     pyspark_jars_dir,
-    resolve,
     resolve_jars,
 )
 from iceberg_maint.engines.spark.session.java import find_java
@@ -109,7 +108,9 @@ def flink_home(config: Config, folder: Path) -> FlinkHome:
     fetch = environment_fetch(java, os.environ)
     lock = json.loads(resources.files("bench.flink").joinpath("jars.lock.json").read_text("utf-8"))
     fetched = resolve_jars(parse_jars(lock), config.cache / "jars", fetch)
-    drivers = [jar for jar in resolve(load_lock(), config.cache / "jars", fetch) if "spark" not in jar.name]
+    drivers = [
+        jar for jar in resolve_jars(load_lock().jars, config.cache / "jars", fetch) if "spark" not in jar.name
+    ]
     # Iceberg reads files with Hadoop, which PySpark contains and Flink does not.
     hadoop = sorted(pyspark_jars_dir().glob("hadoop-client-*.jar"))
     flink_jars = [*sorted(flink.glob("lib/*.jar")), *sorted(flink.glob("opt/*.jar"))]

@@ -332,7 +332,7 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     Raises RefusedError ICM-103 for a missing Java or a jar that is missing or fails its checksum, ICM-164 for a
     variable of Spark Connect, ConfigurationError ICM-100 for YARN without HADOOP_CONF_DIR.
     """
-    from iceberg_maint.engines.spark.session.jars import environment_fetch, load_lock, resolve
+    from iceberg_maint.engines.spark.session.jars import environment_fetch, load_lock, resolve_jars
     from iceberg_maint.engines.spark.session.java import find_java, quiet_home
     from iceberg_maint.engines.spark.session.session_checks import (
         check_declared,
@@ -348,7 +348,7 @@ def ready_spark_settings(config: Config) -> SparkSettings:
     check_launch_environment(settings.master, os.environ)
     java = find_java(os.environ, shim_dir=config.cache / "java")
     os.environ["JAVA_HOME"] = str(quiet_home(java, config.cache / "java"))
-    jars = resolve(load_lock(), config.cache / "jars", environment_fetch(java, os.environ))
+    jars = resolve_jars(load_lock().jars, config.cache / "jars", environment_fetch(java, os.environ))
     return replace(settings, jars=tuple(map(str, [*jars, *(jar.path for jar in declared)])))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, assert_never
 
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
@@ -45,7 +45,7 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     one_line,
 )
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
-from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
+from iceberg_maint.engines.spark.jvm.jobs import Jobs
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan import positions
@@ -269,7 +269,7 @@ class SparkEngine:
         batch_files = restore_batch_files(bridge, batch, java_table, written)
         files = list(batch_files.outputs.values())
 
-        def check_files(files: Sequence[Any]) -> bool:
+        def check_files() -> bool:
             io = java_table.io()
             if any(io.newInputFile(f.location()).getLength() != f.fileSizeInBytes() for f in files):
                 return False
@@ -287,8 +287,7 @@ class SparkEngine:
                 rows = fingerprint_files(bridge, table, bridge.list(files))
             return rows.text() == written.proof.fingerprint
 
-        items = [(job_description(batch, "reused files"), files)]
-        [is_proven] = self._jobs.run(bridge, new_job_group(), check_files, items, 1)
+        is_proven = self._jobs.run_one(bridge, job_description(batch, "reused files"), check_files)
         if is_proven:
             self._batch_files[batch.batch_id] = batch_files
         return is_proven

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -237,24 +237,26 @@ def _missing_file(
         for manifest in bridge.iterate(snapshot.allManifests(io)):
             if is_missing(manifest.path()):
                 return str(manifest.path())
-    for tasks in task_lists:
-        for task in bridge.iterate(tasks):
-            for file in (task.file(), *bridge.iterate(task.deletes())):
-                if is_missing(file.location()):
-                    return str(file.location())
-    return None
+    locations = (str(file.location()) for file in _files(bridge, task_lists))
+    return next((location for location in locations if is_missing(location)), None)
 
 
 def _cut_file(bridge: Bridge, table: Any, task_lists: Sequence[Any]) -> str | None:
     """The first data or delete file that has another size than its manifest states."""
     io = table.io()
+    for file in _files(bridge, task_lists):
+        size = int(io.newInputFile(file.location()).getLength())
+        if size != int(file.fileSizeInBytes()):
+            return f"{file.location()} has {size} bytes; its manifest states {file.fileSizeInBytes()}"
+    return None
+
+
+def _files(bridge: Bridge, task_lists: Sequence[Any]) -> Iterator[Any]:
+    """The Java data files of the tasks, each with the deletes that apply to it."""
     for tasks in task_lists:
         for task in bridge.iterate(tasks):
-            for file in (task.file(), *bridge.iterate(task.deletes())):
-                size = int(io.newInputFile(file.location()).getLength())
-                if size != int(file.fileSizeInBytes()):
-                    return f"{file.location()} has {size} bytes; its manifest states {file.fileSizeInBytes()}"
-    return None
+            yield task.file()
+            yield from bridge.iterate(task.deletes())
 
 
 def _deletes_digest(functions: JavaFunctions) -> Any:

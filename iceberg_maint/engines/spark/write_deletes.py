@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from iceberg_maint.core.commits.intent import keeps_data_files
@@ -27,7 +28,6 @@ from iceberg_maint.engines.spark.rewrite.columnar.key_marks import marked_positi
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import native_instead
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
-from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, plan_tasks, planned_delete_files
 from iceberg_maint.engines.spark.session.executors import measured, ran_out
 from iceberg_maint.ports.engine import MemoryExceededError, Written, WrittenFile
@@ -117,12 +117,8 @@ def write_merge(
     bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[FileIdentity, Any], proof: ProofLevel
 ) -> tuple[list[Any], Written]:
     """Writes the positions of the batch's position deletes."""
-
-    def run(work: DeleteWork) -> Converted:
-        return merge(bridge, work.table, work.batch, work.planned, deletes, proof)
-
-    items = [(job_description(work.batch, "position deletes"), work)]
-    [merged] = jobs.run(bridge, new_job_group(), run, items, 1)
+    run = partial(merge, bridge, work.table, work.batch, work.planned, deletes, proof)
+    merged = jobs.run_one(bridge, job_description(work.batch, "position deletes"), run)
     return _written_deletes(bridge, work, merged, None)
 
 
@@ -132,16 +128,11 @@ def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy)
     keys outside its bounds."""
     if work.preflight is None:
         return work
-
     contents = map(json.loads, content_jsons(bridge, work.table.java, work.deletes.java))
     bounds = {content["file-path"]: key_bounds(content) for content in contents}
-
-    def find(work: DeleteWork) -> Positions:
-        return marked_positions(bridge, work.table, work.batch, work.planned, bounds, policy)
-
-    items = [(job_description(work.batch, "equality deletes"), work)]
+    find = partial(marked_positions, bridge, work.table, work.batch, work.planned, bounds, policy)
     try:
-        [positions] = jobs.run(bridge, new_job_group(), find, items, 1)
+        positions = jobs.run_one(bridge, job_description(work.batch, "equality deletes"), find)
     except NotColumnarError as why:
         native_instead(work.batch, work.table, why)
         return work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from iceberg_maint.core.model.columns import CLASSES_OF_CODECS, codec_of, wrong_codec, wrong_number
@@ -79,12 +80,8 @@ def write_columnar(
     batch = work.batch
     vectors = marked.vectors if marked else ()
     deletes = RowDeletes((*batch.applied_deletes, *vectors), marked.positions if marked else {})
-
-    def rewrite(planned: Sequence[GroupTasks]) -> ColumnarResult:
-        return rewrite_groups(bridge, work.table, batch, planned, deletes, policy)
-
-    items = [(job_description(batch, "columnar"), work.planned)]
-    [result] = jobs.run(bridge, new_job_group(), rewrite, items, 1)
+    rewrite = partial(rewrite_groups, bridge, work.table, batch, work.planned, deletes, policy)
+    result = jobs.run_one(bridge, job_description(batch, "columnar"), rewrite)
     written = tuple(
         written_file(text, json.loads(text), group)
         for text, group in zip(result.contents, result.groups, strict=True)
@@ -112,10 +109,8 @@ def write_native(
     rows = row_proof.total(parts) if full else None
     statistics = StatisticsProof()
     if full and written:
-        items_of_proof = [(job_description(batch, PROOF), written)]
-        [statistics] = jobs.run(
-            bridge, new_job_group(), lambda w: prove_statistics(bridge, table, w), items_of_proof, 1
-        )
+        prove = partial(prove_statistics, bridge, table, written)
+        statistics = jobs.run_one(bridge, job_description(batch, PROOF), prove)
     proof = proof_of(results, written, policy.proof, rows, marked, statistics.difference)
     return [f for _, f in files], written, proof, statistics.note
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.engines.spark.session.jars import Jar, JarLock, ivy_fetch, load_lock, resolve
+from iceberg_maint.engines.spark.session.jars import Jar, JarLock, ivy_fetch, load_lock, resolve_jars
 from iceberg_maint.engines.spark.session.java import JavaHome
 from iceberg_maint.errors import RefusedError
 
@@ -65,7 +65,7 @@ def test_lock_for_an_untested_spark_is_refused(version: str) -> None:
 
 def test_resolve_with_an_empty_cache_fetches_every_jar_in_order(tmp_path: Path) -> None:
     source = Source(GOOD)
-    paths = resolve(LOCK, tmp_path / "jars", source)
+    paths = resolve_jars(LOCK.jars, tmp_path / "jars", source)
     assert paths == [tmp_path / "jars" / "one-1.0.jar", tmp_path / "jars" / "two-2.0.jar"]
     assert [path.read_bytes() for path in paths] == [GOOD, GOOD]
     assert source.asked == ["org.example:one:1.0", "org.example:two:2.0"]
@@ -73,26 +73,26 @@ def test_resolve_with_an_empty_cache_fetches_every_jar_in_order(tmp_path: Path) 
 
 
 def test_resolve_with_a_full_cache_fetches_nothing(tmp_path: Path) -> None:
-    resolve(LOCK, tmp_path, Source(GOOD))
+    resolve_jars(LOCK.jars, tmp_path, Source(GOOD))
     source = Source(BAD)
-    assert len(resolve(LOCK, tmp_path, source)) == 2
+    assert len(resolve_jars(LOCK.jars, tmp_path, source)) == 2
     assert source.asked == []
 
 
 def test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as refusal:
-        resolve(LOCK, tmp_path, Source(BAD))
+        resolve_jars(LOCK.jars, tmp_path, Source(BAD))
     assert refusal.value.code == "ICM-103"
     assert f"has sha256 {sha256(BAD)}; org.example:one:1.0 must have {sha256(GOOD)}." in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_resolve_cached_jar_that_was_changed_is_refused_and_left_alone(tmp_path: Path) -> None:
-    [path, _] = resolve(LOCK, tmp_path, Source(GOOD))
+    [path, _] = resolve_jars(LOCK.jars, tmp_path, Source(GOOD))
     path.write_bytes(BAD)
     source = Source(GOOD)
     with pytest.raises(RefusedError, match=f"{sha256(BAD)}.*{sha256(GOOD)}.*Fix: delete {path}"):
-        resolve(LOCK, tmp_path, source)
+        resolve_jars(LOCK.jars, tmp_path, source)
     assert source.asked == []
     assert path.read_bytes() == BAD
 

@@ -149,14 +149,11 @@ def _scan_task(bridge: Bridge, position_deletes: Any, delete: Any) -> Any:
     iceberg = bridge.iceberg
     [constructor] = bridge.java_class(_TASK).getDeclaredConstructors()
     constructor.setAccessible(True)
-    all_rows = iceberg.expressions.ResidualEvaluator.unpartitioned(
-        iceberg.expressions.Expressions.alwaysTrue()
-    )
     arguments = (
         delete,
         iceberg.SchemaParser.toJson(position_deletes.schema()),
         iceberg.PartitionSpecParser.toJson(position_deletes.specs()[delete.specId()]),
-        all_rows,
+        bridge.all_rows(),
     )
     return constructor.newInstance(bridge.array(bridge.jvm.java.lang.Object, arguments))
 

@@ -37,7 +37,17 @@ from iceberg_maint.core.model.table_state import (
     position_delete_reaches,
 )
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.engines.spark.health.sql_checks import METRICS, check_entries, layout_of
+from iceberg_maint.engines.spark.health.entries import (
+    METRICS,
+    check_entries,
+    delete_groups,
+    key_spec_id,
+    layout_of,
+    named_files,
+    only_path,
+    scopes_and_kinds,
+    with_references,
+)
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, sql_name
 from iceberg_maint.errors import RefusedError
 
@@ -46,8 +56,6 @@ if TYPE_CHECKING:
 
 _MAINTENANCE = "maintenance."
 _DELETED = 2
-_DELETE_FILE_PATH = 2147483546
-"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 Scope = tuple[int, PartitionKey]
 """Spec id and partition key. Deletes apply within a scope."""
@@ -110,12 +118,12 @@ class SparkHealthSource:
             entries = self._entries(state)
             names = [c for c in entries.columns if c.startswith("p_")]
             bounds = (limits.small_below_bytes, limits.large_above_bytes)
-            rows = _groups(entries, names, *bounds).collect()
+            rows = scopes_and_kinds(entries, names, *bounds).collect()
             check_entries(state, [row.asDict() for row in rows])
-            groups = _by_scope(state, rows)
-            joined = _with_references(entries)
-            deletes = [_delete(state, row) for row in _deletes(joined, names).collect()]
-            partitions = _partitions(state, groups, deletes, _named_files(state, joined, names).collect())
+            groups = {(_scope(state, row), FileKind(row["kind"])): row for row in rows}
+            joined = with_references(entries)
+            deletes = [_delete(state, row) for row in delete_groups(joined, names).collect()]
+            partitions = _partitions(state, groups, deletes, named_files(state, joined, names).collect())
             if state.order is not None:
                 layout = self._layout(state, state.order)
                 partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
@@ -143,7 +151,7 @@ class SparkHealthSource:
         entries = self._metadata_table(state, "entries")
         file = F.col("data_file")
         files = entries.where((F.col("status") != _DELETED) & (file["content"] == 0)).select(
-            _key_spec_id(state, file["spec_id"]).alias("spec_id"),
+            key_spec_id(state, file["spec_id"]).alias("spec_id"),
             *self._partition_columns(state, entries),
             file["sort_order_id"].alias("sort_order_id"),
             "readable_metrics",
@@ -178,7 +186,7 @@ class SparkHealthSource:
             .otherwise(file["file_size_in_bytes"])
             .alias("size_bytes"),
             F.greatest("sequence_number", F.coalesce("file_sequence_number", F.lit(0))).alias("added"),
-            F.coalesce(file["referenced_data_file"], _only_path(file, puffin)).alias("referenced"),
+            F.coalesce(file["referenced_data_file"], only_path(file, puffin)).alias("referenced"),
         )
 
     def _partition_columns(self, state: TableState, entries: DataFrame) -> list[Column]:
@@ -231,93 +239,6 @@ class SparkHealthSource:
         )
 
 
-def _groups(
-    entries: DataFrame, names: list[str], small_below_bytes: int, large_above_bytes: int
-) -> DataFrame:
-    """One row per scope and kind."""
-    from pyspark.sql import functions as F
-
-    size = F.col("size_bytes")
-    small, large = size < small_below_bytes, size > large_above_bytes
-    edges = (0, *SIZE_EDGES_BYTES)
-    upper = (*SIZE_EDGES_BYTES, None)
-    bins = [
-        (size >= low) if high is None else (size >= low) & (size < high)
-        for low, high in zip(edges, upper, strict=True)
-    ]
-    return entries.groupBy("spec_id", "kind", *names).agg(
-        F.count("*").alias("files"),
-        F.sum(size).alias("bytes"),
-        F.sum("records").alias("records"),
-        F.sum(small.cast("long")).alias("small_files"),
-        F.sum(F.when(small, size).otherwise(0)).alias("small_bytes"),
-        F.sum(large.cast("long")).alias("large_files"),
-        F.array(*(F.sum(b.cast("long")) for b in bins)).alias("histogram"),
-        F.min("sequence_number").alias("oldest"),
-        F.min("added").alias("oldest_added"),
-        F.max("sequence_number").alias("newest"),
-        F.collect_set(F.struct("snapshot_id", "sequence_number")).alias("commits"),
-    )
-
-
-def _only_path(file: Column, puffin: Column) -> Column:
-    """The path of the data file of a position delete file that names only one. It is the bounds of `file_path`,
-    because Spark omits `referenced_data_file`."""
-    from pyspark.sql import functions as F
-
-    lower, upper = (file[name].getItem(_DELETE_FILE_PATH) for name in ("lower_bounds", "upper_bounds"))
-    names_one_file = (file["content"] == 1) & ~puffin & (lower == upper)
-    return F.when(names_one_file, lower.cast("string"))
-
-
-def _with_references(entries: DataFrame) -> DataFrame:
-    """The delete files with two flags. `shared`: the position delete file names several data files.
-    `unreferenced`: the data file that it names is not live, or is newer than the delete file."""
-    from pyspark.sql import functions as F
-
-    is_data = F.col("kind") == FileKind.DATA.value
-    data = entries.where(is_data).select(
-        F.col("path").alias("live"), F.col("sequence_number").alias("live_number")
-    )
-    deletes = entries.where(~is_data)
-    applies = (deletes["referenced"] == data["live"]) & (data["live_number"] <= deletes["sequence_number"])
-    joined = deletes.join(data, applies, "left")
-    shared = (F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("referenced").isNull()
-    unreferenced = F.col("referenced").isNotNull() & F.col("live").isNull()
-    return joined.withColumns({"shared": shared, "unreferenced": unreferenced})
-
-
-def _deletes(deletes: DataFrame, names: list[str]) -> DataFrame:
-    """One row per scope, kind, commit and pair of flags of delete files."""
-    from pyspark.sql import functions as F
-
-    by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "shared", "unreferenced")
-    return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
-
-
-def _named_files(state: TableState, deletes: DataFrame, names: list[str]) -> DataFrame:
-    """How many live data files position delete files name: one row per partition key and set of `by`. A set has the
-    highest sequence number of the deletes of each spec that name a file."""
-    from pyspark.sql import functions as F
-
-    naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
-    key = _key_spec_id(state, F.col("spec_id")).alias("key_spec_id")
-    newest = naming.groupBy(key, "spec_id", *names, "referenced").agg(
-        F.max("sequence_number").alias("sequence_number")
-    )
-    by_spec = F.sort_array(F.collect_list(F.struct("spec_id", "sequence_number"))).alias("by")
-    of_file = newest.groupBy("key_spec_id", *names, "referenced").agg(by_spec)
-    return of_file.groupBy("key_spec_id", *names, "by").agg(F.count("*").alias("files"))
-
-
-def _key_spec_id(state: TableState, spec_id: Column) -> Column:
-    """The spec id that stands for the partition key: unpartitioned specs have the same key."""
-    from pyspark.sql import functions as F
-
-    unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
-    return F.when(spec_id.isin(unpartitioned), unpartitioned[0] if unpartitioned else None).otherwise(spec_id)
-
-
 def _scope(state: TableState, row: Row, spec_id: int | None = None) -> Scope:
     spec = state.specs[row["spec_id"] if spec_id is None else spec_id]
     values = [row[f"p_{f.field_id}"] for f in spec.fields]
@@ -325,21 +246,9 @@ def _scope(state: TableState, row: Row, spec_id: int | None = None) -> Scope:
     return spec.spec_id, encode_partition(spec, values, state.first_spec_id)
 
 
-def _by_scope(state: TableState, rows: Iterable[Row]) -> dict[tuple[Scope, FileKind], Row]:
-    return {(_scope(state, row), FileKind(row["kind"])): row for row in rows}
-
-
 def _delete(state: TableState, row: Row) -> _Delete:
-    return _Delete(
-        scope=_scope(state, row),
-        kind=FileKind(row["kind"]),
-        files=row["files"],
-        sequence_number=row["sequence_number"],
-        snapshot_id=row["snapshot_id"],
-        records=row["records"],
-        shared=row["shared"],
-        unreferenced=row["unreferenced"],
-    )
+    names = ("files", "sequence_number", "snapshot_id", "records", "shared", "unreferenced")
+    return _Delete(_scope(state, row), FileKind(row["kind"]), *(row[name] for name in names))
 
 
 def _partitions(

@@ -84,6 +84,11 @@ class Jobs:
             pool.shutdown(wait=True, cancel_futures=True)
             self._running.discard(job_group)
 
+    def run_one(self, bridge: Bridge, description: str, work: Callable[[], _Result]) -> _Result:
+        """Calls `work` on a thread, in a job group of its own, and returns its result."""
+        [result] = self.run(bridge, new_job_group(), lambda call: call(), [(description, work)], 1)
+        return result
+
     def progress(self, bridge: Bridge, at_step: WorkProgress) -> WorkProgress:
         """Returns the progress of the running jobs of a step from Spark's figures. Figures of a task that runs are as old as
         the executor's last heartbeat, and those of written files come with the task's end."""

@@ -77,14 +77,13 @@ class GroupResult:
     """The files that one group wrote, as Java DataFiles in a `java.util.List`, and the values of its proof.
 
     `read_records` = `kept_records` + rows removed by deletes. `difference` is None if the proof
-    holds. `before` and `after` are None at proof level `footer`.
+    holds. `before` is None at proof level `footer`.
     """
 
     files: Any
     read_records: int
     kept_records: int
     before: Fingerprint | None
-    after: Fingerprint | None
     difference: str | None
 
 
@@ -135,7 +134,7 @@ def rewrite_group(
         difference = None if before == after else f"rows in {before} are not the rows out {after}"
     else:
         difference = footer_difference(bridge, table, group_tasks, files, kept_records)
-    return GroupResult(files, planned, kept_records, before, after, difference)
+    return GroupResult(files, planned, kept_records, before, difference)
 
 
 def _order(batch: Batch) -> LayoutOrder | None:

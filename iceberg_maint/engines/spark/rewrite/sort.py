@@ -110,9 +110,13 @@ def _ordering(column: SortColumn) -> Column:
     from pyspark.sql import functions as F
 
     value = F.col(".".join(quoted(part) for part in column.name.split(".")))
-    if column.descending:
-        return value.desc_nulls_last() if column.nulls_last else value.desc_nulls_first()
-    return value.asc_nulls_last() if column.nulls_last else value.asc_nulls_first()
+    return _in_order(value, column)
+
+
+def _in_order(value: Column, by: SortColumn | _Key) -> Column:
+    if by.descending:
+        return value.desc_nulls_last() if by.nulls_last else value.desc_nulls_first()
+    return value.asc_nulls_last() if by.nulls_last else value.asc_nulls_first()
 
 
 # the ranges
@@ -126,13 +130,7 @@ def _sample(rows: DataFrame, keys: Sequence[_Key], records: int, pieces: int) ->
     sample = rows.select(*(k.value.alias(f"k{n}") for n, k in enumerate(keys)))
     if records > size:
         sample = sample.sample(fraction=size / records, seed=_SEED)
-    orders = []
-    for n, key in enumerate(keys):
-        column = F.col(f"k{n}")
-        if key.descending:
-            orders.append(column.desc_nulls_last() if key.nulls_last else column.desc_nulls_first())
-        else:
-            orders.append(column.asc_nulls_last() if key.nulls_last else column.asc_nulls_first())
+    orders = [_in_order(F.col(f"k{n}"), key) for n, key in enumerate(keys)]
     # One partition: a sort of several partitions would read the sample again, to find their ranges.
     return sample.repartition(1).sortWithinPartitions(*orders).collect()
 

@@ -110,11 +110,6 @@ def parse_jars(entries: Iterable[Mapping[str, str]]) -> tuple[Jar, ...]:
     return tuple(Jar(group, artifact, version, sha256) for group, artifact, version, sha256 in parts)
 
 
-def resolve(lock: JarLock, cache_dir: Path, fetch: Fetch) -> list[Path]:
-    """Paths of all jars of the lock in `cache_dir`, in the lock's order. See `resolve_jars`."""
-    return resolve_jars(lock.jars, cache_dir, fetch)
-
-
 def resolve_jars(jars: Sequence[Jar], cache_dir: Path, fetch: Fetch) -> list[Path]:
     """Paths of these jars in `cache_dir`, in their order, each with the right sha256.
 
@@ -241,7 +236,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         java = find_java(environ, shim_dir=options.cache / "java")
         fetch = environment_fetch(java, environ)
-        paths = resolve(load_lock(options.spark), options.cache / "jars", fetch)
+        paths = resolve_jars(load_lock(options.spark).jars, options.cache / "jars", fetch)
     except IcebergMaintError as refusal:
         sys.stderr.write(f"{refusal}\n")
         return refusal.exit_code

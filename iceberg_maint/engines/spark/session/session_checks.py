@@ -8,12 +8,8 @@ import shutil
 import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_declared(path: Path, sha256: str | None) -> None:

@@ -139,7 +139,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         "Spark still removes the shuffle files, and does not wait for the executors' answer. No row depends on it.",
     ),
     Equivalent(
-        "engines/spark/health/sql_checks.py",
+        "engines/spark/health/entries.py",
         "_depths",
         'end = F.struct(high.alias("at"), F.lit(-1).alias("step"), F.lit(0).cast("long").alias("empty"))',
         'end = F.struct(high.alias("at"), F.lit(-1).alias("step"), F.lit(1).cast("long").alias("empty"))',

@@ -51,7 +51,7 @@ def prove_statistics(bridge: Bridge, table: Table, files: Sequence[WrittenFile])
         for f, c in zip(files, contents, strict=True)
     ]
     texts = run_tasks(bridge, statistics_task, tasks, [f.size_bytes for f in files], io)
-    results = [FileStatistics.of_text(text) for text in texts]
+    results = [FileStatistics(**json.loads(text)) for text in texts]
     for file, result in zip(files, results, strict=True):
         if result.difference:
             return StatisticsProof(f"{file.path}: {result.difference}")

@@ -126,12 +126,6 @@ class FileStatistics:
     difference: str = ""
     unsupported: str = ""
 
-    @classmethod
-    def of_text(cls, text: str) -> FileStatistics:
-        """Reads a result that a worker returned."""
-        values: dict[str, Any] = json.loads(text)
-        return cls(**values)
-
 
 def statistics_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
     """Compares the file of a `StatisticsTask`, given as JSON. Returns `FileStatistics` as JSON. `io` has the properties of the

@@ -1,4 +1,5 @@
-"""Measures the overlap of column ranges in SQL, and checks that Spark read every manifest."""
+"""What Spark computes of a table's entries: sums by partition and kind, references of deletes, overlap of ranges, and the check
+that it read every manifest."""
 
 from __future__ import annotations
 
@@ -6,12 +7,104 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES
 from iceberg_maint.core.model.columns import TRUNCATED_AT
 from iceberg_maint.core.model.table_state import FileKind, LayoutOrder, SortColumn, TableState
 from iceberg_maint.errors import UnreadableTableError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+
+_DELETE_FILE_PATH = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+
+
+def scopes_and_kinds(
+    entries: DataFrame, names: list[str], small_below_bytes: int, large_above_bytes: int
+) -> DataFrame:
+    """One row per scope and kind."""
+    from pyspark.sql import functions as F
+
+    size = F.col("size_bytes")
+    small, large = size < small_below_bytes, size > large_above_bytes
+    edges = (0, *SIZE_EDGES_BYTES)
+    upper = (*SIZE_EDGES_BYTES, None)
+    bins = [
+        (size >= low) if high is None else (size >= low) & (size < high)
+        for low, high in zip(edges, upper, strict=True)
+    ]
+    return entries.groupBy("spec_id", "kind", *names).agg(
+        F.count("*").alias("files"),
+        F.sum(size).alias("bytes"),
+        F.sum("records").alias("records"),
+        F.sum(small.cast("long")).alias("small_files"),
+        F.sum(F.when(small, size).otherwise(0)).alias("small_bytes"),
+        F.sum(large.cast("long")).alias("large_files"),
+        F.array(*(F.sum(b.cast("long")) for b in bins)).alias("histogram"),
+        F.min("sequence_number").alias("oldest"),
+        F.min("added").alias("oldest_added"),
+        F.max("sequence_number").alias("newest"),
+        F.collect_set(F.struct("snapshot_id", "sequence_number")).alias("commits"),
+    )
+
+
+def only_path(file: Column, puffin: Column) -> Column:
+    """The path of the data file of a position delete file that names only one. It is the bounds of `file_path`,
+    because Spark omits `referenced_data_file`."""
+    from pyspark.sql import functions as F
+
+    lower, upper = (file[name].getItem(_DELETE_FILE_PATH) for name in ("lower_bounds", "upper_bounds"))
+    names_one_file = (file["content"] == 1) & ~puffin & (lower == upper)
+    return F.when(names_one_file, lower.cast("string"))
+
+
+def with_references(entries: DataFrame) -> DataFrame:
+    """The delete files with two flags. `shared`: the position delete file names several data files.
+    `unreferenced`: the data file that it names is not live, or is newer than the delete file."""
+    from pyspark.sql import functions as F
+
+    is_data = F.col("kind") == FileKind.DATA.value
+    data = entries.where(is_data).select(
+        F.col("path").alias("live"), F.col("sequence_number").alias("live_number")
+    )
+    deletes = entries.where(~is_data)
+    applies = (deletes["referenced"] == data["live"]) & (data["live_number"] <= deletes["sequence_number"])
+    joined = deletes.join(data, applies, "left")
+    shared = (F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("referenced").isNull()
+    unreferenced = F.col("referenced").isNotNull() & F.col("live").isNull()
+    return joined.withColumns({"shared": shared, "unreferenced": unreferenced})
+
+
+def delete_groups(deletes: DataFrame, names: list[str]) -> DataFrame:
+    """One row per scope, kind, commit and pair of flags of delete files."""
+    from pyspark.sql import functions as F
+
+    by = ("spec_id", "kind", *names, "sequence_number", "snapshot_id", "shared", "unreferenced")
+    return deletes.groupBy(*by).agg(F.count("*").alias("files"), F.sum("records").alias("records"))
+
+
+def named_files(state: TableState, deletes: DataFrame, names: list[str]) -> DataFrame:
+    """How many live data files position delete files name: one row per partition key and set of `by`. A set has the
+    highest sequence number of the deletes of each spec that name a file."""
+    from pyspark.sql import functions as F
+
+    naming = deletes.where((F.col("kind") == FileKind.POSITION_DELETES.value) & F.col("live").isNotNull())
+    key = key_spec_id(state, F.col("spec_id")).alias("key_spec_id")
+    newest = naming.groupBy(key, "spec_id", *names, "referenced").agg(
+        F.max("sequence_number").alias("sequence_number")
+    )
+    by_spec = F.sort_array(F.collect_list(F.struct("spec_id", "sequence_number"))).alias("by")
+    of_file = newest.groupBy("key_spec_id", *names, "referenced").agg(by_spec)
+    return of_file.groupBy("key_spec_id", *names, "by").agg(F.count("*").alias("files"))
+
+
+def key_spec_id(state: TableState, spec_id: Column) -> Column:
+    """The spec id that stands for the partition key: unpartitioned specs have the same key."""
+    from pyspark.sql import functions as F
+
+    unpartitioned = [s.spec_id for s in state.specs.values() if s.is_unpartitioned]
+    return F.when(spec_id.isin(unpartitioned), unpartitioned[0] if unpartitioned else None).otherwise(spec_id)
 
 
 def check_entries(state: TableState, groups: Iterable[Mapping[str, Any]]) -> None:
