@@ -17,6 +17,9 @@ Scope = tuple[int, tuple[object, ...]]
 Identity = tuple[str, int | None]
 """A file's path and, for a deletion vector, the offset of its blob."""
 
+ROW_IDS_SINCE = 3
+"""The format version since which rows have ids."""
+
 _MAX_ENTRIES = 200_000
 """The number of entries that stay in memory, about 100 MB. Further manifests are read at each try."""
 

@@ -18,11 +18,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from iceberg_maint.core.commits.change import Change, Entry, Rule, Scope, TableVersion, Violation, scope_of
+from iceberg_maint.core.commits.change import (
+    ROW_IDS_SINCE,
+    Change,
+    Entry,
+    Rule,
+    Scope,
+    TableVersion,
+    Violation,
+    scope_of,
+)
 from iceberg_maint.core.commits.delete_scope import DeleteIndex, covers, dropped_deletes
 from iceberg_maint.core.commits.intent import GroupIntent, Intent
 from iceberg_maint.core.commits.planned_files import PlannedFile, partition_key
-from iceberg_maint.core.commits.table_rules import ROW_IDS_SINCE, changes_only
+from iceberg_maint.core.commits.table_rules import changes_only
 from iceberg_maint.core.model.ids import UNPARTITIONED_KEY, PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, decode_partition
 from iceberg_maint.core.model.table_state import FileKind

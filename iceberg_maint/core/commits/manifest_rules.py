@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from iceberg_maint.core.commits.change import LiveEntry, Rule, TableVersion, Violation
+from iceberg_maint.core.commits.change import ROW_IDS_SINCE, LiveEntry, Rule, TableVersion, Violation
 from iceberg_maint.core.commits.table_rules import changes_only
 from iceberg_maint.core.model.table_state import FileKind, Manifest
 from iceberg_maint.core.planning.plan import Batch
@@ -22,7 +22,6 @@ Partition = tuple[object, ...]
 
 _DIGEST_BYTES = 32
 _MODULUS = 1 << 8 * _DIGEST_BYTES
-_ROW_IDS_SINCE = 3
 _WITHOUT_REFERENCES = 2
 """The version of `marshal` in which equal values give equal bytes: later ones write references to objects."""
 
@@ -59,7 +58,7 @@ def planned_entries(entries: Iterable[LiveEntry], format_version: int) -> Planne
         entry_hash = hash_of(entry)
         count, records, hashes = count + 1, records + entry.record_count, hashes + int.from_bytes(entry_hash)
         partitions[entry.partition] += 1
-        if entry.first_row_id is None and format_version >= _ROW_IDS_SINCE and entry.kind is FileKind.DATA:
+        if entry.first_row_id is None and format_version >= ROW_IDS_SINCE and entry.kind is FileKind.DATA:
             without_row_ids.add(entry_hash)
     digest = EntriesDigest(count, records, hashes % _MODULUS)
     return PlannedEntries(digest, partitions, frozenset(without_row_ids))

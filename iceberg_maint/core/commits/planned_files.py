@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from iceberg_maint.core.commits.change import Entry, Identity, Scope
+from iceberg_maint.core.commits.change import ROW_IDS_SINCE, Entry, Identity, Scope
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import FIRST_SPEC_ID, PartitionSpec, encode_partition
 from iceberg_maint.core.model.table_state import NO_ROW_IDS, ChangedFiles, FileKind, LiveFile
@@ -20,7 +20,6 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import EqualityDeleteFile, PositionDeleteFile
 
 _FLOATS = ("float", "double")
-_ROW_IDS_SINCE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def unknown_deletes(batch: Batch) -> frozenset[str]:
 
 def unknown_row_ids(batch: Batch) -> frozenset[str]:
     """Returns the paths of data files whose first row ids the batch lacks. A path registered again with its old sequence number can have other row ids."""
-    if batch.format_version < _ROW_IDS_SINCE:
+    if batch.format_version < ROW_IDS_SINCE:
         return frozenset()
     return frozenset(f.path for g in batch.groups for f in g.files if f.first_row_id is None)
 

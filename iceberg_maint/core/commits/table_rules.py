@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from iceberg_maint.core.commits.change import Rule, TableVersion, Violation
+from iceberg_maint.core.commits.change import ROW_IDS_SINCE, Rule, TableVersion, Violation
 from iceberg_maint.core.decisions.waits import PublishWait
 
 _PARTITION_ID_SINCE = 2
@@ -66,10 +66,6 @@ def impossible_requirements() -> list[dict[str, Any]]:
         _NO_UUID, _PARTITION_ID_SINCE, _NO_ID, _NO_ID, _NO_ID, _NO_ID, _NO_ID, {"main": _NO_ID}
     )
     return requirements_of(nothing, nothing.refs)
-
-
-ROW_IDS_SINCE = 3
-"""The format version since which rows have ids."""
 
 
 def check_publishes(wait: PublishWait | None) -> tuple[Violation, ...]:

@@ -40,8 +40,7 @@ from iceberg_maint.engines.spark.jvm.bridge import (
     failed_by_environment,
     first_cause,
 )
-from iceberg_maint.engines.spark.jvm.functions import LIST, TASK, JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
+from iceberg_maint.engines.spark.jvm.functions import LIST, OBJECT, STRING, TASK, JavaFunctions
 from iceberg_maint.engines.spark.rewrite.columnar.job import Workers
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError

@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import memory_of
 from iceberg_maint.core.policy.data import Policy, ProofLevel
-from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles, FileIdentity
+from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles
 from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.key_files import key_bounds
@@ -80,7 +81,7 @@ def files_of_batch(
     batch: Batch,
     planned: Sequence[GroupTasks],
     deletes: DeleteFiles,
-    outputs: Mapping[FileIdentity, Any],
+    outputs: Mapping[Identity, Any],
 ) -> BatchFiles:
     """Returns the files of the plan, each once, with the given delete files and those of its tasks."""
     java_functions = bridge.once(JavaFunctions)
@@ -114,7 +115,7 @@ def write_conversion(
 
 
 def write_merge(
-    bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[FileIdentity, Any], proof: ProofLevel
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[Identity, Any], proof: ProofLevel
 ) -> tuple[list[Any], Written]:
     """Writes the positions of the batch's position deletes."""
     run = partial(merge, bridge, work.table, work.batch, work.planned, deletes, proof)

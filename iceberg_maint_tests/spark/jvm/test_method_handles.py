@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from iceberg_maint.engines.spark.jvm.method_handles import MethodHandles
+from iceberg_maint.engines.spark.jvm.functions import MethodHandles
 
 
 class Jvm:

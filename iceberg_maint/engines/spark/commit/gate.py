@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from iceberg_maint.core.commits.change import (
+    ROW_IDS_SINCE,
     Change,
     Lineage,
     MetadataReader,
@@ -37,15 +38,13 @@ from iceberg_maint.engines.spark.commit.table_operations import (
     commit_with_requirements,
 )
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
+from iceberg_maint.engines.spark.jvm.functions import OBJECT, STRING, JavaFunctions
 from iceberg_maint.engines.spark.scan.scan import metadata_specs
 from iceberg_maint.errors import FenceLostError
 from iceberg_maint.ports.engine import CommitContext
 
 Check = Callable[[Intent, Change], tuple[Violation, ...]]
 
-_ROW_IDS_SINCE = 3
 _ADDS = ("added-delete-files", "added-position-delete-files", "added-equality-delete-files", "added-dvs")
 _REMOVES = tuple(key.replace("added", "removed") for key in _ADDS)
 
@@ -236,7 +235,7 @@ def table_version(metadata: Any, specs: Mapping[int, PartitionSpec], reader: Met
         sequence_number=int(snapshot.sequenceNumber()),
         manifests=tuple(reader.manifest_list(str(snapshot.manifestListLocation()))),
         first_row_id=_row_id(snapshot.firstRowId()),
-        next_row_id=int(metadata.nextRowId()) if int(metadata.formatVersion()) >= _ROW_IDS_SINCE else None,
+        next_row_id=int(metadata.nextRowId()) if int(metadata.formatVersion()) >= ROW_IDS_SINCE else None,
     )
 
 

@@ -45,9 +45,6 @@ from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.errors import StaleBatchError
 from iceberg_maint.ports.engine import CommitContext, Written
 
-FileIdentity = tuple[str, int | None]
-"""Path and content offset of a file. Deletion vectors may share a path."""
-
 
 @dataclass(frozen=True, slots=True)
 class BatchFiles:
@@ -57,7 +54,7 @@ class BatchFiles:
 
     sources: Sequence[Any]
     deletes: DeleteFiles
-    outputs: Mapping[FileIdentity, Any]
+    outputs: Mapping[Identity, Any]
 
 
 def commit_batch(

@@ -15,7 +15,7 @@ from typing import Any
 
 from iceberg_maint.core.commits.table_rules import TableIds, impossible_requirements, requirements_of
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, one_line
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING, MethodHandles
+from iceberg_maint.engines.spark.jvm.functions import OBJECT, STRING, MethodHandles
 
 _log = logging.getLogger(__name__)
 

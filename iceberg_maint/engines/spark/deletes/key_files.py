@@ -17,11 +17,12 @@ from iceberg_maint.engines.spark.jvm.functions import (
     CONTENT_FILE,
     DATA_FILE,
     DELETE_FILES,
+    OBJECT,
     PARTITION_SPEC,
     SEPARATOR_WITHIN,
+    STRING,
     JavaFunctions,
 )
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.scan import Table
 
 _PARSER = "org.apache.iceberg.ContentFileParser"

@@ -8,8 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, PARTITION_SPEC, JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
+from iceberg_maint.engines.spark.jvm.functions import (
+    CONTENT_FILE,
+    OBJECT,
+    PARTITION_SPEC,
+    STRING,
+    JavaFunctions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

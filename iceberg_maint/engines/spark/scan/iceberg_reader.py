@@ -9,10 +9,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
-from iceberg_maint.engines.spark.jvm.functions import DELETE_FILE, LIST, MANIFEST, JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
+from iceberg_maint.engines.spark.jvm.functions import (
+    DELETE_FILE,
+    LIST,
+    MANIFEST,
+    OBJECT,
+    STRING,
+    JavaFunctions,
+)
 
 _FILES_OF_A_CALL = 16
 """The positions of so many files cross as one text. Those of a file of 10 M rows take 1.7 MB."""
@@ -65,10 +72,6 @@ class _ReadingFunctions(JavaFunctions):
         encoder = self.bridge.jvm.java.util.Base64.getEncoder()
         encode = self.bound(encoder, "java.util.Base64$Encoder", "encodeToString", STRING, "[B")
         return self.function(self.compose(self.compose(handle, array), encode))
-
-
-Identity = tuple[str, int | None]
-"""The path of a delete file and, for a deletion vector, its offset: several vectors share a path."""
 
 
 class DeleteFiles(Mapping[Identity, Any]):

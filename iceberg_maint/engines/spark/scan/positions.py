@@ -22,8 +22,7 @@ from pyroaring import BitMap64
 from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, content_jsons, local_frame
-from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT
+from iceberg_maint.engines.spark.jvm.functions import OBJECT, JavaFunctions
 from iceberg_maint.engines.spark.scan.iceberg_reader import read_serialized
 from iceberg_maint.engines.spark.scan.position_delete_file import MOST_POSITIONS, codec_of, encoded
 from iceberg_maint.errors import RefusedError

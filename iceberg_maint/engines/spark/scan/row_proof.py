@@ -40,8 +40,13 @@ from iceberg_maint.core.outcomes.verification import Fingerprint
 from iceberg_maint.core.planning.work import FileGroup
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_json, json_spec, quoted
-from iceberg_maint.engines.spark.jvm.functions import CONTENT_FILE, PARTITION_SPEC, TASK, JavaFunctions
-from iceberg_maint.engines.spark.jvm.method_handles import STRING
+from iceberg_maint.engines.spark.jvm.functions import (
+    CONTENT_FILE,
+    PARTITION_SPEC,
+    STRING,
+    TASK,
+    JavaFunctions,
+)
 from iceberg_maint.engines.spark.scan.scan import Table, quoted_columns, scan_task
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, read_staged, staged
 

@@ -30,10 +30,11 @@ from iceberg_maint.engines.spark.jvm.functions import (
     DATA_FILE,
     DELETE_FILES,
     LIST,
+    OBJECT,
+    STRING,
     TASK,
     JavaFunctions,
 )
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, STRING
 from iceberg_maint.engines.spark.scan.iceberg_reader import live_delete_files
 
 _INDEX = "org.apache.iceberg.DeleteFileIndex"

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, connection_lost, one_line
+from iceberg_maint.engines.spark.jvm.functions import OBJECT, MethodHandles
 from iceberg_maint.engines.spark.jvm.jobs import new_job_group
-from iceberg_maint.engines.spark.jvm.method_handles import OBJECT, MethodHandles
 from iceberg_maint.errors import IcebergMaintError
 
 if TYPE_CHECKING:
