@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import native
-from bench.used import tree_cpu_seconds
+from bench.used import since, tree_cpu_seconds
 from iceberg_maint.engines.spark.session.process_tree import used
 
 WARM_RUNS = 2
@@ -45,7 +45,7 @@ def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str
         before_each, before_cpu, before = used(), tree_cpu_seconds(), time.monotonic()
         result["output_files"] = run.rewrite(native.TABLE)
         figures = tree_cpu_seconds() - before_cpu, time.monotonic() - before
-        runs.append((*figures, *used().since(before_each)))
+        runs.append((*figures, *since(used(), before_each)))
         written = run.bridge.load_table(native.TABLE).currentSnapshot().summary()
         assert int(written.get("total-records")) == result["records"]
         assert int(written.get("total-data-files")) == result["output_files"]

@@ -120,7 +120,7 @@ def _run_command(command: str) -> dict[str, Any]:
     out = io.StringIO()
     with redirect_stdout(out):
         program.main([command, "--json"], standalone_mode=False)
-    return {"document": json.loads(out.getvalue()), "cpu_seconds": used().total()}
+    return {"document": json.loads(out.getvalue()), "cpu_seconds": sum(used())}
 
 
 def _to_the_next_day(home: Path) -> None:

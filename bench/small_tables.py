@@ -229,7 +229,7 @@ def _cli() -> dict[str, Any]:
 def _result(phases: Phases, began: float, maintained: int) -> dict[str, Any]:
     all_used = used()
     return {
-        "used": {**all_used._asdict(), "all": all_used.total()},
+        "used": {**all_used._asdict(), "all": sum(all_used)},
         "phases": {name: seconds._asdict() for name, seconds in phases.by_phase.items()},
         "calls": phases.calls,
         "wall": time.monotonic() - began,

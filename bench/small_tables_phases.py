@@ -10,7 +10,8 @@ from threading import get_ident
 from time import process_time
 from typing import Any
 
-from iceberg_maint.engines.spark.session.process_tree import NOTHING, Used, used
+from bench.used import NOTHING, plus, since
+from iceberg_maint.engines.spark.session.process_tree import Used, used
 from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.ledger import with_parts
@@ -68,7 +69,7 @@ class Phases:
         # The JVM and the workers are read only where Spark works: the ledger is called too often.
         now = used() if tree else self._since._replace(driver=process_time())
         name = self._open[-1]
-        self.by_phase[name] = self.by_phase.get(name, NOTHING).plus(now.since(self._since))
+        self.by_phase[name] = plus(self.by_phase.get(name, NOTHING), since(now, self._since))
         self._since = now
 
 

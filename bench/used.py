@@ -6,6 +6,10 @@ from pathlib import Path
 
 import psutil
 
+from iceberg_maint.engines.spark.session.process_tree import Used
+
+NOTHING = Used(0.0, 0.0, 0.0)
+
 
 def cpu_seconds() -> float:
     """CPU of this process and of its JVM, which is its child."""
@@ -27,3 +31,13 @@ def peak_mb(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1024
+
+
+def plus(one: Used, other: Used) -> Used:
+    """The sum of both."""
+    return Used(*map(sum, zip(one, other, strict=True)))
+
+
+def since(now: Used, before: Used) -> Used:
+    """What was used after `before`."""
+    return Used(*(a - b for a, b in zip(now, before, strict=True)))

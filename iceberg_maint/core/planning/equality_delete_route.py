@@ -21,7 +21,7 @@ from iceberg_maint.core.planning.equality_deletes import (
     widest_key_bytes,
 )
 from iceberg_maint.core.planning.file_groups import Candidate, PlanInputs, Rules, least, packed_groups
-from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route, WindowsPolicy
 
 _MOST_FILE_COST_BYTES = 512 * 1024
 """The cost of a data file in a conversion besides its bytes: 25 ms of CPU for a position delete file that is written,
@@ -209,7 +209,7 @@ def _route(inputs: PlanInputs, unit: Unit, decided: _Decided) -> Route:
     due = [
         c
         for key, files in unit.files.items()
-        for _, group in _due_anyway(decided.own[key], files, policy, target_bytes)
+        for _, group in _due_anyway(inputs, decided.own[key], files)
         for c in group
     ]
     # `native` applies positions by Iceberg's reader: a rewrite writes a deletion vector for each file, too.
@@ -220,15 +220,14 @@ def _route(inputs: PlanInputs, unit: Unit, decided: _Decided) -> Route:
 
 
 def _due_anyway(
-    due: PartitionDecision, files: Iterable[Candidate], policy: Policy, target_bytes: int
+    inputs: PlanInputs, due: PartitionDecision, files: Iterable[Candidate]
 ) -> list[tuple[int, Sequence[Candidate]]]:
     """Returns the groups of these files that a rewrite takes even without equality deletes, each with its spec."""
-    rules = Rules.of(due, policy.rewrite_data_files, target_bytes)
-    rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
+    rules, windows = Rules.of(due, inputs).without_equality_deletes(), inputs.policy.windows
     if not rules.reasons:
         return []
     by_spec: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in files:
         if rules.selects_file(candidate):
             by_spec[candidate.file.spec_id].append(candidate)
-    return list(packed_groups(by_spec, rules, policy.windows, policy.windows.max_bytes_per_batch))
+    return list(packed_groups(by_spec, rules, windows, windows.max_bytes_per_batch))

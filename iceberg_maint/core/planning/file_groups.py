@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
 from iceberg_maint.core.health.layout import SortFile, SortLimits, choose, pack
@@ -193,12 +193,17 @@ class Rules:
     reasons: frozenset[Reason]
 
     @classmethod
-    def of(cls, due: PartitionDecision, policy: RewriteDataFilesPolicy, target_bytes: int) -> Rules:
+    def of(cls, due: PartitionDecision, inputs: PlanInputs) -> Rules:
         """Returns the rules for a due partition."""
+        policy, target_bytes = inputs.policy.rewrite_data_files, inputs.target_bytes
         grave = frozenset(
             f.reason for f in due.findings if f.severity is Severity.ERROR and f.metric != DANGLING
         )
         return cls(due, policy, target_bytes, size_limits(policy, target_bytes), grave)
+
+    def without_equality_deletes(self) -> Rules:
+        """Returns the rules for what the partition is due even without equality deletes."""
+        return replace(self, reasons=self.reasons - {Reason.EQUALITY_DELETES})
 
     def selects_file(self, candidate: Candidate) -> bool:
         """Whether the file needs a rewrite (Iceberg `filterFiles`)."""
@@ -326,7 +331,7 @@ def sorted_groups(
     moves to another spec are left to the rewrite that moves them.
     """
     policy, order = inputs.policy, inputs.state.order
-    rules = Rules.of(due, policy.rewrite_data_files, inputs.target_bytes)
+    rules = Rules.of(due, inputs)
     if order is None or Reason.LAYOUT not in rules.reasons:
         return []
     moves = rules.policy.output_spec is OutputSpec.CURRENT

@@ -65,8 +65,8 @@ def plan_rewrite(inputs: PlanInputs) -> Plan:
             leftovers.append(Leftover(due.partition, Reason.OTHER_OPERATION, len(own), sum(own)))
             continue
         layouts |= {f.path: g.layout for g in in_order for f in g.group.files}
-        rules = Rules.of(due, inputs.policy.rewrite_data_files, inputs.target_bytes)
-        found, left = plan_groups(inputs, rules, [c for c in every if c.file.path not in layouts])
+        unsorted = [c for c in every if c.file.path not in layouts]
+        found, left = plan_groups(inputs, Rules.of(due, inputs), unsorted)
         groups += [*(g.group for g in in_order), *found]
         leftovers += [one for one in left if not in_order or one.reason is not Reason.NO_GAIN]
     groups, cut = _within_budget(groups, decision.budget_bytes, decision.budget_reason)
@@ -159,9 +159,7 @@ def groups_before_conversion(
 ) -> list[FileGroup]:
     """Returns the file groups of one partition that are due without its equality deletes and that `columnar` writes:
     there the task applies the deletes. `native` would write a deletion vector for each file first."""
-    rules = Rules.of(due, inputs.policy.rewrite_data_files, inputs.target_bytes)
-    rules = replace(rules, reasons=rules.reasons - {Reason.EQUALITY_DELETES})
-    groups, _ = plan_groups(inputs, rules, found)
+    groups, _ = plan_groups(inputs, Rules.of(due, inputs).without_equality_deletes(), found)
     written, _ = with_writers(inputs, groups, {c.file.path: c for c in found}, ())
     return [group for group, writer in written if writer.columnar]
 

@@ -86,9 +86,7 @@ class Lake:
         inputs = PlanInputs(state, decision, (), policy, TARGET)
         for key in keys:
             due = PartitionDecision(key, Verdict.RUN, Reason.SMALL_FILES)
-            some, left = plan_groups(
-                inputs, Rules.of(due, policy.rewrite_data_files, TARGET), found.get(key, ())
-            )
+            some, left = plan_groups(inputs, Rules.of(due, inputs), found.get(key, ()))
             groups += some
             leftovers += left
         return groups, leftovers

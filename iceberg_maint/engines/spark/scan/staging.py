@@ -143,11 +143,10 @@ def _check_deletes(lambdas: JavaFunctions, batch: Batch, tasks: Any) -> None:
     for path in sorted(applied.keys() | planned.keys()):
         expected = set(planned[path].delete_files) if path in planned else set()
         if applied.get(path, set()) != expected:
-            raise RefusedError(
-                "ICM-101",
-                f"{batch.table}: Iceberg applies {len(applied.get(path, ()))} delete files to {path}, "
+            raise _disagreement(
+                batch,
+                f"Iceberg applies {len(applied.get(path, ()))} delete files to {path}, "
                 f"planned were {len(expected)}",
-                "report this: two readers of the same metadata disagree.",
             )
 
 
@@ -160,11 +159,9 @@ def _check_equality_deletes(batch: Batch, applied: set[str]) -> None:
             "leave its data files to the rewrite that does.",
         )
     if unplanned:
-        raise RefusedError(
-            "ICM-101",
-            f"{batch.table}: Iceberg applies {len(unplanned)} equality delete files that were not "
-            f"planned, one is {min(unplanned)}",
-            "report this: two readers of the same metadata disagree.",
+        raise _disagreement(
+            batch,
+            f"Iceberg applies {len(unplanned)} equality delete files that were not planned, one is {min(unplanned)}",
         )
 
 
@@ -183,12 +180,16 @@ def _check_equality_delete_counts(lambdas: JavaFunctions, batch: Batch, tasks: A
     counts = lambdas.texts(tasks.stream().map(lambdas.task_equality_delete_count))
     for path, count in sorted(zip(paths, map(int, counts), strict=True)):
         if count != planned[path]:
-            raise RefusedError(
-                "ICM-101",
-                f"{batch.table}: Iceberg applies {count} equality delete files to {path}, by scope and "
+            raise _disagreement(
+                batch,
+                f"Iceberg applies {count} equality delete files to {path}, by scope and "
                 f"sequence number {planned[path]} apply",
-                "report this: two readers of the same metadata disagree.",
             )
+
+
+def _disagreement(batch: Batch, what: str) -> RefusedError:
+    fix = "report this: two readers of the same metadata disagree."
+    return RefusedError("ICM-101", f"{batch.table}: {what}", fix)
 
 
 def wrong_bounds(table: str, problem: str) -> RefusedError:

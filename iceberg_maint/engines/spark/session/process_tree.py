@@ -17,21 +17,6 @@ class Used(NamedTuple):
     jvm: float
     workers: float
 
-    def since(self, before: Used) -> Used:
-        """Returns what was used after `before`."""
-        return Used(*(now - then for now, then in zip(self, before, strict=True)))
-
-    def plus(self, other: Used) -> Used:
-        """Returns the sum of both."""
-        return Used(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
-
-    def total(self) -> float:
-        """Returns the seconds of all processes."""
-        return sum(self)
-
-
-NOTHING = Used(0.0, 0.0, 0.0)
-
 
 def used() -> Used:
     """Returns what this process, its JVM and the workers have used so far, dead workers included. Without /proc
@@ -57,7 +42,7 @@ def child_pids(argument: bytes) -> list[int]:
 
 def tree_cpu_seconds() -> float | None:
     """Returns the CPU seconds of `used`, all processes together. None where the system has no /proc."""
-    return used().total() if _HAS_PROC else None
+    return sum(used()) if _HAS_PROC else None
 
 
 _HAS_PROC = Path("/proc/self/stat").exists()
