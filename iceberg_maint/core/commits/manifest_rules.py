@@ -103,7 +103,7 @@ an upgrade gave row ids, or those of the manifests that are left."""
 class Regrouping:
     """The change of a commit that rewrites manifests: the versions before and after it, and digests of
     the live entries of the planned manifests and of those it adds. Entries that had no row ids before
-    count without them (see `core.commits.entry_digest`)."""
+    count without them (see `digest_entries`)."""
 
     base: TableVersion
     new: TableVersion

@@ -1,6 +1,6 @@
 """Memory of Spark: what a session declares, and what the batches of a plan need, before Spark starts.
 
-Only applying equality deletes has an estimate (`core.planning.memory`). The memory of the other work depends on rows and
+Only applying equality deletes has an estimate (`core.planning.batch_memory`). The memory of the other work depends on rows and
 codecs, which metadata does not have.
 """
 

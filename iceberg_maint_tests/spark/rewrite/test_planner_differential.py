@@ -308,7 +308,7 @@ def test_files_under_equality_deletes_are_grouped_as_icebergs_unless_keys_cannot
 
 
 def test_deletes_that_apply_are_those_of_icebergs_scan(lake: Lake) -> None:
-    """The scope rules of `core.planning.candidates` against Iceberg's `DeleteFileIndex`, and the number of the
+    """The scope rules of `core.planning.file_groups` against Iceberg's `DeleteFileIndex`, and the number of the
     commit that added a file against the manifest's."""
     choose = random.Random(7)
     for version, by in itertools.product((2, 3), BY):
