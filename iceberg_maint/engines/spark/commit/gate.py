@@ -2,7 +2,7 @@
 
 Iceberg calls `commit(base, metadata)` for every try, after it has applied its changes to a
 fresh base and before the catalog swaps. The gate reads the change back from the manifests that Iceberg has
-just written and checks it by the rules of `core.commits.gate`. A change that breaks a rule never reaches the
+just written and checks it by the rules of `core.commits.gate_rules`. A change that breaks a rule never reaches the
 catalog.
 
 An exception raised here arrives in Java as a Py4JException. Iceberg does not retry after it and deletes no

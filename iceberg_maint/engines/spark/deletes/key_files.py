@@ -6,6 +6,7 @@ A few calls make the facts and tasks of all files inside the JVM. The `# Java:` 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,12 @@ from iceberg_maint.engines.spark.scan.scan import Table
 
 _PARSER = "org.apache.iceberg.ContentFileParser"
 _JACKSON = "org.apache.iceberg.shaded.com.fasterxml.jackson.databind."
+
+
+POSITION_BITS = 40
+"""A place is `file number << 41 | position << 1 | already deleted`."""
+
+FILE_SHIFT = POSITION_BITS + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,37 @@ class DeleteFile:
     without_null: frozenset[int]
     bounds: KeyBounds
     as_data: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSet:
+    """Delete files that one join applies. They have the same key columns, and either all or none apply everywhere."""
+
+    equality_ids: tuple[int, ...]
+    everywhere: bool
+    files: tuple[DeleteFile, ...]
+
+    @property
+    def without_null(self) -> frozenset[int]:
+        """The key columns in which no file has NULL."""
+        return frozenset.intersection(*(f.without_null for f in self.files))
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Delete files and the data files that they may apply to, each as (file, number, scope).
+
+    The number of a data file is the one in its places. The number of a delete file is the first place that it does
+    not apply to.
+    """
+
+    deletes: Sequence[tuple[DeleteFile, int, int]]
+    data: Sequence[tuple[DataFile, int, int]]
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether keys are compared only within a scope, because there are several."""
+        return len({scope for _, _, scope in self.data}) > 1
 
 
 class KeyFiles(JavaFunctions):
@@ -217,3 +255,33 @@ def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | 
         bounds=key_bounds(content),
         as_data=json.dumps(as_data),
     )
+
+
+def delete_sets(deletes: Sequence[DeleteFile]) -> list[DeleteSet]:
+    by_keys: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
+    for delete in deletes:
+        by_keys.setdefault((delete.equality_ids, delete.scope is None), []).append(delete)
+    return [DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in by_keys.items()]
+
+
+def pair_of(delete_set: DeleteSet, data: Sequence[DataFile]) -> Pair | None:
+    """The deletes, and the data files they may apply to by scope and sequence number; None if there are none.
+
+    Restates `equality_delete_reaches` of `core.model.table_state` as a limit in the order of sequence numbers.
+    """
+    sequence_numbers = [f.sequence_number for f in data]
+    scopes = {f.scope: number for number, f in enumerate(delete_set.files)}
+    limits: dict[int, int] = {}
+    deletes = []
+    for file in delete_set.files:
+        limit, scope = bisect_left(sequence_numbers, file.sequence_number), scopes[file.scope]
+        limits[scope] = max(limits.get(scope, 0), limit)
+        deletes.append((file, limit << FILE_SHIFT, scope))
+    candidates = []
+    for number, data_file in enumerate(data):
+        scope_number = scopes.get(None if delete_set.everywhere else data_file.scope)
+        if scope_number is not None and number < limits[scope_number]:
+            candidates.append((data_file, number << FILE_SHIFT, scope_number))
+    candidate_scopes = {scope for _, _, scope in candidates}
+    applicable = [d for d in deletes if d[2] in candidate_scopes and d[1]]
+    return Pair(applicable, candidates) if candidates else None

@@ -12,10 +12,8 @@ lower" means "a number below a limit". The place of a row is the number of its f
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import reduce
 from itertools import product
@@ -23,7 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.model.columns import has_one_order, is_outside
 from iceberg_maint.core.planning.batch_memory import Preflight
-from iceberg_maint.engines.spark.deletes.key_files import DataFile, DeleteFile, KeyFiles
+from iceberg_maint.engines.spark.deletes.key_files import (
+    FILE_SHIFT,
+    POSITION_BITS,
+    DataFile,
+    DeleteFile,
+    DeleteSet,
+    KeyFiles,
+    Pair,
+    delete_sets,
+    pair_of,
+)
 from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, keys_of
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, java_column, java_frame
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
@@ -34,47 +42,11 @@ from iceberg_maint.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-POSITION_BITS = 40
-"""A place is `file number << 41 | position << 1 | already deleted`."""
-
-_FILE_SHIFT = POSITION_BITS + 1
-
-_MOST_FILES = 1 << (63 - _FILE_SHIFT)
+_MOST_FILES = 1 << (63 - FILE_SHIFT)
 """The number of data files that a place has bits for."""
 
 _FALSE_POSITIVES = 0.03
 """The share of rows without a matching key that the Bloom filter keeps, at seven bits per key."""
-
-
-@dataclass(frozen=True, slots=True)
-class _DeleteSet:
-    """Delete files that one join applies. They have the same key columns, and either all or none apply everywhere."""
-
-    equality_ids: tuple[int, ...]
-    everywhere: bool
-    files: tuple[DeleteFile, ...]
-
-    @property
-    def without_null(self) -> frozenset[int]:
-        """The key columns in which no file has NULL."""
-        return frozenset.intersection(*(f.without_null for f in self.files))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """Delete files and the data files that they may apply to, each as (file, number, scope).
-
-    The number of a data file is the one in its places. The number of a delete file is the first place that it does
-    not apply to.
-    """
-
-    deletes: Sequence[tuple[DeleteFile, int, int]]
-    data: Sequence[tuple[DataFile, int, int]]
-
-    @property
-    def has_scopes(self) -> bool:
-        """Whether keys are compared only within a scope, because there are several."""
-        return len({scope for _, _, scope in self.data}) > 1
 
 
 class _Membership:
@@ -103,7 +75,7 @@ class _Membership:
                 f"{table.name}: {len(self.data)} data files are under equality deletes at once",
                 f"take on fewer than {_MOST_FILES} per batch (windows.max_files_per_batch).",
             )
-        self.sets = _delete_sets(self.files.delete_files(deletes))
+        self.sets = delete_sets(self.files.delete_files(deletes))
 
     def check_bounds(self) -> None:
         """Raises RefusedError ICM-119 for a delete file with keys outside its bounds."""
@@ -131,7 +103,7 @@ class _Membership:
 
     def places(self) -> DataFrame:
         """The places of all deleted rows, each once."""
-        pairs = [(s, pair) for s in self.sets if (pair := _pair(s, self.data)) is not None]
+        pairs = [(s, pair) for s in self.sets if (pair := pair_of(s, self.data)) is not None]
         if not pairs:
             return self.bridge.spark.range(0).selectExpr("id as place")
         passes = []
@@ -164,12 +136,12 @@ class _Membership:
         from pyspark.sql import functions as F
 
         return self.places().select(
-            F.shiftright("place", _FILE_SHIFT).alias("number"),
+            F.shiftright("place", FILE_SHIFT).alias("number"),
             F.shiftright("place", 1).bitwiseAND((1 << POSITION_BITS) - 1).alias("_pos"),
             (F.col("place").bitwiseAND(1) == 1).alias("_already"),
         )
 
-    def _matches(self, delete_set: _DeleteSet, pair: _Pair, number: int) -> DataFrame:
+    def _matches(self, delete_set: DeleteSet, pair: Pair, number: int) -> DataFrame:
         """The places of the rows that one set of deletes deletes, in one of the passes."""
         from pyspark.sql import functions as F
 
@@ -229,7 +201,7 @@ class _Membership:
         )
         return frame.select(*(c for c in frame.columns if c not in ("number", "scope")), *file_columns)
 
-    def _keys(self, delete_set: _DeleteSet) -> list[Key]:
+    def _keys(self, delete_set: DeleteSet) -> list[Key]:
         schema, convert = self.table.java.schema(), self.bridge.iceberg.spark.SparkSchemaUtil.convert
         places = keys_of(self.table.schema_json)
         keys = []
@@ -355,33 +327,3 @@ def _shuffles(plan: Any) -> Iterator[int]:
     children = plan.children()
     for number in range(children.size()):
         yield from _shuffles(children.apply(number))
-
-
-def _delete_sets(deletes: Sequence[DeleteFile]) -> list[_DeleteSet]:
-    by_keys: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
-    for delete in deletes:
-        by_keys.setdefault((delete.equality_ids, delete.scope is None), []).append(delete)
-    return [_DeleteSet(ids, everywhere, tuple(files)) for (ids, everywhere), files in by_keys.items()]
-
-
-def _pair(delete_set: _DeleteSet, data: Sequence[DataFile]) -> _Pair | None:
-    """The deletes, and the data files they may apply to by scope and sequence number; None if there are none.
-
-    Restates `equality_delete_reaches` of `core.model.table_state` as a limit in the order of sequence numbers.
-    """
-    sequence_numbers = [f.sequence_number for f in data]
-    scopes = {f.scope: number for number, f in enumerate(delete_set.files)}
-    limits: dict[int, int] = {}
-    deletes = []
-    for file in delete_set.files:
-        limit, scope = bisect_left(sequence_numbers, file.sequence_number), scopes[file.scope]
-        limits[scope] = max(limits.get(scope, 0), limit)
-        deletes.append((file, limit << _FILE_SHIFT, scope))
-    candidates = []
-    for number, data_file in enumerate(data):
-        scope_number = scopes.get(None if delete_set.everywhere else data_file.scope)
-        if scope_number is not None and number < limits[scope_number]:
-            candidates.append((data_file, number << _FILE_SHIFT, scope_number))
-    candidate_scopes = {scope for _, _, scope in candidates}
-    applicable = [d for d in deletes if d[2] in candidate_scopes and d[1]]
-    return _Pair(applicable, candidates) if candidates else None
