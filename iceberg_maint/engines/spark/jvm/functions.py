@@ -181,11 +181,10 @@ class JavaFunctions(MethodHandles):
     def has_no_split_offsets(self) -> Any:
         """A predicate: whether metadata have no split offsets of the task's data file."""
         # Java: task -> Objects.isNull(task.file().splitOffsets())
-        offsets = self.getter("org.apache.iceberg.ContentFile", "splitOffsets", "java.util.List")
-        is_null = self.static_method("java.util.Objects", "isNull", "boolean", "java.lang.Object")
-        is_null = is_null.asType(self.type_of("boolean", "java.util.List"))
-        handle = self.compose(self._task_file, self.compose(offsets, is_null))
-        return self.as_interface("java.util.function.Predicate", handle)
+        offsets = self.method(CONTENT_FILE, "splitOffsets", LIST)
+        is_null = self.static_method("java.util.Objects", "isNull", "boolean", OBJECT)
+        is_null = is_null.asType(self.type_of("boolean", LIST))
+        return self.predicate(self.compose(self._task_file, self.compose(offsets, is_null)))
 
     def for_each(self, items: Any, receiver: Any, owner: str, method: str, argument: str) -> None:
         """Calls a method of `receiver`, as `owner` declares it, with each element of a Java list. The method returns
