@@ -1,6 +1,6 @@
 """A month of a fleet in simulated time: the product's own decision, order and budget over arriving files.
 
-    python -m bench.fleet_simulation [--tables 2000] [--days 30] [--budget 1.5] [--bound-days 7] [--seed 1] [--calls N] [--reads judged]
+    python -m bench.fleet_simulation [--tables 2000] [--days 30] [--budget 1.5] [--bound-days 7] [--seed 1] [--calls N]
 
 Each table gets commits of small files into its newest partition (log-normal rate, median two a day; two thirds of the tables begin
 a partition per day); 20 % also get position deletes. Every simulated hour the sensor asks for the pointers of the catalog,
@@ -8,10 +8,6 @@ a partition per day); 20 % also get position deletes. Every simulated hour the s
 hour. Then `decide` of the product decides on the observed tables and on those whose back-off ended, `predict` and `allot` divide the
 budget, and the granted work runs: it is lost with the true probability of a change of another writer, fails at 1 %, and the
 product's `failed` backs it off. A commit costs three calls.
-
-With `--reads` every table has a number of reads per day (log-normal, median 4; a third of the tables are hardly read: median 0.02), and the
-writers of a tenth of the tables replace their newest partition every 1 to 48 hours. The readers' CPU seconds are the files that they open.
-`judged` knows the reads and leaves alone what they do not pay back, `unjudged` does not.
 
 The budget is a multiple of what all arriving bytes cost if each was rewritten once. The figures are the backlog, the wait of due
 partitions for the budget, the time from due to done, wasted bytes, and calls. Exits 1 if a partition waited for longer than the bound.
@@ -26,7 +22,7 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import exp, log
 
 from iceberg_maint.core.decisions.decide import Situation, decide
@@ -34,12 +30,8 @@ from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spen
 from iceberg_maint.core.decisions.history import (
     FleetWait,
     PartitionHistory,
-    PastWork,
     TableHistory,
-    commit_losses,
-    life_seconds,
 )
-from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, predict
 from iceberg_maint.core.decisions.waits import failed
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
@@ -66,7 +58,6 @@ class Part:
     large_bytes: int = 0
     deletes: int = 0
     change_ms: int = START_MS
-    oldest: int = 0
     due_ms: int | None = None
 
     def health(self) -> PartitionHealth:
@@ -79,12 +70,10 @@ class Part:
             position_delete_files=self.deletes,
             position_delete_records=self.deletes * 10,
             last_change_ms=self.change_ms,
-            min_data_sequence_number=self.oldest,
         )
 
-    def rewrite(self, sequence_number: int) -> None:
+    def rewrite(self) -> None:
         """Replaces the small files by full ones and one rest, and applies the deletes."""
-        self.oldest = self.oldest if self.large else sequence_number
         full, rest = divmod(self.small_bytes, TARGET)
         self.large += full
         self.large_bytes += full * TARGET
@@ -103,10 +92,6 @@ class SimTable:
     file_bytes: float
     daily: bool
     deletes: bool
-    reads_per_day: float = 0.0
-    replaced_hours: int | None = None
-    commits: int = 0
-    work: list[PastWork] = field(default_factory=list)
     parts: dict[PartitionKey, Part] = field(default_factory=dict)
     changed: bool = False
     seen: dict[PartitionKey, PartitionHealth] = field(default_factory=dict)
@@ -130,8 +115,6 @@ class Figures:
     conflicts: int = 0
     failures: int = 0
     batch_seconds: float = 0.0
-    read_seconds: float = 0.0
-    left_alone: list[int] = field(default_factory=list)
 
 
 class Simulation:
@@ -144,22 +127,16 @@ class Simulation:
         budget_factor: float,
         bound_days: float,
         calls: int,
-        reads: str | None = None,
     ) -> None:
         self.draw = random.Random(seed)
         self.calls = calls
-        self.reads = reads
         self.tables = [self._table(n) for n in range(tables)]
-        readers = random.Random(seed)
-        for table in self.tables if reads is not None else ():
-            table.reads_per_day = readers.lognormvariate(log(0.02 if readers.random() < 1 / 3 else 4), 1.5)
-            table.replaced_hours = readers.randint(1, 48) if readers.random() < 0.1 else None
         files = sum(t.commits_per_hour * 4 for t in self.tables)
         size = sum(t.commits_per_hour * 4 * t.file_bytes for t in self.tables)
         batches = sum(min(1 / 24 if t.daily else 1 / 12, t.commits_per_hour * 4 / 5) for t in self.tables)
         seconds = size / BYTES_PER_SECOND + files * FILE_SECONDS + batches * BATCH_SECONDS
         self.budget = FleetBudget(
-            max_seconds=budget_factor * seconds, max_wait_seconds=int(bound_days * 86_400)
+            max_cpu_seconds=budget_factor * seconds, max_wait_seconds=int(bound_days * 86_400)
         )
         self.spends: list[Spend] = []
         self.waits: dict[WorkKey, FleetWait] = {}
@@ -184,12 +161,6 @@ class Simulation:
         arrivals = [t for t in self.tables if self._arrive(t, now_ms)]
         for table in arrivals:
             table.changed = True
-        if self.reads is not None:
-            self.figures.read_seconds += sum(
-                t.reads_per_day / 24 * (p.small + p.large + p.deletes) * FILE_SECONDS
-                for t in self.tables
-                for p in t.parts.values()
-            )
         looked = self._observe()
         for table in {t.number: t for t in (*looked, *self.backing_off(now_ms))}.values():
             self._decide(table, now_ms)
@@ -207,9 +178,7 @@ class Simulation:
         self.waits = {k: w for k, w in self.waits.items() if k in granted and k in self.due} | dict(
             allotted.waits
         )
-        alone = [k for k, w in self.waits.items() if w.is_left_alone]
-        self.figures.left_alone.append(len(alone))
-        self.figures.backlog.append(len(self.due) - len(alone))
+        self.figures.backlog.append(len(self.due))
         self.figures.calls.append(calls)
 
     def backing_off(self, now_ms: int) -> list[SimTable]:
@@ -223,11 +192,10 @@ class Simulation:
         commits = _poisson(self.draw, table.commits_per_hour)
         if not commits:
             return False
-        table.commits += commits
-        newest, hour = table.newest(now_ms), (now_ms - START_MS) // HOUR_MS
+        newest = table.newest(now_ms)
         part = table.parts.get(newest)
-        if part is None or (table.replaced_hours is not None and hour % table.replaced_hours == 0):
-            part = table.parts[newest] = Part(oldest=table.commits)
+        if part is None:
+            part = table.parts[newest] = Part()
         for _ in range(commits):
             files = self.draw.randint(1, 7)
             part.small += files
@@ -278,14 +246,8 @@ class Simulation:
                 one.candidate_bytes,
                 now_ms,
                 conflicts=history.ineffective if history.reason == "conflict" else 0,
-                losses=commit_losses(one.partition, table.work) if self.reads is not None else None,
             )
-            life = life_seconds(one.partition, table.work, health.min_data_sequence_number, now_ms)
-            readers = Readers(table.reads_per_day if self.reads == "judged" else None, life)
-            pay_back = judge(prediction, one.findings, readers, self.budget, wait, 1)
-            pays = pay_back is None or pay_back.pays
-            since = wait.since_ms if wait is not None and wait.is_left_alone is not pays else now_ms
-            self.due[key] = DueWork(key, prediction, since, pay_back=pay_back)
+            self.due[key] = DueWork(key, prediction, now_ms if wait is None else wait.since_ms)
 
     def _run(self, key: WorkKey, now_ms: int) -> None:
         table, work = self.tables[int(key[0])], self.due.pop(key)
@@ -299,9 +261,6 @@ class Simulation:
         hot = table.deletes and key[1] == table.newest(now_ms)
         lost = self.draw.random() < (1 - exp(-seconds * table.commits_per_hour / 3600) if hot else 0.0)
         fails = lost or self.draw.random() < 0.01
-        if self.reads is not None:
-            done = PastWork(now_ms, seconds, (key[1],), not fails, lost, table.commits, {key[1]: part.oldest})
-            table.work = [*table.work[-49:], done]
         if fails:
             self.figures.wasted += size
             self.figures.conflicts += lost
@@ -313,7 +272,7 @@ class Simulation:
             return
         if part.due_ms is not None:
             self.figures.done_hours.append((now_ms - part.due_ms) / HOUR_MS)
-        part.rewrite(table.commits)
+        part.rewrite()
         part.due_ms = None
         table.past.pop(key[1], None)
         table.seen.pop(key[1], None)
@@ -336,19 +295,15 @@ def main() -> int:
     parser.add_argument("--bound-days", type=float, default=7.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--calls", type=int, help="catalog calls per hour; default: two per table")
-    parser.add_argument("--reads", choices=("judged", "unjudged"))
-    parser.add_argument("--pay-back-days", type=float, default=30.0)
     given = parser.parse_args()
     began = time.process_time()
     calls = given.calls or 2 * given.tables
-    simulation = Simulation(given.tables, given.seed, given.budget, given.bound_days, calls, given.reads)
-    pay_back_seconds = int(given.pay_back_days * 86_400)
-    simulation.budget = replace(simulation.budget, pay_back_seconds=pay_back_seconds)
+    simulation = Simulation(given.tables, given.seed, given.budget, given.bound_days, calls)
     for hour in range(1, given.days * 24 + 1):
         simulation.hour(START_MS + hour * HOUR_MS)
     end_ms = START_MS + given.days * DAY_MS
     f = simulation.figures
-    open_waits = [(end_ms - w.since_ms) / HOUR_MS for w in simulation.waits.values() if not w.is_left_alone]
+    open_waits = [(end_ms - w.since_ms) / HOUR_MS for w in simulation.waits.values()]
     bound = given.bound_days * 24
     waits = f.waits_hours + open_waits
     starved = sum(w > bound for w in waits)
@@ -372,9 +327,7 @@ def main() -> int:
         "conflicts": f.conflicts,
         "failures": f.failures,
         "quarantined": quarantined,
-        "left_alone_median": statistics.median(f.left_alone),
         "batch_hours": round(f.batch_seconds / 3600, 1),
-        "read_hours": round(f.read_seconds / 3600, 1),
         "calls_per_hour_median": statistics.median(f.calls),
         "calls_per_hour_max": max(f.calls),
         "cpu_seconds": round(time.process_time() - began, 1),

@@ -116,7 +116,7 @@ def _ours(fleet: Fleet, startup: float) -> list[list[SyntheticPartition]]:
         )
         run_seconds = startup / GB * 3600 / in_table[p.table]
         work.append(DueWork(key, in_run(prediction, run_seconds), NOW_MS))
-    return [[by_key[w.key]] for w in in_priority(work, FleetBudget(max_seconds=1.0), NOW_MS)]
+    return [[by_key[w.key]] for w in in_priority(work, FleetBudget(max_cpu_seconds=1.0), NOW_MS)]
 
 
 def _tables(fleet: Fleet) -> list[list[SyntheticPartition]]:

@@ -365,7 +365,7 @@ def _status(
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
     from iceberg_maint.loop.assess import assess
-    from iceberg_maint.loop.fleet.budget import judged_decision
+    from iceberg_maint.loop.fleet.budget import stored_decision
     from iceberg_maint.loop.fleet.known_tables import UnchangedTable
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.holds import hold
@@ -376,7 +376,7 @@ def _status(
     if isinstance(looked, UnchangedTable):
         measured = looked.measured
         policy = context.policies.of_table(table, measured.maintenance_properties)
-        decision = judged_decision(looked.histories, measured, policy, context)
+        decision = stored_decision(looked.histories, measured, policy, context)
         history = combine_histories(tuple(looked.histories.values()))
     if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
         reading = None if isinstance(looked, UnchangedTable) else looked

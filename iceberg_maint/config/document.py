@@ -125,11 +125,8 @@ class FleetBudgetSection(_Section):
     period: str = _ruled("hour", "hour or day")
     max_bytes: int | None = _ruled(None, _AT_LEAST_ONE)
     max_cpu_hours: float | None = _ruled(None, _ABOVE_ZERO)
-    cpus_per_run: float = _ruled(1.0, _ABOVE_ZERO)
     max_commits: int | None = _ruled(None, _AT_LEAST_ONE)
-    max_cost: float | None = _ruled(None, _ABOVE_ZERO)
     max_wait_seconds: int = _ruled(604_800, _AT_LEAST_ONE)
-    pay_back_seconds: int = _ruled(2_592_000, _AT_LEAST_ONE)
     blackout_hours: list[str] = Field(default_factory=list)
 
 

@@ -230,9 +230,7 @@ def _resolved(
         alerts=alerts,
         report=report_config(document.report),
         dagster_keep_days=_dagster_keep_days(document.dagster.keep_days),
-        fleet_budget=None
-        if document.fleet_budget is None
-        else fleet_budget(document.fleet_budget, document.report),
+        fleet_budget=None if document.fleet_budget is None else fleet_budget(document.fleet_budget),
     )
 
 

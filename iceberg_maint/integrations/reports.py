@@ -23,7 +23,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.budget import judged_decision
+from iceberg_maint.loop.fleet.budget import stored_decision
 from iceberg_maint.loop.fleet.tables import ask_catalogs
 from iceberg_maint.machine.private_files import private_folder, replace_file
 from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
@@ -67,7 +67,7 @@ def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
         verdicts[table] = verdict_on(True, combine_histories(tuple(own.values())).faults)
         try:
             policy = context.policies.of_table(measured.table, measured.maintenance_properties)
-            decision = judged_decision(own, measured, policy, context)
+            decision = stored_decision(own, measured, policy, context)
             due = decision.backlog()
             trend = table_trend(table, days.get(measured.table_uuid, ()), policy, now_ms)
             backlog_bytes = sum(p.candidate_bytes for p in due)

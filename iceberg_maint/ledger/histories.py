@@ -214,7 +214,7 @@ def _leases(conn: Connection, tables: Mapping[str, str]) -> tuple[dict[str, str]
 def _fleet_waits(conn: Connection, tables: Mapping[str, str]) -> dict[str, dict[PartitionKey, FleetWait]]:
     of_tables: dict[str, dict[PartitionKey, FleetWait]] = defaultdict(dict)
     for row in in_chunks(conn, _FLEET_WAITS, tables):
-        of_tables[row.table_uuid][row.partition] = FleetWait(row.since_ms, row.until_ms, row.left_alone)
+        of_tables[row.table_uuid][row.partition] = FleetWait(row.since_ms, row.until_ms)
     return dict(of_tables)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, select
 
-from iceberg_maint.core.decisions.fleet_budget import DAY_MS, Spend
+from iceberg_maint.core.decisions.fleet_budget import Spend
 from iceberg_maint.core.decisions.history import PastWork
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.codec import from_data, loads
@@ -23,6 +23,7 @@ from iceberg_maint.ledger.database import Part, among, in_chunks
 from iceberg_maint.ledger.schema import attempt, batch, outcome, statement_now_ms
 from iceberg_maint.ports.stored import BatchStatus, Report
 
+DAY_MS = 86_400_000
 _REWRITE_DAYS = 7
 _REWRITES = (
     select(outcome.c.body)
@@ -221,7 +222,6 @@ class Outcomes(Part):
             work: dict[str, list[PastWork]] = defaultdict(list)
             for row in in_chunks(conn, query, table_uuids):
                 body = json.loads(row.body)
-                generation = body["generation"] or {"sequence_number": None, "oldest": {}}
                 work[row.table_uuid].append(
                     PastWork(
                         row.recorded_ms,
@@ -229,8 +229,6 @@ class Outcomes(Part):
                         tuple(body["partitions"]),
                         body["snapshot_after"] is not None,
                         body["reason"] in LOST_RACES,
-                        generation["sequence_number"],
-                        generation["oldest"],
                     )
                 )
             return {uuid: tuple(batches) for uuid, batches in work.items()}

@@ -181,9 +181,7 @@ class SqlRegistry(Part):
         """Returns every partition that waits."""
         with self._read() as conn:
             rows = conn.execute(select(fleet_wait).where(fleet_wait.c.table_uuid != FLEET))
-            return {
-                (r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms, r.left_alone) for r in rows
-            }
+            return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms) for r in rows}
 
     def fleet_passed_ms(self) -> int | None:
         """Returns the time of the last pass over the fleet. None if there was none, or the waits were deleted."""
@@ -202,13 +200,10 @@ class SqlRegistry(Part):
                     "partition": partition,
                     "since_ms": wait.since_ms,
                     "until_ms": wait.until_ms,
-                    "left_alone": wait.is_left_alone,
                 }
                 for (uuid, partition), wait in new.items()
             ]
-            rows.append(
-                {"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0, "left_alone": False}
-            )
+            rows.append({"table_uuid": FLEET, "partition": "", "since_ms": 0, "until_ms": 0})
             now_ms = conn.execute(select(db_now_ms())).scalar_one()
             conn.execute(insert(fleet_wait), [{**row, "decided_ms": now_ms} for row in rows])
 

@@ -260,7 +260,6 @@ fleet_wait = Table(
     Column("since_ms", BigInteger, nullable=False),
     Column("until_ms", BigInteger, nullable=False),
     Column("decided_ms", BigInteger, nullable=False),
-    Column("left_alone", Boolean, nullable=False),
 )
 
 # `run_id` is that of the body. Its order is that of its bytes, so that an index finds the beginning of an id.

@@ -38,7 +38,6 @@ from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.loop.clocks import keep_boot, table_clocks
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.budget import judged
 from iceberg_maint.loop.fleet.known_tables import UnchangedTable, unreadable_noted
 from iceberg_maint.loop.read_table import TableReading, measure, with_order
 from iceberg_maint.loop.stored_decisions import decisions_of, stored_decisions
@@ -131,9 +130,7 @@ def assess(
             measured = reading.measured
             context.ledger.health.put(measured)
     now_ms = context.clock.now_ms()
-    configured = policy
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
-    is_data = not set(operations).isdisjoint(DATA_OPERATIONS)
     stored = context.ledger.health.histories({state.uuid: str(table)}, tuple(Operation))
     retention, sweeps, doubt = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
@@ -150,8 +147,6 @@ def assess(
     known = {o: stored[state.uuid, o] for o in Operation}
     if owner is not None:
         known = {o: replace(h, lease_owner=None) if h.lease_owner == owner else h for o, h in known.items()}
-    if is_data and requested is None and not force:
-        known |= judged(known, measured, configured, context)
     at_pin = replace(measured, format_version=state.format_version)
     situation = Situation(at_pin, policy, known, now_ms, requested, force, context.engine.row_types)
     decisions = [

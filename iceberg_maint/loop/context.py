@@ -14,7 +14,6 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.catalogs import Catalogs
-from iceberg_maint.loop.fleet.spends import RememberedSpeed
 from iceberg_maint.loop.stored_decisions import RememberedDecisions
 from iceberg_maint.loop.time_limits import End
 from iceberg_maint.ports.clock import Clock
@@ -101,12 +100,11 @@ class EngineAccess:
 @dataclass(frozen=True, slots=True)
 class Policies:
     """The effective policies of tables, and the budget of the fleet. `decisions` are those that this process has made by
-    them from stored health, `speed` is that of the fleet, which it has measured for its budget."""
+    them from stored health."""
 
     of_table: PolicyFor
     fleet_budget: FleetBudget | None
     decisions: RememberedDecisions = field(default_factory=RememberedDecisions)
-    speed: RememberedSpeed = field(default_factory=RememberedSpeed)
 
     def of(self, state: TableState) -> Policy:
         """Returns the effective policy of a pinned table."""

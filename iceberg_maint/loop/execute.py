@@ -10,14 +10,12 @@ from typing import Any, assert_never
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.waits import failed, publish_wait, undone, write_ahead
-from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import size_limits
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import (
     BatchOutcome,
     CommitStatus,
-    Generation,
     OutcomeStatus,
     gained,
 )
@@ -104,10 +102,9 @@ def execute(
     batch: Batch,
     policy: Policy,
     history: TableHistory,
-    measured: Mapping[PartitionKey, PartitionHealth],
     run: LeasedRun,
 ) -> BatchOutcome:
-    """Runs one persisted batch and persists its outcome. `measured` is the health of the partitions as last measured.
+    """Runs one persisted batch and persists its outcome.
 
     Raises FenceLostError if the lease is lost, and what the engine raises if it cannot start. On an
     interrupt (Terminate, KeyboardInterrupt) it stops the engine and raises the interrupt. An attempt that is
@@ -138,12 +135,10 @@ def execute(
     cpu_after = context.process.cpu_seconds()
     cpu_seconds = None if cpu_before is None or cpu_after is None else cpu_after - cpu_before
     strategy = None if result.written is None else result.written.strategy
-    oldest = {p: measured[p].min_data_sequence_number for p in batch.partitions if p in measured}
     outcome = replace(
         batch_outcome(batch, result, seconds),
         predicted=prediction,
         cost=batch_cost(batch, earlier, cpu_seconds, strategy),
-        generation=Generation(batch.snapshot_sequence_number, oldest) if oldest else None,
     )
     context.ledger.work.finish_attempt(
         run.lease,

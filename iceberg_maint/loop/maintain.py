@@ -293,9 +293,7 @@ def _execute_batches(
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
         run.current.enter(STEP_OF.get(run.operation, "writing"), batch)
-        outcome = execute(
-            batch, assessment.policy, history, before, LeasedRun(context, lease, run.request.run_id)
-        )
+        outcome = execute(batch, assessment.policy, history, LeasedRun(context, lease, run.request.run_id))
         results = replace(results, outcomes=(*results.outcomes, outcome))
         yield results
         after = before

@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.batch_trials import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.stored import Cursor
-from iceberg_maint.report.comparisons import Comparison, compare, left_alone_text, pay_back_change
+from iceberg_maint.report.comparisons import Comparison, compare
 from iceberg_maint.report.fleet import TableTrend, trend_document
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
 from iceberg_maint.report.holds import hold, pause_of, reader_of, resumption
@@ -140,7 +140,6 @@ def explanation_document(why: TableExplanation) -> Document:
                 "verdict": p.decision.verdict.value,
                 "reason": p.decision.reason.value,
                 "until_ms": p.decision.until_ms,
-                "pay_back": to_data(p.decision.pay_back),
                 "metrics": to_data(p.comparisons),
                 "history": to_data(p.history),
                 "last": p.last,
@@ -209,7 +208,6 @@ def due_housekeeping(housekeeping: Sequence[Decision]) -> str:
 
 def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping: Sequence[Decision]) -> str:
     reasons = {p.reason for p in decision.partitions}
-    alone = left_alone_text(decision.partitions, len(decision.partitions))
     due_partitions = len(decision.due())
     total = len(decision.partitions)
     quarantined = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
@@ -217,7 +215,6 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
     if decision.verdict is Verdict.RUN:
         more = counted(quarantined, "more is", "more are")
         rest = f" {more} quarantined." if quarantined else ""
-        rest += f" {alone}" if alone else ""
         return (
             f"Unhealthy: {share(due_partitions, total, 'partition')} due ({sentence(decision.reason)}).{rest}"
         )
@@ -225,7 +222,7 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
         held = share(len(decision.backlog()), total, "partition")
         return f"{pause_of(decision.evidence)}. {held} due."
     if decision.reason is Reason.ADVISE and advice is not None:
-        return f"{advice.sentence()} {alone}".rstrip()
+        return advice.sentence()
     if Reason.QUARANTINED in reasons:
         waits = share(quarantined, total, "partition", "wait")
         return f"Quarantined: {waits} for a person after repeated failures."
@@ -257,8 +254,6 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
         return f"Refused: {reader_of(decision.evidence)} column {decision.evidence['columns']}."
     if decision.reason is Reason.WRITER_PROPERTY:
         return f"Refused: the table property {decision.evidence['property']}."
-    if decision.reason is Reason.NO_PAY_BACK and alone:
-        return f"Nothing to do now: {alone}"
     headings = {Verdict.SKIP: "Nothing to do", Verdict.DEFER: "Later", Verdict.REFUSE: "Refused"}
     return f"{headings[decision.verdict]}: {sentence(decision.reason)}."
 
@@ -328,11 +323,6 @@ def _change(
     if partition_decision.reason is Reason.FLEET_BUDGET and partition_decision.until_ms is not None:
         at_once = f"or at once: {run}"
         return f"the budget, expected at {moment(partition_decision.until_ms)}; raise fleet_budget or windows.read_weight, {at_once}"
-    if partition_decision.reason is Reason.NO_PAY_BACK:
-        at_once = f"or at once: {run}"
-        if partition_decision.pay_back is None:
-            return f"more files or deletes; raise windows.reads_per_day or fleet_budget.pay_back_seconds, {at_once}"
-        return f"{pay_back_change(partition_decision.pay_back)}, {at_once}"
     return {
         Reason.UNSUPPORTED_KEY: "apply the equality deletes with another engine, or change the writer's key columns",
         Reason.MEMORY: "raise equality_deletes.memory, or lower windows.max_files_per_batch",

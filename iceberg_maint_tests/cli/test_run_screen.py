@@ -35,16 +35,6 @@ def test_healthy_tables_are_one_line_beside_the_work(many: Lake) -> None:
     assert len(shown) == 4
 
 
-def test_table_that_is_left_alone_is_one_line(many: Lake) -> None:
-    many.configure("defaults: {windows: {reads_per_day: 0}}\n")
-    many.context = changed(many.context, fleet_budget=FleetBudget(max_commits=1))
-    first, last = lines(many)
-    assert first.startswith(
-        "lake.db.sick: NO_OP no_pay_back - left alone: the reads of the table are predicted"
-    )
-    assert last.startswith("30 tables with nothing due; 31 tables ")
-
-
 def test_paused_table_is_one_line_and_reasons_of_several_operations_are_named(many: Lake) -> None:
     many.configure("tables: {lake.db.sick: {paused: true}, lake.db.h00: {mode: advise}}\n")
     shown = lines(many)

@@ -23,28 +23,20 @@ def test_file_without_section_has_no_budget(tmp_path: Path) -> None:
     assert budget_of(tmp_path, "") is None
 
 
-def test_cpu_hours_become_cpu_seconds_and_the_cost_becomes_seconds(tmp_path: Path) -> None:
+def test_cpu_hours_become_cpu_seconds(tmp_path: Path) -> None:
     section = (
-        "report: {run_hour_price: 2.0}\n"
-        "fleet_budget: {period: day, max_bytes: 10, max_cpu_hours: 8.0, cpus_per_run: 4.0, max_cost: 3.0, "
-        "max_commits: 7, max_wait_seconds: 60, blackout_hours: ['06:00-20:00'], pay_back_seconds: 86400}\n"
+        "fleet_budget: {period: day, max_bytes: 10, max_cpu_hours: 8.0, "
+        "max_commits: 7, max_wait_seconds: 60, blackout_hours: ['06:00-20:00']}\n"
     )
-    assert budget_of(tmp_path, section) == FleetBudget(
-        86_400, 10, 5400.0, 7, 60, ("06:00-20:00",), 28_800.0, 4.0, 86_400
-    )
+    assert budget_of(tmp_path, section) == FleetBudget(86_400, 10, 7, 60, ("06:00-20:00",), 28_800.0)
 
 
 @pytest.mark.parametrize(
     ("section", "message"),
     [
         ("{}", "fleet_budget has no cap. It must have at least one."),
-        (
-            "{max_bytes: 1, pay_back_seconds: 0}",
-            "fleet_budget.pay_back_seconds is 0. It must be a number above 0.",
-        ),
         ("{max_commits: 0}", "fleet_budget.max_commits is 0. It must be a number above 0."),
         ("{max_bytes: 1, period: week}", "fleet_budget.period is week. It must be hour or day."),
-        ("{max_cost: 1.0}", "fleet_budget.max_cost has no price of a run hour. It must have one above 0."),
         (
             "{max_bytes: 1, blackout_hours: ['6-20']}",
             "fleet_budget.blackout_hours is 6-20. It must be times of day in UTC, as HH:MM-HH:MM.",

@@ -10,7 +10,7 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Reason
-from iceberg_maint.core.outcomes.outcome import BatchOutcome, Generation
+from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.planning.batch_trials import batch_cost
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import BatchStatus, Lease
@@ -35,7 +35,7 @@ def report(ledger: Ledger, lease: Lease, snapshot_id: int, status: BatchStatus, 
     started = ledger.work.start_attempt(lease, batch.batch_id, "run-1", {})
     ledger.work.record_intent(lease, started.attempt_id, (), PROOF)
     ledger.work.record_try(lease, started.attempt_id, 1, "v1.json")
-    outcome = replace(outcome_of(batch), generation=Generation(snapshot_id, {DAY: 7}), **facts)
+    outcome = replace(outcome_of(batch), **facts)
     ledger.work.finish_attempt(lease, started.attempt_id, status, outcome, {})
     return outcome
 
@@ -43,19 +43,16 @@ def report(ledger: Ledger, lease: Lease, snapshot_id: int, status: BatchStatus, 
 def test_past_work_has_what_landed_and_what_was_lost_the_newest_of_the_table(
     ledger: Ledger, lease: Lease
 ) -> None:
-    report(ledger, lease, 1, BatchStatus.DONE)
-    report(ledger, lease, 2, BatchStatus.FAILED, snapshot_after=None, reason=Reason.CONFLICT)
-    report(ledger, lease, 3, BatchStatus.FAILED, snapshot_after=None, reason=Reason.ERROR)
-    work = sorted(
-        ledger.records.past_work([UUID, OTHER_UUID], 30, 9)[UUID], key=lambda w: w.sequence_number or 0
-    )
-    assert [(w.sequence_number, w.is_landed, w.is_lost) for w in work] == [
-        (1, True, False),
-        (2, False, True),
-        (3, False, False),
+    report(ledger, lease, 1, BatchStatus.DONE, seconds=1.0)
+    report(ledger, lease, 2, BatchStatus.FAILED, seconds=2.0, snapshot_after=None, reason=Reason.CONFLICT)
+    report(ledger, lease, 3, BatchStatus.FAILED, seconds=3.0, snapshot_after=None, reason=Reason.ERROR)
+    work = sorted(ledger.records.past_work([UUID, OTHER_UUID], 30, 9)[UUID], key=lambda w: w.seconds)
+    assert [(w.partitions, w.seconds, w.is_landed, w.is_lost) for w in work] == [
+        ((DAY,), 1.0, True, False),
+        ((DAY,), 2.0, False, True),
+        ((DAY,), 3.0, False, False),
     ]
-    assert {(w.partitions, w.seconds, w.oldest[DAY]) for w in work} == {((DAY,), 1.0, 7)}
-    assert [w.sequence_number for w in ledger.records.past_work([UUID], 30, 1)[UUID]] == [3]
+    assert [w.seconds for w in ledger.records.past_work([UUID], 30, 1)[UUID]] == [3.0]
     assert OTHER_UUID not in ledger.records.past_work([UUID, OTHER_UUID], 30, 9)
 
 
@@ -79,10 +76,10 @@ def test_spends_have_measured_cpu_seconds_and_open_attempts_are_marked(ledger: L
     assert running == Spend(running.at_ms, Load(150, 0.0, 1.0), is_open=True)
 
 
-def test_entries_of_a_pass_say_what_waits_and_what_is_left_alone(ledger: Ledger) -> None:
+def test_entries_of_a_pass_say_what_waits(ledger: Ledger) -> None:
     until_ms = ledger.registry.now_ms() + 60_000
     waits = {
-        (UUID, DAY): FleetWait(1, until_ms, is_left_alone=True),
+        (UUID, DAY): FleetWait(1, until_ms),
         (UUID, PartitionKey("day=2")): FleetWait(2, until_ms),
     }
     ledger.registry.replace_fleet_waits(waits)

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.loop.assess import assess, make_plans
+from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_order
 from iceberg_maint.loop.fleet.spends import measured_speed
@@ -123,97 +123,8 @@ def test_why_says_when_the_budget_is_expected() -> None:
     )
 
 
-def never_read(world: World, reads: float | None = 0.0) -> None:
-    world.clock.ms = (
-        world.ledger.registry.now_ms()
-    )  # The database drops entries that have ended by its own clock.
-    windows = replace(ONE_BATCH.windows, reads_per_day=reads)
-    world.policy = replace(ONE_BATCH, windows=windows)
-
-
 def reasons(world: World, context: Context) -> dict[str, Reason]:
     return {p.partition: p.reason for p in assess(TABLE, context).decision.partitions}
-
-
-def test_table_that_is_not_read_is_left_alone_until_it_is() -> None:
-    world = World("ab", ONE_BATCH)
-    never_read(world)
-    context = context_of(world, FleetBudget(max_commits=5))
-    before = reasons(world, context)
-    divide_budget(context)
-    assert [w.is_left_alone for w in world.ledger.registry.fleet_waits().values()] == [True, True]
-    assert before == reasons(world, context) == {"p=a": Reason.NO_PAY_BACK, "p=b": Reason.NO_PAY_BACK}
-    found = assess(TABLE, context)
-    assert (found.decision.reason, found.decision.backlog()) == (Reason.NO_PAY_BACK, ())
-    (rewrite,) = (p for p in make_plans(found, context) if p.operation is Operation.REWRITE_DATA_FILES)
-    assert [(left.partition, left.reason) for left in rewrite.leftovers] == [
-        ("p=a", Reason.NO_PAY_BACK),
-        ("p=b", Reason.NO_PAY_BACK),
-    ]
-    assert [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches] == []
-    never_read(world, 1e9)
-    context = context_of(world, FleetBudget(max_commits=5))
-    assert [p for _, p in allotment(context, FleetBudget(max_commits=5)).granted] == ["p=a", "p=b"]
-
-
-def test_request_and_removed_budget_end_being_left_alone() -> None:
-    world = World("ab", ONE_BATCH)
-    never_read(world)
-    context = context_of(world, FleetBudget(max_commits=5))
-    assess(TABLE, context)
-    divide_budget(context)
-    requested = assess(TABLE, context, requested=frozenset({"p=a"})).decision
-    assert [p.partition for p in requested.due()] == ["p=a"]
-    without = context_of(world, None)
-    divide_budget(without)
-    assert set(reasons(world, without).values()) == {Reason.SMALL_FILES}
-
-
-def test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known() -> None:
-    world = World("ab", ONE_BATCH)
-    budget = FleetBudget(max_commits=1)
-    context = context_of(world, budget)
-    assess(TABLE, context)
-    divide_budget(context)
-    waiting = world.ledger.registry.fleet_waits()
-    assert [(p, w.is_left_alone) for (_, p), w in waiting.items()] == [("p=b", False)]
-    never_read(world)
-    after = allotment(context_of(world, budget), budget).waits
-    assert {p: w.is_left_alone for (_, p), w in after.items()} == {"p=a": True}
-
-
-def test_why_says_what_ends_being_left_alone() -> None:
-    world = World("a", ONE_BATCH)
-    never_read(world)
-    context = context_of(world, FleetBudget(max_commits=1))
-    assess(TABLE, context)
-    divide_budget(context)
-    found = assess(TABLE, context)
-    shown = explain(
-        found.decision,
-        found.measured,
-        found.policy,
-        defaultdict(str),
-        found.history,
-        None,
-        world.ledger.registry.now_ms(),
-    )
-    assert shown.partitions[0].change == (
-        "windows.reads_per_day of 1.4 or more, a higher fleet_budget.pay_back_seconds, more files or deletes, or at once: "
-        "iceberg-maint run lake.db.t --partition p=a"
-    )
-
-
-def test_batch_records_how_old_the_data_was_and_the_ledger_returns_it() -> None:
-    world = World("a", ONE_BATCH)
-    context = context_of(world, None)
-    uuid = assess(TABLE, context).state.uuid
-    maintain(TABLE, Request("r1"), context)
-    (work,) = world.ledger.records.past_work([uuid], 30, 30)[uuid]
-    pinned = next(b for r in world.ledger.records.newest(str(TABLE), 1) for b in r.outcome.batches)
-    assert pinned.generation is not None
-    assert (work.partitions, work.is_landed, work.is_lost) == (("p=a",), True, False)
-    assert (work.sequence_number, work.oldest) == (pinned.generation.sequence_number, {"p=a": 1})
 
 
 def test_measured_cpu_seconds_of_a_batch_are_spent() -> None:
@@ -231,8 +142,8 @@ def test_batch_without_an_end_spends_its_predicted_seconds() -> None:
         world.run(Process("before:finish_attempt"))
     world.expire_leases()
     assert [(s.load.seconds, s.is_open) for s in world.ledger.records.fleet_spends(3600)] == [(0.0, True)]
-    assert allotment(context_of(world, None), FleetBudget(max_seconds=8.0)).granted == ()
-    granted = allotment(context_of(world, None), FleetBudget(max_seconds=20.0)).granted
+    assert allotment(context_of(world, None), FleetBudget(max_cpu_seconds=8.0)).granted == ()
+    granted = allotment(context_of(world, None), FleetBudget(max_cpu_seconds=20.0)).granted
     assert [p for _, p in granted] == ["p=a", "p=b"]
 
 
@@ -252,14 +163,6 @@ def test_past_work_is_the_newest_of_each_table() -> None:
     assert world.ledger.records.past_work(["none"], 30, 30) == {}
 
 
-def test_cpu_budget_counts_the_predicted_time_of_all_cpus_where_cpu_seconds_are_not_measured() -> None:
-    world = World("ab", ONE_BATCH)
-    world.before_write = lambda _: world.clock.sleep(1.0)
-    context = context_of(world, FleetBudget(max_cpu_seconds=1500.0, cpus_per_run=1000.0))
-    batches = [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches]
-    assert [b.partitions for b in batches] == [("p=a",)]
-
-
 def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one() -> None:
     world = World("abcde", replace(POLICY, windows=WindowsPolicy()))
     world.clock.ms = world.ledger.registry.now_ms()
@@ -275,20 +178,3 @@ def test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_mak
     batches = [b for o in maintain(TABLE, Request("r1"), context) for b in o.batches]
     assert [b.partitions for b in batches] == [("p=a", "p=b", "p=c", "p=d", "p=e")]
     assert world.our_commits() == 1
-
-
-def test_judgements_of_a_minute_read_the_batches_of_the_period_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World("ab", ONE_BATCH)
-    never_read(world)
-    context = context_of(world, FleetBudget(max_commits=5))
-    reads = []
-    spends = context.ledger.records.fleet_spends
-    monkeypatch.setattr(
-        context.ledger.records, "fleet_spends", lambda seconds: reads.append(seconds) or spends(seconds)
-    )
-    for _ in range(3):
-        assert set(reasons(world, context).values()) == {Reason.NO_PAY_BACK}
-    assert reads == [3600]
-    world.clock.sleep(60.0)
-    reasons(world, context)
-    assert reads == [3600, 3600]

@@ -90,9 +90,7 @@ policies = st.builds(
     mode=st.sampled_from(Mode),
     blackout_hours=st.sampled_from([(), ("22:13-22:14",), ("22:14-03:00", "05:00-06:00")]),
 )
-waits = st.dictionaries(
-    st.sampled_from(KEYS), st.builds(FleetWait, times_ms, times_ms, is_left_alone=st.booleans()), max_size=2
-)
+waits = st.dictionaries(st.sampled_from(KEYS), st.builds(FleetWait, times_ms, times_ms), max_size=2)
 histories = st.builds(
     TableHistory,
     paused=st.just(False) | st.booleans(),

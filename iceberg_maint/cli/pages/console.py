@@ -14,7 +14,6 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
 from iceberg_maint.ports.stored import Cursor
-from iceberg_maint.report.comparisons import reason_text
 from iceberg_maint.report.explain import TableExplanation
 from iceberg_maint.report.formatting import (
     counted,
@@ -25,6 +24,7 @@ from iceberg_maint.report.formatting import (
     number,
     outcome_sentence,
     partitions_text,
+    sentence,
     setting,
     size,
 )
@@ -189,7 +189,7 @@ def draw_explanation(console: Console, why: TableExplanation) -> None:
         write(
             console,
             f"[bold]{escape(d.partition)}[/]: {word(d.verdict.value)} {d.reason.value} - "
-            f"{reason_text(d)} ({d.operation.value})",
+            f"{sentence(d.reason)} ({d.operation.value})",
         )
         if p.last:
             write(console, f"  last: {escape(p.last)}")

@@ -22,7 +22,6 @@ from iceberg_maint.core.planning.work import (
     table_work,
     writer_reason,
 )
-from iceberg_maint.report.comparisons import reason_text
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.holds import hold
@@ -49,7 +48,7 @@ def draw_unplanned(console: Console, parts: Sequence[tuple[Plan, Decision]]) -> 
                 prefix = f"{plan.operation}: " if p.partition in planned else ""
                 status = coloured(status_of(p.verdict, p.reason, 1))
                 refused = p.verdict is Verdict.REFUSE and p.reason is decision.reason
-                why = (hold(decision) if refused else "") or reason_text(p)
+                why = (hold(decision) if refused else "") or sentence(p.reason)
                 rows.setdefault(
                     (p.partition, p.reason), [_name(p.partition), status, escape(f"{prefix}{why}")]
                 )

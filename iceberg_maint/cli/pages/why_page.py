@@ -10,7 +10,7 @@ from rich.markup import escape
 from iceberg_maint.core.model.ids import Operation, command_line
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.planning.batch_trials import BatchSize
-from iceberg_maint.report.comparisons import Comparison, reason_text
+from iceberg_maint.report.comparisons import Comparison
 from iceberg_maint.report.explain import PartitionExplanation, TableExplanation, due_housekeeping
 from iceberg_maint.report.fleet import trend_sentence, writer_change_sentence
 from iceberg_maint.report.formatting import (
@@ -142,10 +142,6 @@ def _draw_partitions(console: Console, partitions: Sequence[PartitionExplanation
     draw_grid(console, _METRICS, [row for row, _ in rows])
     for text in dict.fromkeys(_setting(c) for _, c in rows if c is not None):
         write(console, f"[dim]{escape(text)}[/]", "  ")
-    for one in unhealthy[:SHOWN_PARTITIONS]:
-        if one.decision.pay_back is not None:
-            text = f"{one.decision.partition}: {reason_text(one.decision)}"
-            write(console, f"[dim]{escape(escape_control_chars(text))}[/]", "  ")
     hidden = len(unhealthy) - SHOWN_PARTITIONS
     if hidden > 0:
         more = counted(hidden, "more partition is", "more partitions are")
@@ -203,8 +199,6 @@ def draw_metrics(console: Console, partition: PartitionExplanation, indent: int 
 def _draw_partition(console: Console, partition: PartitionExplanation) -> None:
     console.print()
     past = partition.history
-    if partition.decision.pay_back is not None:
-        _line(console, "judgement", reason_text(partition.decision))
     if partition.last:
         _line(console, "last", partition.last)
     if past.vain_attempts:

@@ -20,7 +20,6 @@ from iceberg_maint.core.decisions.applicability import (
 )
 from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.other_engines import foreign_stop
-from iceberg_maint.core.decisions.pay_back import may_be_left_alone
 from iceberg_maint.core.decisions.waits import publish_stop
 from iceberg_maint.core.decisions.windows import (
     hour_budget,
@@ -386,14 +385,8 @@ def _partition(operation: Operation, key: PartitionKey, situation: Situation) ->
         if now_ms < cold_at_ms:
             return replace(base, verdict=Verdict.DEFER, reason=Reason.RECENTLY_CHANGED, until_ms=cold_at_ms)
     wait = table_history.fleet_waits.get(key)
-    if wait is not None and wait.is_left_alone and not may_be_left_alone(crossed):
-        # The partition became due for another reason since the pass.
-        wait = None
     if wait is not None and now_ms < wait.until_ms and not waived:
-        reason = Reason.NO_PAY_BACK if wait.is_left_alone else Reason.FLEET_BUDGET
-        return replace(
-            base, verdict=Verdict.DEFER, reason=reason, until_ms=wait.until_ms, pay_back=wait.pay_back
-        )
+        return replace(base, verdict=Verdict.DEFER, reason=Reason.FLEET_BUDGET, until_ms=wait.until_ms)
     if not is_due(own_findings):
         if operation is Operation.REWRITE_DATA_FILES:
             base = replace(base, candidate_bytes=health.data_bytes)

@@ -16,33 +16,27 @@ from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import Load, Prediction
 from iceberg_maint.core.decisions.windows import BatchCount, BatchPart, in_blackout
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.reasons import PayBack
 
 MINUTE_MS = 60_000
-DAY_MS = 86_400_000
 WorkKey = tuple[str, PartitionKey]
 """The UUID of a table, and a partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetBudget:
-    """The caps of all operations on data in one period, None without a cap. The cost is converted to `max_seconds`: the
-    seconds that batches work. A batch whose CPU seconds were not measured counts with its seconds, times `cpus_per_run`.
-    Work that its readers do not pay back within `pay_back_seconds` is left alone."""
+    """The caps of all operations on data in one period, None without a cap. A batch whose CPU
+    seconds were not measured counts with its seconds."""
 
     period_seconds: int = 3600
     max_bytes: int | None = None
-    max_seconds: float | None = None
     max_commits: int | None = None
     max_wait_seconds: int = 7 * 86_400
     blackout_hours: tuple[str, ...] = ()
     max_cpu_seconds: float | None = None
-    cpus_per_run: float = 1.0
-    pay_back_seconds: int = 30 * 86_400
 
     def cpu_seconds(self, load: Load) -> float:
         """Returns the CPU seconds of the load, measured or by its time."""
-        return load.seconds * self.cpus_per_run if load.cpu_seconds is None else load.cpu_seconds
+        return load.seconds if load.cpu_seconds is None else load.cpu_seconds
 
     def share(self, load: Load) -> float:
         """Returns the share of the budget that the load takes, by the cap that it takes most of."""
@@ -61,26 +55,19 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class DueWork:
-    """A due partition of one table. `since_ms` is when it began to wait for the budget, or to be left alone, `weight` the
-    read weight of the table. `pay_back`: whether its readers are predicted to save what the work costs; None if the work is not
-    judged. `part`: what it takes of a batch that partitions of the table share; None if it shares none."""
+    """A due partition of one table. `since_ms` is when it began to wait for the budget, `weight` the
+    read weight of the table. `part`: what it takes of a batch that partitions of the table share; None if it shares none."""
 
     key: WorkKey
     prediction: Prediction
     since_ms: int
     weight: float = 1.0
-    pay_back: PayBack | None = None
     part: BatchPart | None = None
-
-    @property
-    def pays(self) -> bool:
-        """Whether the work takes part in the division of the budget."""
-        return self.pay_back is None or self.pay_back.pays
 
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """The work that the budget holds now, the first to run first, and the waits of the others, work that is left alone included."""
+    """The work that the budget holds now, the first to run first, and the waits of the others."""
 
     granted: tuple[WorkKey, ...]
     waits: Mapping[WorkKey, FleetWait] = field(default_factory=dict)
@@ -109,11 +96,10 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
     """Divides the remaining budget among the due work.
 
     Work that does not fit lets smaller work behind it go first, unless it is late: late work begins as soon as one of its
-    batches fits, and until then the remaining budget is kept for it. Work that does not pay takes no part. Partitions of a
+    batches fits, and until then the remaining budget is kept for it. Partitions of a
     table share batches, and a batch is one commit.
     """
-    every = list(work)
-    ordered = in_priority((w for w in every if w.pays), budget, now_ms)
+    ordered = in_priority(work, budget, now_ms)
     recent = sorted(
         (s for s in spends if s.at_ms > now_ms - budget.period_seconds * 1000), key=lambda s: s.at_ms
     )
@@ -136,18 +122,7 @@ def allot(work: Iterable[DueWork], budget: FleetBudget, spends: Sequence[Spend],
         else:
             waiting.append(one)
             reserved = reserved or late
-    waits = _waits(waiting, budget, recent, used, now_ms)
-    return Allotment(
-        tuple(granted),
-        waits | {w.key: left_alone(w.since_ms, now_ms, w.pay_back) for w in every if not w.pays},
-    )
-
-
-def left_alone(since_ms: int, now_ms: int, pay_back: PayBack | None = None) -> FleetWait:
-    """Returns the entry of work that does not pay. It is judged again in every pass; without passes it ends on a full day
-    since it began."""
-    days = (now_ms - since_ms) // DAY_MS + 1
-    return FleetWait(since_ms, since_ms + days * DAY_MS, is_left_alone=True, pay_back=pay_back)
+    return Allotment(tuple(granted), _waits(waiting, budget, recent, used, now_ms))
 
 
 def has_room(budget: FleetBudget, spends: Sequence[Spend], load: Load, now_ms: int) -> bool:
@@ -221,7 +196,6 @@ def _sum(loads: Iterable[Load], budget: FleetBudget) -> Load:
 def _shares(budget: FleetBudget, load: Load) -> Iterable[float]:
     for cap, spent in (
         (budget.max_bytes, load.bytes),
-        (budget.max_seconds, load.seconds),
         (budget.max_cpu_seconds, budget.cpu_seconds(load)),
         (budget.max_commits, load.commits),
     ):

@@ -8,39 +8,6 @@ from enum import StrEnum
 
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 
-DAY_SECONDS = 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class PayBack:
-    """A judgement. The work reads `cost_bytes` and costs `cost_seconds`; each read opens `fewer_files` fewer, which saves it
-    `read_seconds`. Reads count for `period_seconds`: until writers replace the data (`ends_with_data`), else
-    `fleet_budget.pay_back_seconds`. All seconds of work and reads are CPU seconds."""
-
-    reads_per_day: float
-    fewer_files: float
-    read_seconds: float
-    period_seconds: float
-    ends_with_data: bool
-    cost_seconds: float
-    cost_bytes: int
-
-    @property
-    def saved_seconds(self) -> float:
-        """What the reads of the period save."""
-        return self.reads_per_day * self.period_seconds / DAY_SECONDS * self.read_seconds
-
-    @property
-    def pays(self) -> bool:
-        """Whether the reads save what the work costs."""
-        return self.saved_seconds >= self.cost_seconds
-
-    @property
-    def least_reads_per_day(self) -> float | None:
-        """The reads a day from which on the work pays. None if a read saves nothing."""
-        of_one = self.period_seconds / DAY_SECONDS * self.read_seconds
-        return self.cost_seconds / of_one if of_one > 0 else None
-
 
 class Verdict(StrEnum):
     """The decision about one operation on a table or partition."""
@@ -74,7 +41,6 @@ class Reason(StrEnum):
     RUN_BUDGET = "run_budget"
     HOUR_BUDGET = "hour_budget"
     FLEET_BUDGET = "fleet_budget"
-    NO_PAY_BACK = "no_pay_back"
     BATCH_LIMIT = "batch_limit"
     TIME_BUDGET = "time_budget"
     LEASE_HELD = "lease_held"
@@ -133,8 +99,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
     Reason.FLEET_BUDGET: "waits for the budget of the fleet: other work gains more for its cost, or the budget is used up",
-    Reason.NO_PAY_BACK: "left alone: the reads of the table are predicted to save less than the work costs, before the data is "
-    "replaced or fleet_budget.pay_back_seconds have passed",
     Reason.BATCH_LIMIT: "left for a later run: the requested number of batches is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run works on the table",
@@ -227,7 +191,7 @@ class PartitionDecision:
     """The decision about one partition, with its reason.
 
     `score` ≥ 0 orders the due partitions, worst highest. `until_ms` is the time when a DEFER ends by
-    itself. `operation` is the operation decided on. `pay_back` has the numbers of a partition that is left alone.
+    itself. `operation` is the operation decided on.
     """
 
     partition: PartitionKey
@@ -238,7 +202,6 @@ class PartitionDecision:
     candidate_bytes: int = 0
     until_ms: int | None = None
     operation: Operation = Operation.REWRITE_DATA_FILES
-    pay_back: PayBack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +231,6 @@ class Decision:
         return tuple(p for p in self.partitions if p.verdict is Verdict.RUN)
 
     def backlog(self) -> tuple[PartitionDecision, ...]:
-        """The partitions beyond a threshold: those to run, and those that wait or are refused, whatever the cause. What does not
-        pay back is left alone."""
-        return tuple(
-            p for p in self.partitions if p.verdict is not Verdict.SKIP and p.reason is not Reason.NO_PAY_BACK
-        )
+        """The partitions beyond a threshold: those to run, and those that wait or are refused, whatever the
+        cause."""
+        return tuple(p for p in self.partitions if p.verdict is not Verdict.SKIP)

@@ -84,21 +84,12 @@ SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.COMMITTED, Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """How old the data of a batch was. `sequence_number` is that of the pinned snapshot, which the written files have, and
-    `oldest` the lowest one of a live data file, by partition."""
-
-    sequence_number: int
-    oldest: Mapping[PartitionKey, int]
-
-
-@dataclass(frozen=True, slots=True)
 class BatchOutcome:
     """The outcome of one batch, with the evidence. `snapshot_before` is the parent of its commit; without one, the plan's
     snapshot. `counts` holds the counts of housekeeping, by name.
     `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
-    files before it ran, `cost` what the batch worked on and took in CPU, and `generation` how old the data was; None where it did not run."""
+    files before it ran, and `cost` what the batch worked on and took in CPU; None where it did not run."""
 
     batch_id: str
     partitions: tuple[PartitionKey, ...]
@@ -123,7 +114,6 @@ class BatchOutcome:
     unlogged: UnloggedMetadata | None = None
     predicted: BatchPrediction | None = None
     cost: BatchCost | None = None
-    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)

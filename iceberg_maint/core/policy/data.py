@@ -246,12 +246,6 @@ class WindowsPolicy:
         "how much the table is read, as a multiple of others; with a fleet_budget it multiplies the predicted gain",
         minimum=0.0,
     )
-    reads_per_day: float | None = _key(
-        None,
-        "reads of a partition per day; with a fleet_budget, work that they do not pay back is left alone; null: not known, and "
-        "nothing is",
-        minimum=0.0,
-    )
 
     @property
     def partitions_per_batch(self) -> int:

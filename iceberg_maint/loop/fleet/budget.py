@@ -14,7 +14,6 @@ from iceberg_maint.core.decisions.fleet_budget import (
     WorkKey,
     allot,
     has_room,
-    left_alone,
 )
 from iceberg_maint.core.decisions.history import (
     FleetWait,
@@ -22,9 +21,7 @@ from iceberg_maint.core.decisions.history import (
     TableHistory,
     combine_histories,
     commit_losses,
-    life_seconds,
 )
-from iceberg_maint.core.decisions.pay_back import Readers, judge
 from iceberg_maint.core.decisions.priority import RUN_SECONDS, Load, Speed, in_run, predict
 from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.decisions.windows import batch_part
@@ -39,7 +36,7 @@ from iceberg_maint.core.planning.batch_trials import (
 )
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
-from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.spends import batch_load, spends_of
 from iceberg_maint.loop.stored_decisions import Basis, decisions_of
@@ -68,10 +65,7 @@ class DueTable:
 
     @property
     def learns(self) -> bool:
-        """Whether earlier batches change what is predicted: how often writers win over them, and how soon writers replace
-        the data."""
-        if self.policy.windows.reads_per_day is not None:
-            return True
+        """Whether earlier batches change what is predicted: how often writers win over them."""
         return any(
             self.measured.partitions[p.partition].delete_files or self.past.of(p.partition).ineffective
             for p in self.due
@@ -79,16 +73,12 @@ class DueTable:
 
     def work(
         self,
-        budget: FleetBudget,
         speed: Speed,
         waits: Mapping[WorkKey, FleetWait],
         past_work: Sequence[PastWork],
         now_ms: int,
     ) -> Iterator[DueWork]:
-        """Yields the due partitions with their prediction. What waits for the budget keeps its place: it was judged to pay
-        when it became due."""
-        windows = self.policy.windows
-        sharing = min(len(self.due), windows.partitions_per_batch)
+        """Yields the due partitions with their prediction. What waits for the budget keeps its place."""
         for due in self.due:
             key = (self.measured.table_uuid, due.partition)
             history, health = self.past.of(due.partition), self.measured.partitions[due.partition]
@@ -102,19 +92,12 @@ class DueTable:
                 losses=commit_losses(due.partition, past_work),
                 speed=speed,
             )
-            life = life_seconds(due.partition, past_work, health.min_data_sequence_number, now_ms)
-            readers = Readers(windows.reads_per_day, life)
             wait = waits.get(key)
-            pay_back = judge(prediction, due.findings, readers, budget, wait, sharing)
-            pays = pay_back is None or pay_back.pays
-            is_same = wait is not None and wait.is_left_alone is not pays
-            since_ms = wait.since_ms if wait is not None and is_same else now_ms
             yield DueWork(
                 key,
                 in_run(prediction, RUN_SECONDS / len(self.due)),
-                since_ms,
-                windows.read_weight,
-                pay_back,
+                now_ms if wait is None else wait.since_ms,
+                self.policy.windows.read_weight,
                 batch_part(due, health, self.policy, prediction.input_files),
             )
 
@@ -176,14 +159,14 @@ def allotment(context: Context, budget: FleetBudget) -> Allotment:
     """Divides the budget among the due work of all tables with stored health."""
     spends, speed = spends_of(context.ledger, budget)
     now_ms = context.ledger.registry.now_ms()
-    work = due_work(context, budget, speed, context.ledger.registry.fleet_waits(), now_ms)
+    work = due_work(context, speed, context.ledger.registry.fleet_waits(), now_ms)
     return allot(work, budget, spends, now_ms)
 
 
 def due_work(
-    context: Context, budget: FleetBudget, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
+    context: Context, speed: Speed, waits: Mapping[WorkKey, FleetWait], now_ms: int
 ) -> Iterator[DueWork]:
-    """Yields the due partitions of all tables, those that wait for the budget or are left alone included."""
+    """Yields the due partitions of all tables, those that wait for the budget included."""
     known: Sequence[KnownTable] = context.ledger.health.known_tables()
     for start in range(0, len(known), _TABLES_AT_ONCE):
         group = {k.table: k.table_uuid for k in known[start : start + _TABLES_AT_ONCE]}
@@ -210,9 +193,7 @@ def due_work(
             context.ledger.records.past_work(learning, LEARNED_DAYS, LEARNED_BATCHES) if learning else {}
         )
         for due_table in due_tables:
-            yield from due_table.work(
-                budget, speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms
-            )
+            yield from due_table.work(speed, waits, past_work.get(due_table.measured.table_uuid, ()), now_ms)
 
 
 def fleet_stop(batch: Batch, policy: Policy, context: Context) -> Reason | None:
@@ -230,39 +211,10 @@ def fleet_stop(batch: Batch, policy: Policy, context: Context) -> Reason | None:
     return None if has_room(budget, spends, load, context.ledger.registry.now_ms()) else Reason.FLEET_BUDGET
 
 
-def judged(
-    histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, context: Context
-) -> dict[Operation, TableHistory]:
-    """Returns the histories of the operations on data with the judgement of the pass over the fleet, by the present settings:
-    a command shows, and a run leaves alone, what the next pass would leave alone. Partitions that wait for the budget keep
-    their waits. In mode advise the table is judged as if it acted. Writes nothing.
-    """
-    budget, ledger = context.policies.fleet_budget, context.ledger
-    own = {o: histories[o] for o in DATA_OPERATIONS}
-    if budget is None:
-        return own
-    past = combine_histories(tuple(own.values()))
-    waits = {p: w for p, w in past.fleet_waits.items() if not w.is_left_alone}
-    if policy.windows.reads_per_day is not None:
-        unheld = {o: replace(h, fleet_waits={}) for o, h in own.items()}
-        acting = replace(policy, mode=Mode.ACT)
-        now_ms = context.clock.now_ms()
-        due = decided_due(Basis(measured, acting, unheld, context.engine.row_types), now_ms)
-        if due:
-            uuid = measured.table_uuid
-            speed = context.policies.speed.of(ledger, budget, context.clock.monotonic_seconds())
-            past_work = ledger.records.past_work([uuid], LEARNED_DAYS, LEARNED_BATCHES).get(uuid, ())
-            stored = {(uuid, p): w for p, w in past.fleet_waits.items()}
-            for work in DueTable(measured, policy, due, past).work(budget, speed, stored, past_work, now_ms):
-                if not work.pays:
-                    waits[work.key[1]] = left_alone(work.since_ms, now_ms, work.pay_back)
-    return {o: replace(h, fleet_waits=waits) for o, h in own.items()}
-
-
-def judged_decision(
+def stored_decision(
     histories: Mapping[Operation, TableHistory], measured: Measured, policy: Policy, context: Context
 ) -> Decision:
-    """Returns the decision on a table's data from its stored health, with the judgement of the pass over the fleet."""
-    known = judged(histories, measured, policy, context)
+    """Returns the decision on a table's data from its stored health."""
+    known = {o: histories[o] for o in DATA_OPERATIONS}
     now_ms = context.clock.now_ms()
     return combine_decisions(decisions_of(measured, policy, known, now_ms, context.engine.row_types))

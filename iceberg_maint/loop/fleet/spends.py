@@ -11,22 +11,6 @@ from iceberg_maint.ports.ledger import Ledger
 
 _LEAST_BATCHES = 10
 """Batches from which the speed is measured."""
-_SPEED_SECONDS = 60.0
-"""A process does not measure the speed for a judgement again within this time: it reads every batch of the period."""
-
-
-class RememberedSpeed:
-    """The speed of the fleet that a process measured last. Threads may share it: at worst two of them measure."""
-
-    def __init__(self) -> None:
-        self._measured: tuple[float, Speed] | None = None
-
-    def of(self, ledger: Ledger, budget: FleetBudget, seconds: float) -> Speed:
-        """Returns the speed, measured again once it is old. `seconds` are those of a monotonic clock."""
-        known = self._measured
-        if known is None or not 0 <= seconds - known[0] < _SPEED_SECONDS:
-            known = self._measured = seconds, spends_of(ledger, budget)[1]
-        return known[1]
 
 
 def spends_of(ledger: Ledger, budget: FleetBudget) -> tuple[tuple[Spend, ...], Speed]:

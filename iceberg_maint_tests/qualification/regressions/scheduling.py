@@ -5,49 +5,9 @@ from __future__ import annotations
 
 from iceberg_maint_tests.qualification.regressions.regression import Regression, off
 
-_PAY_BACK = "core/decisions/test_pay_back.py"
 _REMEMBERED = "loop/test_remembered_decisions.py"
 
 SCHEDULING = (
-    Regression(
-        "limit-waits-for-reads",
-        "found in design",
-        "A partition is left alone because its reads do not pay, although its equality deletes or a limit of the policy make it due",
-        "Only small files, the ratio of deletes and position deletes are weighed against a cost, in the pass and in each decision",
-        off(
-            "core/decisions/pay_back.py",
-            "    return all(f.reason in _JUDGED for f in crossed if f.severity is Severity.ERROR)",
-            "    return True",
-            f"{_PAY_BACK}::test_limits_equality_deletes_and_layout_are_not_weighed",
-            f"{_PAY_BACK}::test_limit_that_is_crossed_after_the_pass_ends_being_left_alone",
-        ),
-    ),
-    Regression(
-        "bound-on-waiting-lost-to-a-judgement",
-        "found in design",
-        "Work that waits for the budget is judged again in each pass, and a changed speed makes its wait begin again",
-        "Work is judged when it becomes due. What waits keeps its place and its bound",
-        off(
-            "core/decisions/pay_back.py",
-            "    if wait is not None and not wait.is_left_alone:\n        return None\n",
-            "",
-            f"{_PAY_BACK}::test_work_that_waits_for_the_budget_is_not_judged_again",
-            "loop/test_fleet_budget.py::test_work_that_waits_for_the_budget_keeps_its_place_when_reads_become_known",
-        ),
-    ),
-    Regression(
-        "appends-taken-for-replacements",
-        "found in design",
-        "A partition that is appended to often is mistaken for one whose data writers replace, and is left alone",
-        "Data was replaced only if every live file is newer than the last batch",
-        off(
-            "core/decisions/history.py",
-            "        w.sequence_number is not None and after is not None and after > w.sequence_number\n",
-            "        True\n",
-            f"{_PAY_BACK}::test_life_is_the_time_over_three_replacements_or_more",
-            f"{_PAY_BACK}::test_data_that_outlives_the_next_batch_makes_the_life_longer",
-        ),
-    ),
     Regression(
         "running-batches-spend-nothing",
         "found in review",
@@ -72,19 +32,6 @@ SCHEDULING = (
             "core/decisions/test_fleet_budget.py::test_partitions_that_share_a_batch_count_as_one_commit",
             "core/decisions/test_fleet_budget.py::test_partitions_that_wait_for_one_batch_are_expected_at_one_time",
             "loop/test_fleet_budget.py::test_one_commit_is_divided_among_the_partitions_of_one_batch_and_the_run_makes_one",
-        ),
-    ),
-    Regression(
-        "preview-without-the-judgement",
-        "found in use",
-        "A plan shows work as due, and a run of the table does it, that the next pass over the fleet would leave alone",
-        "Each decision judges with the function of the pass, by the present settings; nothing is stored",
-        off(
-            "loop/fleet/budget.py",
-            "    if policy.windows.reads_per_day is not None:",
-            "    if False:",
-            "cli/test_pay_back.py::test_plan_before_a_pass_leaves_work_alone_that_does_not_pay_and_gives_the_numbers",
-            "cli/test_pay_back.py::test_run_of_a_table_before_a_pass_does_what_plan_shows",
         ),
     ),
     Regression(
