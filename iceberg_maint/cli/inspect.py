@@ -243,7 +243,7 @@ def why(
     from iceberg_maint.cli.pages.console import draw_explanation
     from iceberg_maint.cli.pages.why_page import draw_why
     from iceberg_maint.loop.assess import assess, limit_after_conflicts
-    from iceberg_maint.report.explain import explain, explanation_document
+    from iceberg_maint.report.explain import Evidence, explain, explanation_document
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS
     from iceberg_maint.report.housekeeping_text import explain_housekeeping
     from iceberg_maint.report.plan_notes import readers_sentence
@@ -263,7 +263,7 @@ def why(
     records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
     last_pass = context.ledger.records.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
-    explained = explain(
+    evidence = Evidence(
         data.decision if partition is None else _narrowed(data.decision, PartitionKey(partition)),
         data.measured,
         effective.policy,
@@ -271,27 +271,27 @@ def why(
         data.history,
         last,
         context.clock.now_ms(),
-        tuple(
-            explain_housekeeping(
-                decision,
-                history,
-                assessment.retention,
-                assessment.policy,
-                last_pass.outcome if last_pass else None,
-            )
-            for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
-            if decision.operation in HOUSEKEEPING_OPERATIONS
-        ),
-        tuple(c for name, c in context.ledger.work.cursors(data.state.uuid).items() if name in operations),
-        _advice(session, context, data) if partition is None else None,
-        {
-            operation: limit
-            for operation in DATA_OPERATIONS
-            if (limit := limit_after_conflicts(operation, data.state, context)) is not None
-        },
-        None if partition is not None else _trend(context, data, effective.policy),
-        () if partition is not None else data.measured.writer_changes,
-        readers_sentence(data.measured, effective.policy, data.state.properties),
+    )
+    housekeeping = tuple(
+        explain_housekeeping(
+            decision,
+            history,
+            assessment.retention,
+            assessment.policy,
+            last_pass.outcome if last_pass else None,
+        )
+        for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
+        if decision.operation in HOUSEKEEPING_OPERATIONS
+    )
+    cursors = context.ledger.work.cursors(data.state.uuid)
+    limits = {o: limit_after_conflicts(o, data.state, context) for o in DATA_OPERATIONS}
+    explained = replace(
+        explain(evidence, housekeeping, _advice(session, context, data) if partition is None else None),
+        cursors=tuple(cursor for name, cursor in cursors.items() if name in operations),
+        limits={o: limit for o, limit in limits.items() if limit is not None},
+        trend=None if partition is not None else _trend(context, data, effective.policy),
+        writer_changes=() if partition is not None else data.measured.writer_changes,
+        readers=readers_sentence(data.measured, effective.policy, data.state.properties),
     )
 
     def draw(console: Any) -> None:

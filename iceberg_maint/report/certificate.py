@@ -6,7 +6,7 @@ A pure function of what the ledger stores. The command line and Dagster show the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -99,17 +99,26 @@ class CertifiedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """The certificate of one run on one table. `rows_in` to `rows_deleted` are the sums of the committed
-    rewrites. `fingerprint` is the sum of their fingerprints, None if one of them compared footers only."""
+class CertifiedRun:
+    """The run of a certificate: who worked on which table, when, with which policy and versions."""
 
     run_id: str
     table: str
     table_uuid: str
-    status: CertificateStatus
     started_by: str
     started_ms: int
     ended_ms: int
+    policy_digest: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The certificate of one run on one table. `rows_in` to `rows_deleted` are the sums of the committed
+    rewrites. `fingerprint` is the sum of their fingerprints, None if one of them compared footers only."""
+
+    run: CertifiedRun
+    status: CertificateStatus
     snapshot_before: int | None
     snapshot_after: int | None
     rows_in: int
@@ -117,8 +126,6 @@ class Certificate:
     rows_deleted: int
     fingerprint: str | None
     batches: tuple[CertifiedBatch, ...]
-    policy_digest: str = ""
-    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def committed(self) -> tuple[CertifiedBatch, ...]:
@@ -156,17 +163,20 @@ def certificate(records: Sequence[Record]) -> Certificate:
     first, last = ordered[0], ordered[-1]
     batches = [(r.operation, b) for r in ordered for b in r.outcome.batches]
     settled = {b.batch_id for _, b in batches if b.outcome is not OutcomeStatus.UNKNOWN}
-    return certificate_of(
-        # A commit that was unknown when the run ended and was settled later has a record of each.
-        [(o, b) for o, b in batches if b.outcome is not OutcomeStatus.UNKNOWN or b.batch_id not in settled],
+    run = CertifiedRun(
         run_id=first.run_id,
         table=last.table,
         table_uuid=first.table_uuid,
-        origin=started_by(first.run_id, next((r.started_by for r in ordered if r.started_by), None)),
+        started_by=started_by(first.run_id, next((r.started_by for r in ordered if r.started_by), None)),
         started_ms=first.started_ms,
         ended_ms=max(r.ended_ms for r in ordered),
         policy_digest=next((r.policy_digest for r in reversed(ordered) if r.policy_digest), ""),
         versions=next((r.versions for r in reversed(ordered) if r.versions), {}),
+    )
+    # A commit that was unknown when the run ended and was settled later has a record of each.
+    return certificate_of(
+        run,
+        [(o, b) for o, b in batches if b.outcome is not OutcomeStatus.UNKNOWN or b.batch_id not in settled],
     )
 
 
@@ -174,34 +184,18 @@ def certificates(records: Iterable[Record]) -> tuple[Certificate, ...]:
     """One certificate per run and table of these records, the earliest first."""
     by_run = sorted(records, key=lambda r: (r.run_id, r.table_uuid))
     made = (certificate(tuple(group)) for _, group in groupby(by_run, lambda r: (r.run_id, r.table_uuid)))
-    return tuple(sorted(made, key=lambda c: (c.started_ms, c.table, c.run_id)))
+    return tuple(sorted(made, key=lambda c: (c.run.started_ms, c.run.table, c.run.run_id)))
 
 
-def certificate_of(
-    batches: Sequence[tuple[Operation, BatchOutcome]],
-    *,
-    run_id: str,
-    table: str,
-    table_uuid: str,
-    origin: str,
-    started_ms: int,
-    ended_ms: int,
-    policy_digest: str = "",
-    versions: Mapping[str, str] | None = None,
-) -> Certificate:
-    """The certificate from batches, for a run whose records are not stored yet."""
-    certified = tuple(_certified(table, operation, outcome) for operation, outcome in batches)
+def certificate_of(run: CertifiedRun, batches: Sequence[tuple[Operation, BatchOutcome]]) -> Certificate:
+    """The certificate from the batches of a run, whose records need not be stored yet."""
+    certified = tuple(_certified(run.table, operation, outcome) for operation, outcome in batches)
     committed = [b.outcome for b in certified if b.is_committed]
     rewrites = [b for b in certified if b.is_committed and b.subject is Subject.ROWS]
     proofs = [b.outcome.proof for b in rewrites if b.outcome.proof is not None]
     return Certificate(
-        run_id=run_id,
-        table=table,
-        table_uuid=table_uuid,
+        run=run,
         status=_status(certified),
-        started_by=origin,
-        started_ms=started_ms,
-        ended_ms=ended_ms,
         snapshot_before=committed[0].snapshot_before if committed else None,
         snapshot_after=committed[-1].snapshot_after if committed else None,
         rows_in=sum(p.input_records for p in proofs),
@@ -211,30 +205,21 @@ def certificate_of(
             [None if b.outcome.proof is None else b.outcome.proof.fingerprint for b in rewrites]
         ),
         batches=certified,
-        policy_digest=policy_digest,
-        versions=dict(versions or {}),
     )
 
 
 def certificate_document(proved: Certificate) -> Document:
     """The JSON document of `proof`."""
     return {
-        "run_id": proved.run_id,
-        "table": proved.table,
-        "table_uuid": proved.table_uuid,
+        **to_data(replace(proved.run, versions=dict(sorted(proved.run.versions.items())))),
         "status": proved.status.value,
         "sentence": proved.sentence(),
-        "started_by": proved.started_by,
-        "started_ms": proved.started_ms,
-        "ended_ms": proved.ended_ms,
         "snapshot_before": proved.snapshot_before,
         "snapshot_after": proved.snapshot_after,
         "rows_in": proved.rows_in,
         "rows_out": proved.rows_out,
         "rows_deleted": proved.rows_deleted,
         "fingerprint": proved.fingerprint,
-        "policy_digest": proved.policy_digest,
-        "versions": to_data(dict(sorted(proved.versions.items()))),
         "batches": [
             {
                 "operation": b.operation.value,
@@ -254,9 +239,9 @@ def certificate_markdown(proved: Certificate) -> str:
         f"**{proved.status.value}**: {proved.sentence()}",
         "",
         (
-            f"Run `{proved.run_id}` on {markdown_text(proved.table)}, started by {markdown_text(proved.started_by)}, "
-            f"{moment(proved.started_ms)} to {moment(proved.ended_ms)} "
-            f"({duration((proved.ended_ms - proved.started_ms) / 1000)})."
+            f"Run `{proved.run.run_id}` on {markdown_text(proved.run.table)}, started by {markdown_text(proved.run.started_by)}, "
+            f"{moment(proved.run.started_ms)} to {moment(proved.run.ended_ms)} "
+            f"({duration((proved.run.ended_ms - proved.run.started_ms) / 1000)})."
         ),
     ]
     if proved.committed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.thresholds import (
     excess_files,
     ideal_overlap_depth,
@@ -15,6 +15,7 @@ from iceberg_maint.core.health.thresholds import (
 from iceberg_maint.core.model.reasons import Finding
 from iceberg_maint.core.policy.data import (
     LayoutPolicy,
+    Policy,
     RewriteDataFilesPolicy,
     RewritePositionDeleteFilesPolicy,
 )
@@ -37,33 +38,31 @@ class Comparison:
 
 def compare(
     health: PartitionHealth,
-    policy: RewriteDataFilesPolicy,
-    target_bytes: int,
+    measured: Measured,
+    policy: Policy,
     findings: tuple[Finding, ...],
     sources: Mapping[str, str],
     now_ms: int,
-    layout: LayoutPolicy,
-    merges: RewritePositionDeleteFilesPolicy,
-    format_version: int,
 ) -> tuple[Comparison, ...]:
-    """Compares every threshold of the operations on data with its metric.
+    """Compares every threshold of the operations on data with the metric of a partition of the measured table.
 
     If there are enough small files and `findings` has none about them, the gain of a rewrite decided;
     the result then contains the gain. It also contains the average file size if `max_files` is crossed,
     and the age of equality deletes.
     """
     small_files_due = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in findings)
+    rewrite = policy.rewrite_data_files
     rows = (
-        *_files(health, policy, target_bytes, small_files_due=small_files_due),
-        *_deletes(health, policy, now_ms),
+        *_files(health, rewrite, measured.target_file_size_bytes, small_files_due=small_files_due),
+        *_deletes(health, rewrite, now_ms),
     )
     named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
     return tuple(
         Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
         for metric, value, rule, limit, key in (
             *named,
-            *_position_deletes(health, merges, format_version),
-            *_overlap(health, layout),
+            *_position_deletes(health, policy.rewrite_position_delete_files, measured.format_version),
+            *_overlap(health, policy.layout),
         )
     )
 

@@ -78,42 +78,39 @@ def policy_values(policy: Policy) -> dict[str, object]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a decision was made on: the health, the policy with the source of each value, and the history. `last` is the
+    newest record of work on data."""
+
+    decision: Decision
+    measured: Measured
+    policy: Policy
+    sources: Mapping[str, str]
+    history: TableHistory
+    last: Record | None
+    now_ms: int
+
+
 def explain(
-    decision: Decision,
-    measured: Measured,
-    policy: Policy,
-    sources: Mapping[str, str],
-    history: TableHistory,
-    last: Record | None,
-    now_ms: int,
+    evidence: Evidence,
     housekeeping: tuple[HousekeepingExplanation, ...] = (),
-    cursors: tuple[Cursor, ...] = (),
     advice: Advice | None = None,
-    limits: Mapping[Operation, BatchSize] | None = None,
-    trend: TableTrend | None = None,
-    writer_changes: tuple[WriterChange, ...] = (),
-    readers: str = "",
 ) -> TableExplanation:
-    """Explains a decision that was made on these values."""
-    partitions = tuple(
-        _partition(decision, p, measured, policy, sources, history, last, now_ms) for p in decision.partitions
-    )
+    """Explains a decision that was made on this evidence."""
+    decision = evidence.decision
+    partitions = tuple(_partition(evidence, p) for p in decision.partitions)
     return TableExplanation(
         decision,
-        _truth(decision, advice, now_ms, [h.decision for h in housekeeping]),
-        _table_change(decision, partitions, history),
+        _truth(decision, advice, evidence.now_ms, [h.decision for h in housekeeping]),
+        _table_change(decision, partitions, evidence.history),
         partitions,
-        policy_values(policy),
-        sources,
-        last,
+        policy_values(evidence.policy),
+        evidence.sources,
+        evidence.last,
         housekeeping,
-        cursors,
-        advice,
-        limits or {},
-        trend,
-        writer_changes,
-        verdict_on(True, history.faults),
-        readers,
+        advice=advice,
+        verdict=verdict_on(True, evidence.history.faults),
     )
 
 
@@ -160,35 +157,17 @@ def explanation_document(why: TableExplanation) -> Document:
     }
 
 
-def _partition(
-    decision: Decision,
-    partition_decision: PartitionDecision,
-    measured: Measured,
-    policy: Policy,
-    sources: Mapping[str, str],
-    history: TableHistory,
-    last: Record | None,
-    now_ms: int,
-) -> PartitionExplanation:
-    health = measured.partitions.get(partition_decision.partition, PartitionHealth())
-    comparisons = compare(
-        health,
-        policy.rewrite_data_files,
-        measured.target_file_size_bytes,
-        partition_decision.findings,
-        sources,
-        now_ms,
-        policy.layout,
-        policy.rewrite_position_delete_files,
-        measured.format_version,
-    )
-    past = history.of(partition_decision.partition)
+def _partition(evidence: Evidence, decision: PartitionDecision) -> PartitionExplanation:
+    measured, now_ms = evidence.measured, evidence.now_ms
+    health = measured.partitions.get(decision.partition, PartitionHealth())
+    comparisons = compare(health, measured, evidence.policy, decision.findings, evidence.sources, now_ms)
+    past = evidence.history.of(decision.partition)
     return PartitionExplanation(
-        partition_decision,
+        decision,
         comparisons,
         past,
-        _last_of(partition_decision.partition, last),
-        _change(decision.table, partition_decision, comparisons, past, now_ms),
+        _last_of(decision.partition, evidence.last),
+        _change(evidence.decision.table, decision, comparisons, past, now_ms),
     )
 
 

@@ -21,7 +21,7 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_order
 from iceberg_maint.loop.fleet.spends import measured_speed
 from iceberg_maint.loop.maintain import Request, maintain
-from iceberg_maint.report.explain import explain
+from iceberg_maint.report.explain import Evidence, explain
 from iceberg_maint.report.formatting import moment
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
@@ -114,7 +114,7 @@ def test_why_says_when_the_budget_is_expected() -> None:
     found = assess(TABLE, context)
     now_ms = world.ledger.registry.now_ms()
     shown = explain(
-        found.decision, found.measured, found.policy, defaultdict(str), found.history, None, now_ms
+        Evidence(found.decision, found.measured, found.policy, defaultdict(str), found.history, None, now_ms)
     )
     change = shown.partitions[0].change
     assert change == (

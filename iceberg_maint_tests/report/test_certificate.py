@@ -198,13 +198,13 @@ def test_commit_settled_after_its_run_replaces_the_unknown_one() -> None:
     ],
 )
 def test_certificate_names_who_started_the_run(run_id: str, recorded: str | None, origin: str) -> None:
-    assert certificate([record(REWRITTEN, run_id=run_id, started_by=recorded)]).started_by == origin
+    assert certificate([record(REWRITTEN, run_id=run_id, started_by=recorded)]).run.started_by == origin
 
 
 def test_records_of_two_runs_make_two_certificates_in_order() -> None:
     later = record(SECOND, run_id="run-2", started_ms=NOW_MS + 60_000)
     made = certificates([later, record(REWRITTEN)])
-    assert [c.run_id for c in made] == ["cli-host-a-12-0123abcd", "run-2"]
+    assert [c.run.run_id for c in made] == ["cli-host-a-12-0123abcd", "run-2"]
     with pytest.raises(ValueError, match="one run on one table"):
         certificate([later, record(REWRITTEN)])
 

@@ -41,18 +41,19 @@ def draw_certificate(console: Console, proved: Certificate) -> None:
     """Draws one certificate."""
     colour = _COLOURS[proved.status]
     write(
-        console, f"[bold]{escape(proved.table)}[/]: [{colour}]{proved.status.value}[/]. {proved.sentence()}"
+        console,
+        f"[bold]{escape(proved.run.table)}[/]: [{colour}]{proved.status.value}[/]. {proved.sentence()}",
     )
-    span = duration((proved.ended_ms - proved.started_ms) / 1000)
-    _line(console, "run", proved.run_id)
-    _line(console, "started by", proved.started_by)
-    _line(console, "time", f"{moment(proved.started_ms)} to {moment(proved.ended_ms)} ({span})")
+    span = duration((proved.run.ended_ms - proved.run.started_ms) / 1000)
+    _line(console, "run", proved.run.run_id)
+    _line(console, "started by", proved.run.started_by)
+    _line(console, "time", f"{moment(proved.run.started_ms)} to {moment(proved.run.ended_ms)} ({span})")
     if proved.committed:
         _line(console, "snapshots", f"{proved.snapshot_before} → {proved.snapshot_after}")
     if proved.fingerprint is not None:
         _line(console, "fingerprint", proved.fingerprint)
-    if proved.versions:
-        _line(console, "versions", ", ".join(f"{k} {v}" for k, v in sorted(proved.versions.items())))
+    if proved.run.versions:
+        _line(console, "versions", ", ".join(f"{k} {v}" for k, v in sorted(proved.run.versions.items())))
     for batch in proved.batches:
         _draw_batch(console, batch)
 

@@ -108,8 +108,8 @@ def partition_label(key: PartitionKey) -> str:
 def proof_line(proof: Certificate) -> str:
     """The last proof in one line."""
     return (
-        f"Last proof: **{proof.status.value}** {_minute(proof.ended_ms)}. {proof.sentence()} "
-        f"`iceberg-maint proof {proof.run_id}`"
+        f"Last proof: **{proof.status.value}** {_minute(proof.run.ended_ms)}. {proof.sentence()} "
+        f"`iceberg-maint proof {proof.run.run_id}`"
     )
 
 

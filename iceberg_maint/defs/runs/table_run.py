@@ -36,7 +36,7 @@ from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
 from iceberg_maint.loop.time_limits import TableTimeout
-from iceberg_maint.report.certificate import Certificate, certificate_markdown, certificate_of
+from iceberg_maint.report.certificate import Certificate, CertifiedRun, certificate_markdown, certificate_of
 from iceberg_maint.report.formatting import progress_line
 from iceberg_maint.report.holds import refusal
 
@@ -201,15 +201,15 @@ class TableRun(ABC):
     def _certificate(self, table_uuid: str) -> Certificate:
         """The certificate of the batches of this run so far."""
         run = self._context.run
-        return certificate_of(
-            self._batch_outcomes,
-            run_id=run.run_id,
-            table=str(self._table),
-            table_uuid=table_uuid,
-            origin=started_in_dagster(run.tags),
-            started_ms=self._started_ms,
-            ended_ms=self._loop_context.clock.now_ms(),
+        certified = CertifiedRun(
+            run.run_id,
+            str(self._table),
+            table_uuid,
+            started_in_dagster(run.tags),
+            self._started_ms,
+            self._loop_context.clock.now_ms(),
         )
+        return certificate_of(certified, self._batch_outcomes)
 
     def _report(self, event: Event) -> None:
         """Reports an event to Dagster. Progress goes to the log, at most every `_LOG_SECONDS`."""
