@@ -18,9 +18,8 @@ from bench.flink.verdict import FlinkResult, judge
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.demo.heal import MAX_TICKS, Healing, heal_once, open_in_process
+from iceberg_maint.demo.heal import MAX_TICKS, Healing, Look, heal_once, look, open_in_process
 from iceberg_maint.demo.main import make_catalog
-from iceberg_maint.demo.verdict import Look, look
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.adapters import build

@@ -8,7 +8,7 @@ from bench.flink.stream import FlinkTable, Stream
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.verdict import Look
+from iceberg_maint.demo.heal import Look
 
 
 @dataclass(frozen=True, slots=True)

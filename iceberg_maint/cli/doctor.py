@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.checks import catalogs, machine, spark
-from iceberg_maint.cli.checks import tables as of_tables
+from iceberg_maint.cli.checks import catalogs, machine
+from iceberg_maint.cli.checks import catalogs as of_tables
 from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, try_check
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.errors import EXIT_DONE
@@ -94,12 +94,12 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     if os.environ.get("DAGSTER_HOME"):
         yield try_check("dagster", machine.check_dagster)
     if with_spark:
-        started = try_check("spark", lambda: spark.check_spark(config))
+        started = try_check("spark", lambda: machine.check_spark(config))
         yield started
         if started.status == OK:
             if not config.spark.master.startswith("local"):
-                yield spark.check_executors(config)
-            yield from spark.check_spark_catalogs(config, context, read)
+                yield machine.check_executors(config)
+            yield from machine.check_spark_catalogs(config, context, read)
 
 
 def _configuration(session: Session) -> str:

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("history", "Show the records of maintenance."),
     "proof": ("proof", "Print the proof certificate of a run."),
     "reconcile": ("history", "Settle attempts whose process ended without a report."),
-    "verify": ("verify", "Prove a maintenance commit again from its files."),
+    "verify": ("proof", "Prove a maintenance commit again from its files."),
     "orphans": ("orphans", "Find orphan files, move them to the trash, restore or delete them."),
     "readers": ("readers", "Register readers of a table's changes; expiry waits for them."),
     "pause": ("pause", "Pause maintenance of a table or of the fleet."),
@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Serve the metrics of the fleet to Prometheus, list the series.",
     ),
     "audit": (".integrations.audit.commands", "Check the audit log."),
-    "shards": ("shards", "Share the tables among another number of Dagster's code locations."),
+    "shards": ("init", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "archive-classes": (
         "archive_classes",

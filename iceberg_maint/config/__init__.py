@@ -12,7 +12,7 @@ from iceberg_maint.config.load import (
 from iceberg_maint.config.locations import JarConfig
 from iceberg_maint.config.policy_layers import EffectivePolicy
 from iceberg_maint.config.secrets import redact, redact_error
-from iceberg_maint.config.telemetry import TelemetryConfig
+from iceberg_maint.config.sections import TelemetryConfig
 
 __all__ = [
     "CONFIG_VARIABLE",

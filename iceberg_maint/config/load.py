@@ -32,8 +32,15 @@ from iceberg_maint.config.policy_layers import (
     property_layer,
 )
 from iceberg_maint.config.secrets import Resolver, redact_error
-from iceberg_maint.config.sections import AuditConfig, ReportConfig, audit_config, fleet_budget, report_config
-from iceberg_maint.config.telemetry import TelemetryConfig, telemetry_config
+from iceberg_maint.config.sections import (
+    AuditConfig,
+    ReportConfig,
+    TelemetryConfig,
+    audit_config,
+    fleet_budget,
+    report_config,
+    telemetry_config,
+)
 from iceberg_maint.core.decisions.fleet_budget import FleetBudget
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.data import Mode

@@ -14,12 +14,11 @@ from rich.console import Console
 
 from iceberg_maint.config import Config
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo import report, sources
+from iceberg_maint.demo import duckdb_reader, report
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.demo.heal import Healing, heal, open_in_process
+from iceberg_maint.demo.heal import Healing, Look, TableResult, heal, judge, look, open_in_process
 from iceberg_maint.demo.store import LOCAL, LakeStore, StoreName, open_store
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
-from iceberg_maint.demo.verdict import Look, TableResult, judge, look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place, place, table_id
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.loop.context import Context
@@ -146,7 +145,7 @@ def open_lake(
     A lake whose store ends with this process is always built. Raises ConfigurationError ICM-100 if the folder holds
     another lake.
     """
-    sources.check()
+    duckdb_reader.check()
     where = place(root)
     if store.ends and where.built.exists() and not fresh:
         raise ConfigurationError(

@@ -15,9 +15,8 @@ from iceberg_maint.core.model.reasons import Finding
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo.duckdb_reader import scan
-from iceberg_maint.demo.heal import Requested
+from iceberg_maint.demo.heal import End, Look, Requested, TableResult
 from iceberg_maint.demo.tables import DemoTable
-from iceberg_maint.demo.verdict import End, Look, TableResult
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
 from iceberg_maint.report.formatting import as_invoked, counted, duration, number, sentence, size

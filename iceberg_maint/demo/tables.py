@@ -20,7 +20,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, IdentityTransform, MonthTransform, Transform, YearTransform
 
-from iceberg_maint.demo import sources
+from iceberg_maint.demo import duckdb_reader
 from iceberg_maint.demo.equality_deletes import append_upserts
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place
 
@@ -86,7 +86,7 @@ class DemoTable:
 
 def build_flights_by_month(writers: Writers) -> None:
     """A year of flights, appended day by day to a table partitioned by month."""
-    days = list(sources.days(sources.flights()))[: writers.scale.days]
+    days = list(duckdb_reader.days(duckdb_reader.flights()))[: writers.scale.days]
     table = _create(writers, "flights_by_month", days[0].schema, {"time_hour": MonthTransform()})
     for number, day in enumerate(days, start=1):
         table.append(day)
@@ -107,9 +107,9 @@ def build_flights_updates_v3(writers: Writers) -> None:
 
 def build_weather(writers: Writers) -> None:
     """Weather reports in many small appends to a table without partitions."""
-    rows = sources.weather()
+    rows = duckdb_reader.weather()
     table = _create(writers, "weather", rows.schema, {})
-    for batch in sources.slices(rows, writers.scale.weather_batches):
+    for batch in duckdb_reader.slices(rows, writers.scale.weather_batches):
         table.append(batch)
 
 
@@ -118,7 +118,7 @@ def build_weather_by_day(writers: Writers) -> None:
 
     Every commit adds a snapshot and a manifest, and a job that was killed a month ago has left files.
     """
-    days = list(sources.days(sources.weather()))[: writers.scale.weather_days]
+    days = list(duckdb_reader.days(duckdb_reader.weather()))[: writers.scale.weather_days]
     by_day = {"month": IdentityTransform[Any](), "day": IdentityTransform[Any]()}
     table = _create(writers, "weather_by_day", days[0].schema, by_day)
     for day in days:
@@ -129,8 +129,8 @@ def build_weather_by_day(writers: Writers) -> None:
 def build_lineitem(writers: Writers) -> None:
     """TPC-H lineitem: half of the appends by year of shipment, then the partition spec changes
     and the rest comes by year and bucket of the order."""
-    rows = sources.lineitem(writers.scale.lineitem, writers.place.sources)
-    batches = list(sources.slices(rows, 2 * writers.scale.lineitem_batches))
+    rows = duckdb_reader.lineitem(writers.scale.lineitem, writers.place.sources)
+    batches = list(duckdb_reader.slices(rows, 2 * writers.scale.lineitem_batches))
     table = _create(writers, "lineitem", rows.schema, {"l_shipdate": YearTransform()})
     for batch in batches[: writers.scale.lineitem_batches]:
         table.append(batch)
@@ -142,13 +142,13 @@ def build_lineitem(writers: Writers) -> None:
 
 def build_control(writers: Writers) -> None:
     """Planes by number of engines, one file each. The table is healthy and must not change."""
-    rows = sources.planes()
+    rows = duckdb_reader.planes()
     _create(writers, CONTROL, rows.schema, {"engines": IdentityTransform()}).append(rows)
 
 
 def build_cdc_planes(writers: Writers) -> None:
     """Planes with captured changes: each commit deletes rows by key and inserts them with new values."""
-    rows = _with_ints(sources.planes().select(["tailnum", "manufacturer", "model", "seats"]))
+    rows = _with_ints(duckdb_reader.planes().select(["tailnum", "manufacturer", "model", "seats"]))
     _create(writers, "cdc_planes", rows.schema, {}).append(rows)
     changes = (rows.slice(number * 40, 50) for number in range(writers.scale.upserts))
     _upsert(writers, "cdc_planes", ("tailnum",), "seats", changes)
@@ -157,7 +157,7 @@ def build_cdc_planes(writers: Writers) -> None:
 def build_cdc_flights_v3(writers: Writers) -> None:
     """The first flights of January in format version 3. The key of the changes has four columns."""
     columns = ["day", "carrier", "flight", "origin", "tailnum", "dest", "arr_delay", "air_time"]
-    rows = _with_ints(sources.flights().slice(0, writers.scale.cdc_rows).select(columns))
+    rows = _with_ints(duckdb_reader.flights().slice(0, writers.scale.cdc_rows).select(columns))
     _load(writers, "cdc_flights_v3", rows, format_version=3)
     size = rows.num_rows // 10
     changes = (rows.slice(number * size // 2, size) for number in range(writers.scale.upserts))
@@ -170,7 +170,7 @@ def build_cdc_weather(writers: Writers) -> None:
     The changes add so many small files that a rewrite is due. In the two tables above it is not due.
     """
     columns = ["origin", "month", "day", "hour", "temp", "wind_dir", "precip"]
-    rows = _with_ints(sources.weather().select(columns))
+    rows = _with_ints(duckdb_reader.weather().select(columns))
     _load(writers, "cdc_weather", rows, partitioned_by="origin")
     # July has no hour twice.
     hours = rows.filter(pc.and_(pc.equal(rows["month"], 7), pc.is_valid(rows["wind_dir"])))
@@ -249,7 +249,7 @@ def _update_flights(writers: Writers, name: str, format_version: int) -> None:
     """Loads one month in three commits, corrects some days per commit, then deletes the cancelled flights."""
     spark, scale = writers.session(), writers.scale
     full_name = f"{CATALOG}.{NAMESPACE}.{name}"
-    flights = sources.flights()
+    flights = duckdb_reader.flights()
     month = flights.filter(pc.equal(flights["month"], 2)).slice(0, scale.update_rows)
     source = writers.place.sources / f"{name}.parquet"
     spark.sql(
@@ -259,7 +259,7 @@ def _update_flights(writers: Writers, name: str, format_version: int) -> None:
         f"'format-version'='{format_version}', 'write.delete.mode'='merge-on-read', "
         "'write.update.mode'='merge-on-read')"
     )
-    for batch in sources.slices(month, 3):
+    for batch in duckdb_reader.slices(month, 3):
         pyarrow.parquet.write_table(batch, source)
         spark.sql(
             f"INSERT INTO {full_name} SELECT year, month, day, carrier, flight, tailnum, origin, dest, "

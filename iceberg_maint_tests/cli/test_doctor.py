@@ -324,7 +324,7 @@ def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch:
 
 def test_properties_are_read_of_some_tables_only(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables")
-    monkeypatch.setattr("iceberg_maint.cli.checks.tables.PROPERTIES_READ", 1)
+    monkeypatch.setattr("iceberg_maint.cli.checks.catalogs.PROPERTIES_READ", 1)
     assert checks(lake, "--no-spark")["policies"] == ("ok", "2 tables; properties of the first 1 read")
 
 
@@ -364,7 +364,7 @@ def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
     monkeypatch.setattr("iceberg_maint.wiring.adapters.spark_reads", lacks_a_jar)
-    monkeypatch.setattr("iceberg_maint.cli.checks.spark.only_advises", lambda *_: mode == "advise")
+    monkeypatch.setattr("iceberg_maint.cli.checks.machine.only_advises", lambda *_: mode == "advise")
     found = checks(lake, exit_code=exit_code)["spark catalog lake"]
     advice = " Mode advise does not need it." if mode == "advise" else ""
     assert found == (status, f"ICM-133 Spark cannot read lake.db.healthy. Fix: list the jar.{advice}")

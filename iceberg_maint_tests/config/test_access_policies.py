@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.config.access_policies import iam_policy, polaris_grants
+from iceberg_maint.cli.rights import iam_policy, polaris_grants
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.policy.rights import OPERATION_ROLES, ROLE_RIGHTS, Right, Role, rights_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.config import Config, load_config
-from iceberg_maint.config.telemetry import listen_address
+from iceberg_maint.config.sections import listen_address
 from iceberg_maint.errors import ConfigurationError
 
 HEAD = "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"

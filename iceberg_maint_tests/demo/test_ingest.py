@@ -4,8 +4,8 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.ingest import APPENDS, ingest
-from iceberg_maint.demo.verdict import look
+from iceberg_maint.demo.definitions import APPENDS, ingest
+from iceberg_maint.demo.heal import look
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.demo import open_lake, s3_server
+from iceberg_maint.demo import open_lake, store
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
 from iceberg_maint.demo.store import (
     LOCAL,
@@ -93,16 +93,16 @@ def test_jar_of_s3_is_locked_for_every_spark_and_not_among_those_that_setup_fetc
 
 
 def test_orphans_on_s3_are_old_copies_that_duckdb_can_read(tmp_path: Path) -> None:
-    with s3_server.serving(s3_server.moto_application()) as url:
-        store = _s3_store(url, [])
-        reader: Any = DuckDBReader(store.file_system)
+    with store.serving(store.moto_application()) as url:
+        placed = _s3_store(url, [])
+        reader: Any = DuckDBReader(placed.file_system)
         folder = "s3://lake/warehouse/demo/t"
         for number in range(ORPHANS + 1):
             reader._db.execute(
                 f"copy (select {number} as n) to '{folder}/data/{number:02}.parquet' (format parquet)"
             )
-        store.add_orphans(SimpleNamespace(location=lambda: folder))
-        objects = s3_server.bucket_of_moto().keys
+        placed.add_orphans(SimpleNamespace(location=lambda: folder))
+        objects = store.bucket_of_moto().keys
         ages = {key.rpartition("/")[2]: objects[key].last_modified for key in sorted(objects)}
         newest = max(ages.values())
         old = [name for name, at in ages.items() if (newest - at).total_seconds() > ORPHAN_AGE_SECONDS - 60]

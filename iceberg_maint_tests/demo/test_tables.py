@@ -9,9 +9,9 @@ import pytest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
+from iceberg_maint.demo.heal import look
 from iceberg_maint.demo.store import ORPHANS
 from iceberg_maint.demo.tables import SMALL, TABLES
-from iceberg_maint.demo.verdict import look
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 from iceberg_maint_tests.support.context import changed

@@ -6,8 +6,8 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHe
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.demo.duckdb_reader import Comparison
+from iceberg_maint.demo.heal import End, Look, judge
 from iceberg_maint.demo.tables import TABLES
-from iceberg_maint.demo.verdict import End, Look, judge
 
 pytestmark = pytest.mark.slow
 

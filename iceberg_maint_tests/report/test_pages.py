@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from iceberg_maint.cli.pages.assessment_page import AssessedTable, assessment_document, assessment_page
+from iceberg_maint.cli.assess import AssessedTable, assessment_document, assessment_page
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows, render_html, render_markdown
 
 HOSTILE = "t<script>alert(1)</script>\"'&|`*_[x](http://evil)\x1b[31m\n# x"

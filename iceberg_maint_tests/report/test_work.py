@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from iceberg_maint.cli.context import wrapped
+from iceberg_maint.cli.history import draw_records
 from iceberg_maint.cli.pages.console import draw_health, draw_outcome
-from iceberg_maint.cli.pages.history_page import draw_records
 from iceberg_maint.core.health.metrics import Measured, TableHealth
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason

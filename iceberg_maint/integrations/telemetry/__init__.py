@@ -10,12 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 from iceberg_maint.config import Config, redact
-from iceberg_maint.config.telemetry import (
-    CloudwatchConfig,
-    DogstatsdConfig,
-    OtlpConfig,
-    TelemetryConfig,
-)
+from iceberg_maint.config.sections import CloudwatchConfig, DogstatsdConfig, OtlpConfig, TelemetryConfig
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.telemetry.delivery import Channel, Delivery, Exporter, sample_channel

@@ -30,7 +30,7 @@ def serve(session: Session, listen: str | None) -> int:
 
     The numbers come from the ledger. No catalog is read.
     """
-    from iceberg_maint.config.telemetry import listen_address
+    from iceberg_maint.config.sections import listen_address
     from iceberg_maint.integrations.telemetry import ledger_totals, require_client
 
     require_client("prometheus")

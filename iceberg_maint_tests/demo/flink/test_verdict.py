@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.verdict import Look
+from iceberg_maint.demo.heal import Look
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 

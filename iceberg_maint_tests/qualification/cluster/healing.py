@@ -14,8 +14,7 @@ from pathlib import Path
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo.heal import Requested, heal, open_in_process
-from iceberg_maint.demo.verdict import look
+from iceberg_maint.demo.heal import Requested, heal, look, open_in_process
 from iceberg_maint.demo.workspace import place, table_id
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.cluster.lake import LAKE

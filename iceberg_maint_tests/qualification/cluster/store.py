@@ -10,11 +10,11 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from iceberg_maint.demo import s3_server
+from iceberg_maint.demo import store
 from iceberg_maint_tests.qualification.cluster.processes import Process, owner_of_port
 
-BUCKET, REGION = s3_server.BUCKET, s3_server.REGION
-KEY, SECRET = s3_server.KEY_ID, s3_server.SECRET
+BUCKET, REGION = store.BUCKET, store.REGION
+KEY, SECRET = store.KEY_ID, store.SECRET
 COPY = "killed-attempt-1"
 """Part of the name of a file that `add_old_copies` makes."""
 HOLD_SECONDS = 120.0
@@ -36,7 +36,7 @@ class Store:
     """The WSGI application. `writers` are the processes that wrote data files, by table."""
 
     def __init__(self) -> None:
-        self._app = s3_server.moto_application()
+        self._app = store.moto_application()
         self._lock = Lock()
         self.watch: Watch | None = None
         self.writers: dict[str, list[Process]] = {}
@@ -75,26 +75,26 @@ class Store:
 
 def serving(store: Store) -> AbstractContextManager[str]:
     """Runs the store on a loopback port. Gives its address."""
-    return s3_server.serving(store)
+    return store.serving(store)
 
 
 def add_old_copies(prefix: str, number: int, age_seconds: float) -> int:
     """Copies data files under a prefix beside themselves, with a time in the past. Returns the number of copies."""
-    return s3_server.add_old_copies(prefix, number, age_seconds, f"{{:05}}-0-{COPY}.parquet")
+    return store.add_old_copies(prefix, number, age_seconds, f"{{:05}}-0-{COPY}.parquet")
 
 
 def mirror(prefix: str, folder: Path) -> None:
     """Copies all objects under a prefix into a folder of this machine. Objects never change."""
-    for key in sorted(s3_server.bucket_of_moto().keys):
+    for key in sorted(store.bucket_of_moto().keys):
         path = folder / key
         if key.startswith(prefix) and not key.endswith("/") and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(s3_server.bucket_of_moto().keys[key].value)
+            path.write_bytes(store.bucket_of_moto().keys[key].value)
 
 
 def keys(prefix: str) -> list[str]:
     """The keys under a prefix."""
-    return sorted(k for k in s3_server.bucket_of_moto().keys if k.startswith(prefix))
+    return sorted(k for k in store.bucket_of_moto().keys if k.startswith(prefix))
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
