@@ -149,6 +149,24 @@ except IcebergMaintError as error:
     assert "Invalid maximum heap size: -Xmx2 gigs" in done.stderr
 
 
+def test_start_without_a_free_descriptor_is_an_error_of_the_machine() -> None:
+    program = """
+import os, resource
+from pyspark import SparkConf, SparkContext
+from iceberg_maint.errors import IcebergMaintError
+from iceberg_maint.engines.spark.session.session import launch
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 1,) * 2)
+try:
+    launch({"spark.master": "local[1]"}, ())
+except IcebergMaintError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("ICM-176 Spark does not start: [Errno 24] Too many open files")
+    assert done.stdout.endswith("Fix: raise the limit of open files of this process (ulimit -n).\n")
+
+
 def test_scratch_folder_that_is_nearly_full_is_refused_before_spark_starts(tmp_path: Path) -> None:
     check_scratch([str(tmp_path), str(tmp_path / "new" / "folder")])
     with pytest.raises(IcebergMaintError) as refused:

@@ -96,7 +96,7 @@ def build_session(settings: SparkSettings, secrets: Collection[str] = ()) -> Spa
 def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     """Starts the JVM of this process, unless it runs. Its arguments contain only public settings. Raises
     IcebergMaintError ICM-132 for a standalone cluster whose master does not answer, ICM-175 for a JVM that ends or does
-    not answer in time.
+    not answer in time, ICM-176 if this machine gives no file or process.
 
     PySpark would write all settings to the arguments. A session that is built later sends the other settings over
     a socket.
@@ -112,6 +112,9 @@ def launch(conf: Mapping[str, str], secrets: Collection[str]) -> None:
     try:
         with _bounded_start() as is_late:
             SparkContext._ensure_initialized(conf=arguments)
+    except OSError as why:
+        fix = file_system_fix(str(why)) or "correct what the message names"
+        raise IcebergMaintError("ICM-176", f"Spark does not start: {why}.", f"{fix}.") from why
     except PySparkRuntimeError as why:
         if is_late.is_set():
             raise _not_started(
