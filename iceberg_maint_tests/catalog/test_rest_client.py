@@ -205,7 +205,7 @@ def test_every_request_is_counted(lake: RestLake) -> None:
 
 
 def test_probe_of_commits_is_a_conflict_that_is_not_repeated(lake: RestLake) -> None:
-    assert lake.catalog().probe_commit(EVENTS)
+    assert lake.catalog()._listing.probe_commit(EVENTS)
     assert sum(target.endswith("/tables/events") for target, _ in lake.server.asked) == 2
 
 
