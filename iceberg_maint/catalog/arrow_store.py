@@ -203,27 +203,30 @@ def file_system(io: FileIO, location: str) -> tuple[FileSystem, str]:
         return any_io.fs_by_scheme(scheme, netloc), path
     scheme, _, address = location.partition("://")
     system = any_io.get_fs(scheme, address.partition("/")[0].rpartition("@")[2] or None)
-    return PyFileSystem(_FsspecHandler(system)), system._strip_protocol(location)
+    return PyFileSystem(FSSpecHandler(_FreshFiles(system))), system._strip_protocol(location)
 
 
-class _FsspecHandler(FSSpecHandler):  # type: ignore[misc]
+class _FreshFiles:
     """A file system of fsspec, for Arrow. That of Azure has the time of a file under another name than Arrow reads, and
     keeps listings."""
 
-    def get_file_info(self, paths: list[str]) -> list[FileInfo]:
-        self.fs.invalidate_cache()
-        found: list[FileInfo] = super().get_file_info(paths)
-        return found
+    def __init__(self, system: Any) -> None:
+        self._system = system
 
-    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        self.fs.invalidate_cache()
-        found: list[FileInfo] = super().get_file_info_selector(selector)
-        return found
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._system, name)
 
-    @staticmethod
-    def _create_file_info(path: str, info: Mapping[str, Any]) -> FileInfo:
-        time = info.get("mtime") or info.get("last_modified") or info.get("LastModified")
-        return FSSpecHandler._create_file_info(path, {**info, "mtime": time})
+    def info(self, path: str) -> dict[str, Any]:
+        self._system.invalidate_cache()
+        return _timed(self._system.info(path))
+
+    def find(self, folder: str, **options: Any) -> dict[str, dict[str, Any]]:
+        self._system.invalidate_cache()
+        return {path: _timed(info) for path, info in self._system.find(folder, **options).items()}
+
+
+def _timed(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {**info, "mtime": info.get("mtime") or info.get("last_modified") or info.get("LastModified")}
 
 
 def _of_info(path: str, info: FileInfo) -> StoredFile:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO
+from pyiceberg.io import SCHEMA_TO_FILE_IO, FileIO, load_file_io
 
-from iceberg_maint.catalog.rights import check_signing, refuse_restricted
+from iceberg_maint.catalog.rights import check_signing
 from iceberg_maint.catalog.service_calls import CallBudget, no_commit, reaching, table_error
 from iceberg_maint.catalog.sql_listing import SqlListing
 from iceberg_maint.catalog.store_service import RETRIES_CLASS, RETRIES_PROPERTY
@@ -26,7 +26,6 @@ from iceberg_maint.machine.bounded_calls import BoundedCalls, LateError, Threads
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from requests import Response
 
     from iceberg_maint.catalog.rest_client import PatientRestCatalog
 
@@ -35,10 +34,6 @@ T = TypeVar("T")
 SCHEMA_TO_FILE_IO |= {
     scheme: ["iceberg_maint.catalog.arrow_store.LiteralFileIO"] for scheme in ("file", "hdfs", "viewfs")
 }
-# The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
-_UNPARSED_TYPES = re.compile(
-    rb'("(?:type|element|key|value)"\s*:\s*)"(?:variant|(?:geometry|geography)\s*\([^"]*\))"'
-)
 
 
 class Listing(Protocol):
@@ -141,7 +136,7 @@ class ServiceListing:
                 return loaded.metadata_location, loaded.io
             # PyIceberg adds the table's own properties, by which a writer of the table would choose the store's endpoint
             # and the class of the FileIO.
-            return loaded.metadata_location, catalog._load_file_io(location=loaded.metadata_location)
+            return loaded.metadata_location, load_file_io(catalog.properties, loaded.metadata_location)
 
         opened = self._load(table, lambda catalog, _table: load(catalog))
         if opened is not None:
@@ -236,17 +231,8 @@ class ServiceListing:
         if self._is_rest:
             from iceberg_maint.catalog.rest_client import load_rest_catalog
 
-            rest = load_rest_catalog(self._name, self._properties, self._calls, self._limits.at_once)
-            rest._session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))
-            return rest
+            return load_rest_catalog(self._name, self._properties, self._calls, self._limits.at_once)
         from pyiceberg.catalog import load_catalog
 
         self._calls.take()
         return load_catalog(self._name, **self._properties)
-
-
-def _without_unparsed_types(response: Response, **_settings: Any) -> None:
-    """Replaces types that PyIceberg does not parse in what a REST catalog answers. Only location and FileIO of
-    the answer are used; columns are read from the metadata file itself."""
-    if _UNPARSED_TYPES.search(response.content):
-        response._content = _UNPARSED_TYPES.sub(rb'\1"unknown"', response.content)

@@ -2,11 +2,15 @@
 
 PyIceberg repeats a request only with a new token. Here a request that the server does not serve now (429, 503) is repeated,
 and a read also after 500, 502, 504 and a connection that broke. A server that has not answered yet gets no second chance.
+
+This module alone uses private names of PyIceberg. It has no public way to give the client a session, to load a table's
+location without its metadata, or to leave a table's own properties out of its FileIO.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -39,6 +43,7 @@ from requests.exceptions import ConnectionError as BrokenConnectionError
 from requests.exceptions import HTTPError
 
 from iceberg_maint.catalog.approved_io import guard_of
+from iceberg_maint.catalog.rights import refuse_restricted
 from iceberg_maint.catalog.service_calls import CallBudget
 
 T = TypeVar("T")
@@ -54,6 +59,10 @@ FIRST_TIMEOUT_SECONDS = (10.0, 30.0)
 TAG_SECONDS = 3600.0
 """How long an ETag is used."""
 
+# The keys before a type in a schema's JSON (spec: "Schemas"), and the types.
+_UNPARSED_TYPES = re.compile(
+    rb'("(?:type|element|key|value)"\s*:\s*)"(?:variant|(?:geometry|geography)\s*\([^"]*\))"'
+)
 _ANY_METHOD = frozenset({429, 503})
 _READS = _ANY_METHOD | {500, 502, 504}
 _NOT_MODIFIED = 304
@@ -223,7 +232,9 @@ class PatientRestCatalog(RestCatalog):
         return location
 
     def _create_session(self) -> Session:
-        return self._patient(super()._create_session())
+        session = self._patient(super()._create_session())
+        session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))
+        return session
 
     def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
         # It asks for a token at once, before the session is returned.
@@ -245,3 +256,10 @@ def load_rest_catalog(
     `load_catalog`. Raises what that raises."""
     settings = merge_config(_ENV_CONFIG.get_catalog_config(name) or {}, dict(properties))
     return PatientRestCatalog(name, calls, cast("Mapping[str, str]", settings), connections)
+
+
+def _without_unparsed_types(response: Response, **_settings: Any) -> None:
+    """Replaces types that PyIceberg does not parse in what a REST catalog answers. Only location and FileIO of
+    the answer are used; columns are read from the metadata file itself."""
+    if _UNPARSED_TYPES.search(response.content):
+        response._content = _UNPARSED_TYPES.sub(rb'\1"unknown"', response.content)

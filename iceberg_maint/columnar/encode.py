@@ -37,17 +37,21 @@ _LENGTH_BYTES = 4
 """The bytes of a length that stand before each text in a plain page and in a dictionary."""
 
 
+def named(schema: pa.Schema, text: str) -> pa.Schema:
+    """Returns the schema with Iceberg's JSON text of it, which Iceberg's writers keep in a file."""
+    return schema.with_metadata({"iceberg.schema": text})
+
+
 @contextmanager
 def open_writer(
     sink: Any,
     schema: pa.Schema,
-    schema_text: str,
     encoding: Encoding,
     dictionaries: Collection[str],
     decimals: Mapping[str, pa.DataType] = _NO_DECIMALS,
     batch_rows: int | None = None,
 ) -> Iterator[pq.ParquetWriter]:
-    """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
+    """Gives a writer of tables with this schema, whose metadata are those of the file: see `named`. `dictionaries` are the Parquet paths of the columns with a dictionary.
     `decimals` are the types of the columns that are integers here and decimals in the file, by name. `batch_rows` are
     encoded together, 1,024 if it is None: the size of a page is looked at after each of them."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
@@ -69,7 +73,6 @@ def open_writer(
         write_page_checksum=True,
         write_batch_size=batch_rows,
     )
-    writer.add_key_value_metadata({"iceberg.schema": schema_text})
     with writer:
         yield writer
         if noted is not None:
@@ -205,8 +208,7 @@ class _ColumnEncoder:
         sink = pa.BufferOutputStream()
         with open_writer(
             sink,
-            rows.schema,
-            task.schema,
+            named(rows.schema, task.schema),
             task.encoding,
             self._dictionaries,
             self._decimals,

@@ -1,4 +1,4 @@
-"""Arrow's reader of a Parquet file, without what it does for each file that tiny files do not need."""
+"""Arrow's reader of a Parquet file, with the checks that Arrow leaves out."""
 
 from __future__ import annotations
 
@@ -23,15 +23,8 @@ takes ten times as long for a row."""
 
 
 class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
-    """A ParquetFile that looks for the columns below a name when columns are read by name. PyArrow does so when it opens
-    a file, which takes a third of the time. Readers of files with the same columns can share what one of them has. If
-    PyArrow's private names change, it does so again.
-
-    Raises ArrowInvalid for an index outside of its dictionary. Arrow does not look at the indexes of a column that keeps
-    its dictionary, and reads memory at random when it uses them.
-    """
-
-    _paths: list[Any]
+    """Raises ArrowInvalid for an index outside of its dictionary. Arrow does not look at the indexes of a column that keeps
+    its dictionary, and reads memory at random when it uses them."""
 
     def read(self, *args: Any, **options: Any) -> pa.Table:
         """Reads rows, as ParquetFile does."""
@@ -44,25 +37,6 @@ class ParquetReader(pq.ParquetFile):  # type: ignore[misc]
     def iter_batches(self, *args: Any, **options: Any) -> Iterator[pa.RecordBatch]:
         """Reads rows part by part, as ParquetFile does."""
         return map(_checked, super().iter_batches(*args, **options))
-
-    def _build_nested_paths(self) -> None:
-        self._paths = []
-
-    @property
-    def _nested_paths_by_prefix(self) -> Any:
-        if not self._paths:
-            self._paths.append(super()._build_nested_paths())
-        return self._paths[0]
-
-    @_nested_paths_by_prefix.setter
-    def _nested_paths_by_prefix(self, paths: Any) -> None:
-        if paths is not None:
-            self._paths = [paths]
-
-    def share_paths(self, paths: list[Any]) -> None:
-        """Shares the columns below each name with readers of files that have the same columns. `paths` is empty before
-        the first of them looks."""
-        self._paths = paths
 
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -135,11 +109,9 @@ def stored_schema(metadata: Any) -> bytes | None:
 
 class Schemas:
     """Arrow's schemas of files. Files of one writer start their footers with the same schema, so the last one is kept:
-    Arrow takes as long to compare two schemas as to open a file. `paths` is what readers of files with the last schema
-    share."""
+    Arrow takes as long to compare two schemas as to open a file."""
 
     def __init__(self) -> None:
-        self.paths: list[Any] = []
         self._start = b""
         self._stored: bytes | None = None
         self._last: pa.Schema | None = None
@@ -148,7 +120,6 @@ class Schemas:
         """Returns the schema of an open file with these bytes."""
         stored = stored_schema(parquet.metadata)
         if self._last is None or stored != self._stored or not footer_of(contents).startswith(self._start):
-            self.paths = []
             try:
                 self._start = schema_bytes(contents)
             except ThriftError:

@@ -207,7 +207,6 @@ class Decoder:
                     metadata = self._footers.metadata(contents, integers) or metadata
                 if names or metadata is not parquet.metadata:
                     parquet = opened(contents, metadata=metadata, dictionaries=names, read_bytes=read_bytes)
-        parquet.share_paths(self._schemas.paths)
         _check_rows(file, parquet.metadata.num_rows)
         return parquet, schema
 

@@ -38,6 +38,9 @@ _DICTIONARY = re.compile(
 )
 """Headers of pages in Thrift's compact protocol: type, sizes, checksum, number of values, encodings. The statistics of
 a data page follow."""
+_DATA_PAGE = _DATA, b"\x15\x00", b"\x2c"
+_DICTIONARY_PAGE = _DICTIONARY, b"\x15\x04", b"\x4c"
+"""The form of a page's header, its first field, and the field of the header of its kind."""
 _ZSTD_FRAME = b"\x28\xb5\x2f\xfd"
 _PHYSICAL_TYPES = {
     name: number
@@ -133,20 +136,13 @@ class _Packing:
             has_dictionary = bool(dictionary) and dictionary < start
             end = (dictionary if has_dictionary else start) + chunk.total_compressed_size
             if has_dictionary:
-                self._page(contents, _DICTIONARY, b"\x15\x04", b"\x4c", dictionary, start, None)
-            self._page(contents, _DATA, b"\x15\x00", b"\x2c", start, end, rows)
+                self._page(contents, dictionary, start, None)
+            self._page(contents, start, end, rows)
             self._has_dictionary.append(has_dictionary)
 
-    def _page(
-        self,
-        contents: bytes | memoryview,
-        form: re.Pattern[bytes],
-        kind: bytes,
-        field: bytes,
-        start: int,
-        end: int,
-        rows: int | None,
-    ) -> None:
+    def _page(self, contents: bytes | memoryview, start: int, end: int, rows: int | None) -> None:
+        """Takes a page: that of a dictionary without `rows`."""
+        form, kind, field = _DICTIONARY_PAGE if rows is None else _DATA_PAGE
         found = form.match(contents, start, end)
         if found is None:
             raise _NotPackedError
