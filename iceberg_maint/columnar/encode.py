@@ -37,9 +37,8 @@ _LENGTH_BYTES = 4
 """The bytes of a length that stand before each text in a plain page and in a dictionary."""
 
 
-def named(schema: pa.Schema, text: str) -> pa.Schema:
-    """Returns the schema with Iceberg's JSON text of it, which Iceberg's writers keep in a file."""
-    return schema.with_metadata({"iceberg.schema": text})
+SCHEMA_KEY = "iceberg.schema"
+"""Under this key Iceberg's writers keep the JSON text of the schema in a file."""
 
 
 @contextmanager
@@ -51,7 +50,7 @@ def open_writer(
     decimals: Mapping[str, pa.DataType] = _NO_DECIMALS,
     batch_rows: int | None = None,
 ) -> Iterator[pq.ParquetWriter]:
-    """Gives a writer of tables with this schema, whose metadata are those of the file: see `named`. `dictionaries` are the Parquet paths of the columns with a dictionary.
+    """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
     `decimals` are the types of the columns that are integers here and decimals in the file, by name. `batch_rows` are
     encoded together, 1,024 if it is None: the size of a page is looked at after each of them."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
@@ -208,12 +207,13 @@ class _ColumnEncoder:
         sink = pa.BufferOutputStream()
         with open_writer(
             sink,
-            named(rows.schema, task.schema),
+            rows.schema,
             task.encoding,
             self._dictionaries,
             self._decimals,
             _batch_rows(rows.column(0), task.encoding),
         ) as writer:
+            writer.add_key_value_metadata({SCHEMA_KEY: task.schema})
             write_group(writer, rows)
         self.metrics.add(rows)
         contents = sink.getvalue()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from iceberg_maint.columnar.check.file_proof import Comparison
 from iceberg_maint.columnar.check.metrics import MetricsBuilder
-from iceberg_maint.columnar.encode import named, open_writer, sampled_dictionaries, write_group
+from iceberg_maint.columnar.encode import SCHEMA_KEY, open_writer, sampled_dictionaries, write_group
 from iceberg_maint.columnar.read.decimals import integer_decimals
 from iceberg_maint.columnar.read.decode import DecodedFile, Decoder
 from iceberg_maint.columnar.read.leaves import compacted, leaves_of
@@ -257,7 +257,8 @@ class _Run:
         with self.storage.create(self.task.output_path) as stream:
             self.created = True
             decimals = integer_decimals(self._table)
-            with open_writer(stream, named(first.schema, schema), encoding, chosen, decimals) as writer:
+            with open_writer(stream, first.schema, encoding, chosen, decimals) as writer:
+                writer.add_key_value_metadata({SCHEMA_KEY: schema})
                 group: pa.Table | None = first
                 while group is not None:
                     with self._clock.phase("encode"):
