@@ -152,6 +152,7 @@ def _ours() -> dict[str, Any]:
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
+    from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 
     uri, table = f"sqlite:///{DATA / 'catalog.db'}", TableId.parse(TABLE)
     catalog = PyIcebergCatalog(
@@ -159,7 +160,7 @@ def _ours() -> dict[str, Any]:
     )
     return looked(
         catalog.pin(table),
-        others=FleetClaims({"lake": catalog}).others,
+        others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
         store=lambda _state: LocalStore(),
         reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
     )

@@ -58,6 +58,7 @@ def _ours(
     from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.released_file_rules import release_of
     from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+    from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 
     table, ahead_ms = TableId.parse(TABLE), [0]
     policy = RemoveOrphanFilesPolicy(released_files=ReleasedHold(hold))
@@ -81,7 +82,7 @@ def _ours(
     def made() -> OrphanPass:
         return OrphanPass(
             Surroundings(
-                others=FleetClaims({"lake": catalog}).others,
+                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: Later(),
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
                 scratch=folder / "scratch",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.reachable_files import metadata_document, named_files
+from iceberg_maint.catalog.reachable_files import named_files
+from iceberg_maint.catalog.table_metadata import document_of
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, claim
 from iceberg_maint.errors import RefusedError, UnknownTableError
+from iceberg_maint.ports.ledger import Registry
 from iceberg_maint.ports.stored import StoredClaim
 
 _log = logging.getLogger(__name__)
@@ -24,34 +25,16 @@ _CONFIRMED_MS = 24 * 3600 * 1000
 """How often the ledger stores that a claim is still current."""
 
 
-class ClaimLedger(Protocol):
-    """The part of the ledger that keeps claims; see `ports.ledger.Registry`."""
-
-    def now_ms(self) -> int:
-        """Returns the time of the ledger's clock."""
-        ...
-
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
-        """Returns the last claims of the catalog's tables."""
-        ...
-
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
-    ) -> None:
-        """Stores claims and deletes those of dropped tables."""
-        ...
-
-
 class FleetClaims:
     """The claims of all tables. One metadata file is read per table, and again only after the table's
-    pointer has changed. The ledger keeps the claims; without one they last as long as this object.
+    pointer has changed. The ledger keeps the claims.
 
     This object remembers what it has read, so that a pass over each of many tables does not read the claims of all
     from the ledger again. The catalog is asked for all tables and pointers each time."""
 
-    def __init__(self, catalogs: Mapping[str, PyIcebergCatalog], ledger: ClaimLedger | None = None) -> None:
+    def __init__(self, catalogs: Mapping[str, PyIcebergCatalog], ledger: Registry) -> None:
         self._catalogs = catalogs
-        self._ledger = ledger or _Memory()
+        self._ledger = ledger
         self._remembered: dict[str, dict[TableId, StoredClaim]] = {}
 
     def others(self, table: TableId) -> tuple[Claim, ...]:
@@ -143,27 +126,6 @@ class FleetClaims:
                 tried.add(pointer)
 
 
-class _Memory:
-    """Keeps claims in this process."""
-
-    def __init__(self) -> None:
-        self._claims: dict[str, dict[TableId, StoredClaim]] = {}
-
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
-        return dict(self._claims.get(catalog, {}))
-
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
-    ) -> None:
-        kept = self._claims.setdefault(catalog, {})
-        for table in dropped:
-            kept.pop(table, None)
-        kept.update(stored)
-
-
 def _last_claim(pointer: str | None, stored: StoredClaim | None, error: RefusedError) -> Claim:
     """Returns the last claim of a table that cannot be read. Raises `error` if its files may be elsewhere: it was
     never read, the catalog names no metadata file, or the table has moved since."""
@@ -178,7 +140,7 @@ def _last_claim(pointer: str | None, stored: StoredClaim | None, error: RefusedE
 
 def _claim(name: TableId, pointer: str, data: bytes) -> Claim:
     # Every format version: the claimed locations have the same keys in all of them.
-    document = metadata_document(data)
+    document = document_of(data)
     location = document["location"]
     table_uuid = str(document.get("table-uuid") or location)
     folders = (path.rpartition("/")[0] for path in _every_file_named(document))

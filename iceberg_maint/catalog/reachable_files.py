@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import logging
 import random
 from collections.abc import Collection, Iterator, Sequence
@@ -26,7 +24,7 @@ from iceberg_maint.catalog.manifests.reader import (
     read_live_entries,
     read_manifest_list,
 )
-from iceberg_maint.catalog.table_metadata import parse_metadata
+from iceberg_maint.catalog.table_metadata import document_of, parse_metadata
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.removal.orphan_rules import MetadataLog
@@ -162,7 +160,7 @@ class MetadataWalk:
                 return entries, True
             try:
                 data = read_bytes(io, oldest, f"{self._table}: metadata file")
-                log = metadata_document(data).get("metadata-log") or ()
+                log = document_of(data).get("metadata-log") or ()
                 earlier = {e["metadata-file"]: int(e["timestamp-ms"]) for e in log}
             except UnreadableTableError:
                 return entries, False
@@ -185,7 +183,7 @@ class MetadataWalk:
                 f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
                 "none is needed; the next run checks the new table.",
             )
-        return state, metadata_document(data)
+        return state, document_of(data)
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
         """Reads a pending manifest; see `ports.storage.Reachability`."""
@@ -232,12 +230,6 @@ class MetadataWalk:
                 "orphan pass, PyIceberg, cannot read its manifests (apache/iceberg#17501). Nothing was removed.",
                 "partition the table by another field and rewrite its files, or turn remove_orphan_files off for it.",
             )
-
-
-def metadata_document(data: bytes) -> dict[str, Any]:
-    """Returns a metadata file's JSON, compressed or not. Raises ValueError, EOFError, OSError."""
-    document: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    return document
 
 
 def named_files(document: dict[str, Any]) -> Iterator[str]:

@@ -27,7 +27,7 @@ def parse_metadata(table: TableId, location: str, data: bytes) -> TableState:
     """Returns the state without manifests. Raises UnreadableTableError ICM-101 if the file is not table
     metadata, RefusedError ICM-108 for an unknown format version."""
     with _readable(table, location):
-        document = _document(data)
+        document = document_of(data)
         version = int(document["format-version"])
         if version > NEWEST_FORMAT_VERSION:
             raise RefusedError(
@@ -42,10 +42,11 @@ def read_document(table: TableId, location: str, data: bytes) -> Mapping[str, An
     """Returns a metadata file's content, compressed or not. Raises UnreadableTableError ICM-101 if it is
     not a JSON object."""
     with _readable(table, location):
-        return _document(data)
+        return document_of(data)
 
 
-def _document(data: bytes) -> dict[str, Any]:
+def document_of(data: bytes) -> dict[str, Any]:
+    """Returns a metadata file's JSON object, compressed or not. Raises ValueError, TypeError, EOFError, OSError."""
     document = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
     if not isinstance(document, dict):
         raise TypeError(f"it holds a {type(document).__name__}")
@@ -75,7 +76,8 @@ def _state(table: TableId, location: str, size_bytes: int, document: Mapping[str
         raise KeyError(f"snapshot {current_id}")
     _check_parents({s.snapshot_id: s.parent_id for s in snapshots})
     types = _types(document)
-    keys = _keys(document)
+    # Ids and primitive types by dotted name, without columns inside lists and maps.
+    keys = dict(_columns(_current_schema(document)))
     current_ids = frozenset(field_id for field_id, _ in keys.values())
     return TableState(
         table=table,
@@ -163,9 +165,7 @@ def _specs(
 def _field(
     node: Mapping[str, Any], default_id: int, types: Mapping[int, str], current_ids: frozenset[int]
 ) -> PartitionField:
-    # Format v3 writes the sources of a transform of several columns as a list.
-    source_id = int(node["source-id"] if "source-id" in node else node["source-ids"][0])
-    transform = node["transform"]
+    source_id, transform = _source_id(node), node["transform"]
     result = "int" if transform.startswith("bucket") else _RESULT_TYPES.get(transform)
     return PartitionField(
         field_id=int(node.get("field-id", default_id)),
@@ -177,6 +177,11 @@ def _field(
     )
 
 
+def _source_id(node: Mapping[str, Any]) -> int:
+    # Format v3 writes the sources of a transform of several columns as a list.
+    return int(node["source-id"] if "source-id" in node else node["source-ids"][0])
+
+
 def _types(document: Mapping[str, Any]) -> dict[int, str]:
     """Returns primitive types by column id, over all schemas: an old spec may partition by a column that
     the current schema dropped."""
@@ -184,14 +189,8 @@ def _types(document: Mapping[str, Any]) -> dict[int, str]:
     schemas = document.get("schemas") or [document["schema"]]
     current = document.get("current-schema-id", 0)
     for schema in sorted(schemas, key=lambda s: s.get("schema-id", 0) == current):
-        _collect_types(schema, types)
+        types.update(column for _, column in _columns(schema))
     return types
-
-
-def _keys(document: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    """Returns ids and primitive types of the current schema's columns by dotted name, without those
-    inside lists and maps."""
-    return dict(_columns(_current_schema(document)))
 
 
 def _current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -199,10 +198,6 @@ def _current_schema(document: Mapping[str, Any]) -> Mapping[str, Any]:
     current = document.get("current-schema-id", 0)
     found = [schema for schema in schemas if schema.get("schema-id", 0) == current]
     return found[-1] if found else {"type": "struct", "fields": []}
-
-
-def _collect_types(struct: Mapping[str, Any], types: dict[int, str]) -> None:
-    types.update(column for _, column in _columns(struct))
 
 
 def _columns(struct: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, tuple[int, str]]]:
@@ -221,10 +216,8 @@ def _sort_fields(document: Mapping[str, Any]) -> Iterator[SortField]:
         if int(order["order-id"]) != default:
             continue
         for node in order["fields"]:
-            # Format v3 writes the sources of a transform of several columns as a list.
-            source_id = int(node["source-id"] if "source-id" in node else node["source-ids"][0])
             yield SortField(
-                source_id,
+                _source_id(node),
                 node["transform"],
                 descending=node["direction"] == "desc",
                 nulls_last=node["null-order"] == "nulls-last",

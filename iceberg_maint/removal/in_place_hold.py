@@ -166,7 +166,7 @@ class _Work:
     def mark(self, releases: list[Release]) -> None:
         """Lists the files of the releases that nothing references."""
         read_releases(self._removal, self._paths, self._pending, releases)
-        done = Moved([])
+        done = Moved()
         self._done.marked.append(done)
         with ExitStack() as stack:
             lines = {

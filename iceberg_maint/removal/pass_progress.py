@@ -26,30 +26,15 @@ class Emptied:
     released: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Trashed:
-    """The result for the orphans of a scan. `moved` files are in the trash under `marks`. `skipped` files
-    were referenced, changed or deleted since the scan."""
-
-    marks: tuple[str, ...]
-    moved_files: int
-    moved_bytes: int
-    skipped_files: int
-
-
 @dataclass(slots=True)
 class Moved:
-    """The work of a mark so far: trash batches, files moved to them or held in place, and files that were not."""
+    """The work of a mark so far: trash batches, and files moved to them or held in place. `skipped` files were referenced,
+    changed or deleted since they were found."""
 
-    headers: list[TrashBatchHeader]
+    headers: list[TrashBatchHeader] = field(default_factory=list)
     files: int = 0
     size_bytes: int = 0
     skipped: int = 0
-
-    def as_trashed(self) -> Trashed:
-        """Returns the work as a value."""
-        marks = dict.fromkeys(h.mark_id for h in self.headers)
-        return Trashed(tuple(marks), self.files, self.size_bytes, self.skipped)
 
 
 @dataclass(slots=True)
@@ -57,7 +42,7 @@ class PassProgress:
     """The work of a pass so far."""
 
     emptied: list[Emptied] = field(default_factory=list)
-    trashed: list[Trashed] = field(default_factory=list)
+    trashed: list[Moved] = field(default_factory=list)
     scan: Scan | None = None
     waiting: HeldOrphans | None = None
     taken: list[Moved] = field(default_factory=list)
@@ -72,10 +57,8 @@ class PassProgress:
     @property
     def is_something(self) -> bool:
         """Returns whether a file was marked, moved or deleted."""
-        return (
-            any(e.deleted_files or e.restored_files for e in self.emptied)
-            or any(t.moved_files for t in self.trashed)
-            or any(t.files for t in self.begun)
+        return any(e.deleted_files or e.restored_files for e in self.emptied) or any(
+            t.files for t in (*self.trashed, *self.begun)
         )
 
     def count_held(self, removal: Removal) -> None:
@@ -114,13 +97,13 @@ class PassProgress:
             listed_bytes=counts.listed_bytes if counts else 0,
             orphan_files=counts.orphan_files if counts else 0,
             orphan_bytes=counts.orphan_bytes if counts else 0,
-            trashed_files=sum(t.moved_files for t in self.trashed),
-            trashed_bytes=sum(t.moved_bytes for t in self.trashed),
+            trashed_files=sum(t.files for t in self.trashed),
+            trashed_bytes=sum(t.size_bytes for t in self.trashed),
             swept_files=sum(e.deleted_files for e in self.emptied),
             swept_bytes=sum(e.deleted_bytes for e in self.emptied),
             restored_files=sum(e.restored_files for e in self.emptied),
             left_files=sum(e.left_files for e in self.emptied),
-            marks=tuple(m for t in self.trashed for m in t.marks),
+            marks=tuple(dict.fromkeys(h.mark_id for t in self.trashed for h in t.headers)),
             digest=self.scan.digest if self.scan else "",
             needs_approval=self.waiting is not None,
             held=held,

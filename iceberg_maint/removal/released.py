@@ -57,7 +57,7 @@ def remove_released(removal: Removal, lease: Lease, tell: Callable[[Moved], None
         read_releases(removal, paths, pending, [release for _, release in releases])
         if paths.releases_manifests():
             check_second_opinion(removal, paths)
-        progress = Moved([])
+        progress = Moved()
         paths.add_taken(_same_files(removal, paths, pending, progress))
         try:
             for prefix in target.prefixes:

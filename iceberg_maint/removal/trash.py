@@ -17,7 +17,7 @@ from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader, Tr
 from iceberg_maint.errors import ArchivedFileError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.removal.orphan_scan import Scan
-from iceberg_maint.removal.pass_progress import Moved, Trashed
+from iceberg_maint.removal.pass_progress import Moved
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed
 from iceberg_maint.removal.target import Removal, Target, checked_clock, read_reached
@@ -38,8 +38,8 @@ def trash(
     lease: Lease,
     *,
     approved: str | None = None,
-    tell: Callable[[Trashed], None] = lambda _: None,
-) -> Trashed:
+    tell: Callable[[Moved], None] = lambda _: None,
+) -> Moved:
     """Moves the orphans of a scan to the trash, one trash batch per prefix that has any.
 
     First the metadata are read again, and each file is checked again. A file that was committed during the
@@ -58,7 +58,7 @@ def trash(
         )
     removal = scan.removal
     read_reached(removal, scan.paths, scan.pending)
-    progress = Moved([])
+    progress = Moved()
     stopped: TimeUpError | None = None
     try:
         try:
@@ -70,9 +70,9 @@ def trash(
         if stopped is not None:
             raise stopped
     finally:
-        tell(progress.as_trashed())
+        tell(progress)
     reached_since = scan.counts.orphan_files - progress.files - progress.skipped
-    return replace(progress.as_trashed(), skipped_files=progress.skipped + reached_since)
+    return replace(progress, skipped=progress.skipped + reached_since)
 
 
 def _move(scan: Scan, prefix: str, lease: Lease, progress: Moved) -> None:

@@ -105,7 +105,7 @@ def test_decimals_of_every_form_and_size_keep_their_values(
 
 def encoded(rows: pa.Table, decimals: dict[str, pa.DataType]) -> bytes:
     sink = pa.BufferOutputStream()
-    with open_writer(sink, rows.schema, TEXT, Encoding(), ["short", "n"], decimals) as writer:
+    with open_writer(sink, rows.schema, Encoding(), ["short", "n"], decimals) as writer:
         write_group(writer, rows.slice(0, 600))
         write_group(writer, rows.slice(600))
     return bytes(sink.getvalue())

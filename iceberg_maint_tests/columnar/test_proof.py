@@ -61,7 +61,7 @@ def encoded(
     """Rows as a file of two row groups."""
     sink = pa.BufferOutputStream()
     encoding = Encoding(codec, None, page_row_limit=page_rows)
-    with open_writer(sink, rows.schema, ALL_TYPES, encoding, dictionaries) as writer:
+    with open_writer(sink, rows.schema, encoding, dictionaries) as writer:
         write_group(writer, rows.slice(0, 30))
         write_group(writer, rows.slice(30))
     return bytes(sink.getvalue())
@@ -224,7 +224,7 @@ def test_other_number_of_rows_is_found(rows: pa.Table, kept: Any) -> None:
 
 def test_row_moved_to_another_row_group_is_found(rows: pa.Table) -> None:
     sink = pa.BufferOutputStream()
-    with open_writer(sink, rows.schema, ALL_TYPES, Encoding(), ()) as writer:
+    with open_writer(sink, rows.schema, Encoding(), ()) as writer:
         write_group(writer, rows.slice(0, 31))
         write_group(writer, rows.slice(31))
     contents = bytes(sink.getvalue())

@@ -37,7 +37,7 @@ def put_into_trash(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
     found = run_scan(lake, target, store)
     try:
         done = trash(found, Lease(), approved=found.digest)
-        assert (done.moved_files, done.skipped_files) == (len(lake.orphans), 0)
+        assert (done.files, done.skipped) == (len(lake.orphans), 0)
     finally:
         found.paths.close()
     return found

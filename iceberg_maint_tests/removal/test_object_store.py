@@ -24,6 +24,7 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import OrphanWork, Store
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint.removal.pass_progress import Emptied
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import (
     DAY_MS,
@@ -88,7 +89,7 @@ class World:
 
         return OrphanPass(
             Surroundings(
-                FleetClaims({"lake": self.catalog}).others,
+                FleetClaims({"lake": self.catalog}, ClaimMemory()).others,
                 store,
                 lambda state: MetadataWalk(self.catalog, state.table, state.uuid),
                 self.scratch,

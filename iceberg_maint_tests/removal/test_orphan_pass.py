@@ -24,6 +24,7 @@ from iceberg_maint.ports.storage import StoredFile
 from iceberg_maint.removal.orphan_pass import Scope
 from iceberg_maint.removal.store_requests import TRUSTED_MS, AskedLease
 from iceberg_maint_tests.removal.test_scan import commit
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.catalog.table_files import TableFiles, register
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.removal.layouts import (
@@ -176,7 +177,7 @@ def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> Non
     catalog, read = lake.catalog, []
     real = catalog.metadata_file
     catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
-    claims = FleetClaims({"lake": catalog})
+    claims = FleetClaims({"lake": catalog}, ClaimMemory())
     assert {c.table for c in claims.others(TABLE)} == {f"lake.db.{n}" for n in ("t_2", "t2", "t_old", "s")}
     assert len(read) == 4
     assert len(claims.others(TABLE)) == len(read) == 4

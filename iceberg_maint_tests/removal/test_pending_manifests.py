@@ -96,7 +96,7 @@ def put_into_trash(lake: Lake, store: ShiftedStore | None = None) -> int:
     target, store = lake.target(), store or ShiftedStore()
     found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     try:
-        return trash(found, Lease(), approved=found.digest).moved_files
+        return trash(found, Lease(), approved=found.digest).files
     finally:
         found.paths.close()
 

@@ -49,7 +49,7 @@ def test_file_committed_while_others_are_moved_is_put_back(lake: Lake) -> None:
                 Path(source.removeprefix("file://")).unlink()
 
     done = put_into_trash(lake, Busy())
-    assert (done.moved_files, done.skipped_files) == (ORPHANS, 1)
+    assert (done.files, done.skipped) == (ORPHANS, 1)
     assert lake.remaining() == [lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"]
     assert all(p.read_bytes() == lake.orphans[p] for p in lake.remaining())
 
@@ -75,7 +75,7 @@ def committed_late(lake: Lake) -> Path:
 
 
 def test_what_is_reached_is_put_back_though_nothing_may_be_deleted(lake: Lake) -> None:
-    [mark] = put_into_trash(lake).marks
+    [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     place = committed_late(lake)
     told: list[Emptied] = []
     assert sweep_all(lake, ShiftedStore(), deletes=False, tell=told.append) == ()
@@ -144,7 +144,7 @@ def test_of_two_files_of_one_path_the_one_put_there_last_comes_back(lake: Lake) 
 
 
 def test_scan_names_the_way_out_of_the_trash_for_a_file_that_is_reached(lake: Lake) -> None:
-    [mark] = put_into_trash(lake).marks
+    [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     place = committed_late(lake)
     target, store = lake.target(), ShiftedStore()
     with pytest.raises(RefusedError, match=r"orphan-3.parquet, which is in the trash") as refused:
@@ -167,7 +167,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
 
 
 def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
-    [mark] = put_into_trash(lake).marks
+    [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
@@ -180,7 +180,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
     assert (found.counts.orphan_files, found.counts.kept[Kept.RESTORED]) == (1, ORPHANS + 1)
     found.paths.close()
     forget(lake)
-    assert put_into_trash(lake).moved_files == ORPHANS + 2
+    assert put_into_trash(lake).files == ORPHANS + 2
 
 
 def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:

@@ -16,7 +16,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
-from iceberg_maint.removal.pass_progress import Emptied, Trashed
+from iceberg_maint.removal.pass_progress import Emptied, Moved
 from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
@@ -51,7 +51,7 @@ def put_into_trash(
     meanwhile: Callable[[], object] = lambda: None,
     holds: Callable[[], bool] = lambda: True,
     **options: Any,
-) -> Trashed:
+) -> Moved:
     target, store = lake.target(), store or ShiftedStore()
     walk = lake.walk(target)
     found = scan(Removal(target, policy, store, walk, lake.folder, store.local_now_ms))
@@ -85,9 +85,9 @@ def manifest_of(lake: Lake) -> Path:
 
 def test_manifest_reports_what_was_where_and_why(lake: Lake) -> None:
     done = put_into_trash(lake)
-    assert done == Trashed(done.marks, ORPHANS + 1, sum(len(b) for b in lake.orphans.values()), 0)
+    assert done == Moved(done.headers, ORPHANS + 1, sum(len(b) for b in lake.orphans.values()), 0)
     header, *lines = (json.loads(line) for line in manifest_of(lake).read_text().splitlines())
-    assert header["mark_id"] == done.marks[0] == manifest_of(lake).stem
+    assert header["mark_id"] == done.headers[0].mark_id == manifest_of(lake).stem
     assert (header["table"], header["table_uuid"]) == ("lake.db.t", lake.target().state.uuid)
     assert {line["path"] for line in lines} == {f"file://{p}" for p in lake.orphans}
     for line in lines:
@@ -143,7 +143,7 @@ def test_abnormal_share_needs_the_digest_of_this_very_scan(lake: Lake) -> None:
         put_into_trash(lake, policy=strict, approved=digest)
     digest = refused.value.fix.rstrip(".").rpartition(" ")[2]
     assert lake.remaining() == list(lake.orphans)
-    assert put_into_trash(lake, policy=strict, approved=digest).moved_files == ORPHANS + 2
+    assert put_into_trash(lake, policy=strict, approved=digest).files == ORPHANS + 2
 
 
 def test_file_committed_since_the_scan_stays(lake: Lake) -> None:
@@ -156,7 +156,7 @@ def test_file_committed_since_the_scan_stays(lake: Lake) -> None:
             super().move(source, target)
 
     done = put_into_trash(lake, Told(), meanwhile=lambda: commit(lake, "data/orphan-3.parquet"))
-    assert (done.moved_files, done.skipped_files) == (ORPHANS, 1)
+    assert (done.files, done.skipped) == (ORPHANS, 1)
     assert len(moved) == ORPHANS
     assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
 
@@ -170,7 +170,7 @@ def test_file_changed_or_gone_since_the_scan_stays(lake: Lake) -> None:
         (at / "orphan-3.parquet").unlink()
 
     done = put_into_trash(lake, meanwhile=change)
-    assert (done.moved_files, done.skipped_files) == (ORPHANS + 1 - 3, 3)
+    assert (done.files, done.skipped) == (ORPHANS + 1 - 3, 3)
     assert [p.name for p in lake.remaining()] == ["orphan-1.parquet", "orphan-2.parquet"]
 
 
@@ -207,7 +207,7 @@ def test_lease_is_asked_for_before_each_file(lake: Lake) -> None:
 def test_nothing_to_move_leaves_no_mark(lake: Lake) -> None:
     put_into_trash(lake)
     before = manifest_of(lake)
-    assert put_into_trash(lake) == Trashed((), 0, 0, 0)
+    assert put_into_trash(lake) == Moved()
     assert manifest_of(lake) == before
 
 
@@ -307,11 +307,11 @@ def test_manifest_that_was_tampered_with_is_refused(
 
 
 def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
-    [first] = put_into_trash(lake).marks
+    [first] = (h.mark_id for h in put_into_trash(lake).headers)
     more = lake.folder / PLAIN.table_folder / "data" / "later-orphan"
     lake.plant(lake.orphans, more)
     os.utime(more, (1, 1))
-    [second] = put_into_trash(lake).marks
+    [second] = (h.mark_id for h in put_into_trash(lake).headers)
     assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
     assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), second) == (
         Emptied(second, restored_files=1),
@@ -403,7 +403,7 @@ def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None
     place = Path(os.fsdecode(bytes(lake.folder / PLAIN.table_folder) + b"/data/\xff"))
     lake.plant(lake.orphans, place, b"bytes")
     lake.age()
-    assert put_into_trash(lake).moved_files == ORPHANS + 2
+    assert put_into_trash(lake).files == ORPHANS + 2
     [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
     assert restored.restored_files == ORPHANS + 2
     assert place.read_bytes() == lake.orphans[place]
@@ -430,7 +430,7 @@ def test_file_that_is_registered_in_the_trash_stays_there(lake: Lake) -> None:
 
 
 def test_restore_leaves_a_file_that_is_registered_in_the_trash(lake: Lake) -> None:
-    [mark] = put_into_trash(lake).marks
+    [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
     commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
     [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
@@ -471,7 +471,7 @@ def test_metadata_that_take_minutes_to_read_are_not_taken_for_a_wrong_clock(lake
     target, store = lake.target(), ShiftedStore()
     slow: Any = SlowWalk(lake.walk(target), store)
     found = scan(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms))
-    assert trash(found, Lease()).moved_files == ORPHANS + 1
+    assert trash(found, Lease()).files == ORPHANS + 1
     found.paths.close()
     store.ahead_ms += HOLD_MS
     [emptied] = sweep(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms), Lease())

@@ -25,6 +25,7 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import GovernedTableError
 from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 from iceberg_maint_tests.support.ledger.values import make_record
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
@@ -185,7 +186,7 @@ def test_governed_table_keeps_its_locations_from_the_orphan_pass_of_another_tabl
 ) -> None:
     lake.server.restricts = ROW_FILTER
     with no_file_below(lake.folder / "people"):
-        claims = FleetClaims({"lake": lake.catalog()}).others(FREE)
+        claims = FleetClaims({"lake": lake.catalog()}, ClaimMemory()).others(FREE)
     assert [claim.table for claim in claims] == [str(TABLE)]
     assert (lake.folder / "people").as_uri() in claims[0].locations
 

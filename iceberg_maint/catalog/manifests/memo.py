@@ -66,48 +66,41 @@ class ManifestMemo:
 
     def get(self, manifests: Iterable[Manifest], wanted: Wanted) -> dict[str, Projection]:
         """Returns the projections of those manifests that the memo has, by path."""
-        expected = {m.path: identity_of(m) for m in manifests}
-        if not expected:
-            return {}
         projections: dict[str, Projection] = {}
-        today, stale = _today(), []
-        try:
-            with closing(self._open()) as connection:
-                columns = "path, identity, wanted, checksum, day, body"
-                for path, identity, text, checksum, day, body in _rows(connection, columns, list(expected)):
-                    # The index of a damaged file yields rows of other paths.
-                    if identity != expected.get(path) or text != wanted.text():
-                        continue
-                    projection = _checked(checksum, body, unpack, identity, text)
-                    if projection is not None:
-                        projections[path] = projection
-                        stale += [path] if day != today else []
-                if stale:
-                    with connection:
-                        connection.executemany(
-                            "UPDATE entry SET day = ? WHERE path = ?", [(today, p) for p in stale]
-                        )
-        except _DAMAGE as error:
-            self._discard(error)
+        text, today, stale = wanted.text(), _today(), []
+        for path, identity, of_text, checksum, day, body in self._stored(
+            manifests, "wanted, checksum, day, body"
+        ):
+            projection = _checked(checksum, body, unpack, identity, text) if of_text == text else None
+            if projection is not None:
+                projections[path] = projection
+                stale += [(today, path)] if day != today else []
+        if stale:
+            self._change("UPDATE entry SET day = ? WHERE path = ?", stale)
         return projections
 
     def partitions(self, manifests: Iterable[Manifest]) -> dict[str, Partitions]:
         """Returns spec id and partitions of the live entries of those manifests that the memo has, by path."""
+        known: dict[str, Partitions] = {}
+        for path, identity, checksum, packed in self._stored(manifests, "partitions_checksum, partitions"):
+            partitions = _checked(checksum, packed, unpack_partitions, identity)
+            if partitions is not None:
+                known[path] = partitions
+        return known
+
+    def _stored(self, manifests: Iterable[Manifest], columns: str) -> Iterator[tuple[Any, ...]]:
+        """Yields path, identity and these columns of the manifests that the memo has."""
         expected = {m.path: identity_of(m) for m in manifests}
         if not expected:
-            return {}
-        known: dict[str, Partitions] = {}
+            return
         try:
             with closing(self._open()) as connection:
-                columns = "path, identity, partitions_checksum, partitions"
-                for path, identity, checksum, packed in _rows(connection, columns, list(expected)):
-                    if identity == expected.get(path):
-                        partitions = _checked(checksum, packed, unpack_partitions, identity)
-                        if partitions is not None:
-                            known[path] = partitions
+                for row in _rows(connection, f"path, identity, {columns}", list(expected)):
+                    # The index of a damaged file yields rows of other paths.
+                    if row[1] == expected.get(row[0]):
+                        yield row
         except _DAMAGE as error:
             self._discard(error)
-        return known
 
     def put(self, projections: Mapping[Manifest, Projection], wanted: Wanted) -> None:
         """Stores projections, and deletes the entries that are too old or too many."""
@@ -123,17 +116,23 @@ class ManifestMemo:
                 rows.append((*keys, sums[0], today, size, partitions, sums[1], body))
         if not rows:
             return
+        self._change("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows, self._clean)
+
+    def _change(
+        self,
+        statement: str,
+        rows: Sequence[tuple[Any, ...]],
+        then: Callable[[sqlite3.Connection], None] = lambda _: None,
+    ) -> None:
         try:
             with closing(self._open()) as connection, connection:
-                connection.executemany(
-                    "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
-                )
-                self._clean(connection, today)
+                connection.executemany(statement, rows)
+                then(connection)
         except _DAMAGE as error:
             self._discard(error)
 
-    def _clean(self, connection: sqlite3.Connection, today: int) -> None:
-        connection.execute("DELETE FROM entry WHERE day < ?", (today - KEEP_DAYS,))
+    def _clean(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM entry WHERE day < ?", (_today() - KEEP_DAYS,))
         excess = (
             connection.execute("SELECT COALESCE(SUM(size), 0) FROM entry").fetchone()[0] - self._max_bytes
         )

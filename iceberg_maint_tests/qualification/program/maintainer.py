@@ -19,6 +19,7 @@ from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
 from iceberg_maint_tests.qualification.program.kinds import KINDS
 from iceberg_maint_tests.qualification.program.second_catalog import SecondCatalog
 from iceberg_maint_tests.qualification.program.wide import Wide, WideWriters
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.spark.equality.maintainer import MachineClock, Maintainer
 
 HOUR_MS = 3_600_000
@@ -55,7 +56,7 @@ class Keeper(Maintainer):
         super().__post_init__()
         self.clock = self.time
         self.writers = WideWriters(Bridge(self.spark))
-        self._claims = FleetClaims({"lake": self.catalog})
+        self._claims = FleetClaims({"lake": self.catalog}, ClaimMemory())
         self.second_catalog = SecondCatalog(self.writers.bridge, self.lake_dir)
 
     def make(self, version: int, partitioned_by: str, kinds: dict[str, str], **properties: str) -> Wide:

@@ -28,6 +28,7 @@ from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.core.removal.released_file_rules import release_of
 from iceberg_maint.ports.storage import ReleasedWork, StoredFile
 from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
     EXISTING,
@@ -223,7 +224,7 @@ class ExpiredTable:
 
         return OrphanPass(
             Surroundings(
-                others=FleetClaims({"lake": catalog}).others,
+                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: self.store,
                 reachability=walk,
                 scratch=self.folder / "scratch",

@@ -25,6 +25,7 @@ from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
 from iceberg_maint.wiring.adapters import SystemClock
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.loop.world import at_clock
 from iceberg_maint_tests.support.removal.layouts import Lake, ShiftedStore
@@ -80,7 +81,7 @@ class Passes:
     def orphan_pass(self) -> OrphanPass:
         catalog = self.lake.catalog
         around: dict[str, Any] = {
-            "others": FleetClaims({"lake": catalog}).others,
+            "others": FleetClaims({"lake": catalog}, ClaimMemory()).others,
             "store": lambda _state: self.store,
             "reachability": lambda state: MetadataWalk(catalog, state.table, state.uuid),
             "scratch": Path(self.lake.folder) / "scratch",

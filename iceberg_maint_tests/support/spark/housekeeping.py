@@ -28,6 +28,7 @@ from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.loop.world import SetClock, at_clock
@@ -116,7 +117,7 @@ class Keeper:
         catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
         return OrphanPass(
             Surroundings(
-                others=FleetClaims({"lake": catalog}).others,
+                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: store,
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
                 scratch=self.scratch,
