@@ -481,9 +481,9 @@ KEYS_AND_SECRETS = (
         "principal may not read",
         "Each answer of a REST catalog is searched for read restrictions, and such a table is refused before a file is opened",
         off(
-            "catalog/listing.py",
-            '            rest._session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))\n',
-            '            rest._session.hooks["response"].append(_without_unparsed_types)\n',
+            "catalog/rest_client.py",
+            '        session.hooks["response"].extend((refuse_restricted, _without_unparsed_types))\n',
+            '        session.hooks["response"].append(_without_unparsed_types)\n',
             "security/test_read_restrictions.py::"
             "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
         ),
