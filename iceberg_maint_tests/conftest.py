@@ -18,7 +18,7 @@ from iceberg_maint.engines.spark.session.jars import ivy_fetch, load_lock, resol
 from iceberg_maint.engines.spark.session.java import JavaHome, find_java
 from iceberg_maint.engines.spark.session.settings import SparkSettings, catalog_conf
 from iceberg_maint_tests.support import hangs, jvm
-from iceberg_maint_tests.support.scheduling import Scheduling, order_of
+from iceberg_maint_tests.support.scheduling import SLOW, Scheduling, is_slow, order_of
 from iceberg_maint_tests.support.servers.postgres import postgres
 from iceberg_maint_tests.support.variants import Variants
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
 BEGIN = time.time()
+TESTS = PROJECT / "iceberg_maint_tests"
+ROOMS_OF_SPARK = ("defs", "demo", "qualification", "spark")
+"""Folders whose tests import Spark or Dagster."""
 
 # A loaded machine is slow, which is no finding.
 settings.register_profile(
@@ -110,8 +113,23 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only what needs no Spark, server or seconds")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Variants())
+    if config.getoption("--fast"):
+        config.option.markexpr = " and ".join(f"not {mark}" for mark in (*SLOW, "variant"))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--fast` modules that are marked as slow are not imported: they may need what is not installed."""
+    if not config.getoption("--fast"):
+        return None
+    if collection_path.is_dir():
+        return (collection_path.parent == TESTS and collection_path.name in ROOMS_OF_SPARK) or None
+    return (collection_path.suffix == ".py" and is_slow(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -22,6 +22,7 @@ LOCKS = [
     "build",
     "runtime",
     "dev",
+    "fast",
     "java",
     "screenshots",
     "spark35",
@@ -60,11 +61,13 @@ def test_lock_has_a_hash_for_every_package(name: str) -> None:
     assert [entry.split("\n")[0] for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-def test_dev_lock_holds_the_runtime_lock() -> None:
+@pytest.mark.parametrize("name", ["runtime", "fast"])
+def test_dev_lock_holds_the_lock(name: str) -> None:
     dev = locked("dev")
-    assert {name: version for name, version in locked("runtime").items() if dev.get(name) != version} == {}
+    assert {name: version for name, version in locked(name).items() if dev.get(name) != version} == {}
 
 
+@pytest.mark.spark
 def test_installed_spark_is_the_version_the_jars_are_for() -> None:
     spark = locked("runtime")["pyspark"]
     assert metadata.version("pyspark") == spark

@@ -4,7 +4,11 @@ set -euo pipefail
 cache=$1
 cd "$(dirname "${BASH_SOURCE[0]}")"
 [ -x "../$cache/lock/bin/uv" ] || { python3 -m venv "../$cache/lock" && "../$cache/lock/bin/pip" install -q uv; }
-for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers; do
-  "../$cache/lock/bin/uv" pip compile --quiet --upgrade "$name.in" -o "$name.txt" --generate-hashes --universal \
+compile() {
+  "../$cache/lock/bin/uv" pip compile --quiet "$@" --generate-hashes --universal \
     --python-version 3.11 --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+}
+for name in build runtime dev java screenshots flink spark35 surroundings docs kubernetes deploy readers; do
+  compile --upgrade "$name.in" -o "$name.txt"
 done
+compile fast.in -c dev.txt -o fast.txt  # the versions of dev.txt

@@ -15,7 +15,7 @@ import pytest
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.support import jvm
 
-pytestmark = [pytest.mark.together("programs"), pytest.mark.long(280)]
+pytestmark = [pytest.mark.seconds, pytest.mark.together("programs"), pytest.mark.long(280)]
 
 # The JVMs of tests have an archive of their own. These start without it.
 JAVA_OPTIONS = jvm.options(archive=Path("/no archive"))

@@ -26,6 +26,8 @@ from iceberg_maint.wiring.adapters import load
 from iceberg_maint_tests.support.catalog.table_files import TableFiles
 from iceberg_maint_tests.support.servers.rest_server import RestServer, serving
 
+pytestmark = pytest.mark.seconds
+
 NEVER_SECONDS = 240
 """A process that hangs is ended after this time, and its test fails."""
 TABLES = ("a", "b", "c", "d")

@@ -14,6 +14,8 @@ from iceberg_maint_tests.cli.conftest import FAILED, REJECTED, Lake, lake_of
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.orphan_scan import FakeOrphanFiles
 
+pytestmark = pytest.mark.seconds
+
 SEARCHED = "searched for orphan files without one"
 
 

@@ -12,6 +12,8 @@ from click.testing import CliRunner, Result
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint_tests.cli.test_init import content, init
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -11,6 +11,8 @@ import pytest
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
 from iceberg_maint.engines.spark.session.session import keeping_sigint
 
+pytestmark = pytest.mark.seconds
+
 
 def test_signal_cancels_once_and_raises_once() -> None:
     cancelled = threading.Event()

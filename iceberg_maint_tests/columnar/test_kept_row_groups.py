@@ -32,6 +32,8 @@ from iceberg_maint_tests.columnar.test_splice import edited, metadata
 from iceberg_maint_tests.support.columnar.damage import TEXTS, with_index_outside
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 
+pytestmark = pytest.mark.seconds
+
 COPIED = (1, 3, 4, 5, 6)
 """All columns but the one of floats, of which the manifest needs the number of NaN."""
 

@@ -19,6 +19,8 @@ from iceberg_maint.columnar.storage import raise_shortage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_table
 
+pytestmark = pytest.mark.seconds
+
 LONGS = schema_of(*(field(i, f"n{i}", "long") for i in range(1, 9)))
 _PROGRAM = """
 import resource, sys

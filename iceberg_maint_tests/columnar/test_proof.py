@@ -40,6 +40,8 @@ from iceberg_maint_tests.support.columnar.tables import (
     write_file,
 )
 
+pytestmark = pytest.mark.seconds
+
 TABLE = table_schema(ALL_TYPES, lineage=False)
 ROWS = [all_types_row(n) for n in range(60)]
 DICTIONARIES = ("s", "u", "i", "f", "ls.list.element.s")

@@ -23,6 +23,8 @@ from iceberg_maint_tests.support.columnar.splicing import NONE, PAGES, ROW_GROUP
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file
 from iceberg_maint_tests.support.examples import examples
 
+pytestmark = pytest.mark.seconds
+
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 VALUES: Mapping[str, tuple[str, Any]] = {
     "l": ("long", lambda n: n * 10**12),

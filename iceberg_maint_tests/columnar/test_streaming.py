@@ -24,6 +24,8 @@ from iceberg_maint.columnar.storage import Storage
 from iceberg_maint.columnar.task import InputFile, RewriteTask
 from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
 
+pytestmark = pytest.mark.seconds
+
 SCHEMA = schema_of(field(1, "few", "string"), field(2, "many", "string"), field(3, "n", "long"))
 TABLE = table_schema(SCHEMA, lineage=False)
 MIB = 1 << 20

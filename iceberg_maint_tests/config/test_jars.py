@@ -59,6 +59,7 @@ def test_wrong_jar_is_refused(tmp_path: Path, jars: str, says: str) -> None:
     assert refusal.value.message.startswith(says)
 
 
+@pytest.mark.spark
 def test_declared_jars_come_after_the_locked_ones(tmp_path: Path) -> None:
     for name in ("one.jar", "two.jar"):
         (tmp_path / name).write_bytes(b"jar")
@@ -87,6 +88,7 @@ def test_declared_jar_that_is_not_as_said_is_refused(
     assert refusal.value.message.endswith(says)
 
 
+@pytest.mark.spark
 def test_missing_jar_is_fetched_with_the_java_options_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

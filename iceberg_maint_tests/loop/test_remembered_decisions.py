@@ -34,6 +34,8 @@ from iceberg_maint.loop.stored_decisions import Basis, RememberedDecisions
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
 from iceberg_maint_tests.support.examples import examples
 
+pytestmark = pytest.mark.seconds
+
 SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_bytes=100)
 HEALTHY = PartitionHealth(data_files=10, data_bytes=1000)
 KEYS = ("p=a", "p=b", "p=c")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from iceberg_maint.report.json_documents import render
 
+pytestmark = pytest.mark.seconds
+
 
 class Colour(StrEnum):
     RED = "red"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, PartitionKey, TableId
@@ -20,6 +22,8 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.assets.table_card import MAX_CHARACTERS, TableView, partition_label, table_card
 from iceberg_maint.ports.stored import Report
+
+pytestmark = pytest.mark.seconds
 
 NOW_MS = 1_800_000_000_000
 TABLE = TableId.parse("lake.db.t")

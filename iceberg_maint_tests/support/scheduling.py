@@ -1,4 +1,4 @@
-"""Which tests several workers run together, and which first: by the marks `together`, `split` and `long`."""
+"""Which tests several workers run together, which first, and which are slow: by their marks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
+
+SLOW = ("spark", "postgres", "slow", "seconds")
+"""Marks of tests that `make test-fast` leaves out."""
+
+
+def is_slow(path: Path) -> bool:
+    """Whether the marks of a whole module, as its source has them, include one of these."""
+    marks = re.search(r"^pytestmark = (\[[^]]*]|.*)", path.read_text("utf-8"), re.MULTILINE)
+    return marks is not None and re.search(rf"pytest\.mark\.({'|'.join(SLOW)})\b", marks[1]) is not None
 
 
 @cache

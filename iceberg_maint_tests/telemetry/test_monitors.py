@@ -20,6 +20,8 @@ from docs.monitors import (
     monitor_files,
 )
 
+pytestmark = pytest.mark.seconds
+
 DATADOG = re.compile(
     r"(sum|min)\(last_(\d+[mh])\):sum:([a-z_.]+)\{(\*|[a-z]+:[a-z]+)\} by \{([a-z,]+)\}(\.as_count\(\))? >= \d+"
 )

@@ -37,6 +37,8 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint_tests.support.catalog.table_files import File, ManifestFile, TableFiles, spec
 
+pytestmark = pytest.mark.seconds
+
 TABLE = TableId.parse("lake.db.t")
 _TYPES = (
     LongType(),
