@@ -10,7 +10,7 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
 from iceberg_maint.core.model.reasons import CHECKS_OF_PARTITIONS, Check
 from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
-from iceberg_maint.defs.checks.partition_checks import limits
+from iceberg_maint.defs.assets.partition_checks import limits
 
 pytestmark = pytest.mark.slow
 

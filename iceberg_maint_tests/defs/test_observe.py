@@ -11,8 +11,8 @@ import pytest
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import FileKind
+from iceberg_maint.defs.assets.metadata import WORST_PARTITIONS
 from iceberg_maint.defs.instance import busy_assets, check_instance
-from iceberg_maint.defs.metadata import WORST_PARTITIONS
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.defs.conftest import World, key

@@ -25,13 +25,13 @@ from dagster_graphql import (
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource
+from iceberg_maint.defs.assets.table_checks import NOT_MEASURED
 from iceberg_maint.defs.automation import maintenance_sensor
 from iceberg_maint.defs.automation.conditions import MaintenanceDue
 from iceberg_maint.defs.automation.maintenance_sensor import TABLES_PER_SENSOR, build_automation_sensors
 from iceberg_maint.defs.automation.observations import store_run
 from iceberg_maint.defs.automation.sensors import follow_table_list, tick_interval
 from iceberg_maint.defs.automation.tick_observation import TickObservation, observe_config
-from iceberg_maint.defs.checks.table_checks import NOT_MEASURED
 from iceberg_maint.defs.code_location import (
     BY_HAND,
     ConfigurationFile,

@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.model.ids import TableId, shell_argument
 from iceberg_maint.core.model.reasons import Reason, Verdict
+from iceberg_maint.defs.assets.metadata import decision_text
 from iceberg_maint.defs.assets.table_card import described, table_card
-from iceberg_maint.defs.metadata import decision_text
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import EXIT_DONE, EXIT_USAGE, UnknownTableError
 from iceberg_maint.loop.assess import check_partitions

@@ -1,1 +1,1 @@
-"""The assets of tables, and the runs that materialize them."""
+"""The assets of tables and of the fleet: their checks, metadata and cards, and the runs that materialize them."""

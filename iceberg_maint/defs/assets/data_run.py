@@ -17,11 +17,17 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
+from iceberg_maint.defs.assets.metadata import (
+    Metadata,
+    batch_metadata,
+    cursor_metadata,
+    nothing_due_metadata,
+    rank,
+)
+from iceberg_maint.defs.assets.partition_checks import CheckedTable, log_evaluations, partition_evaluations
 from iceberg_maint.defs.assets.table_card import TableView, stored_view
+from iceberg_maint.defs.assets.table_checks import table_evaluations
 from iceberg_maint.defs.automation.due_work import stored_decision, stored_policy, unknown_partitions
-from iceberg_maint.defs.checks.partition_checks import CheckedTable, log_evaluations, partition_evaluations
-from iceberg_maint.defs.checks.table_checks import table_evaluations
-from iceberg_maint.defs.metadata import Metadata, batch_metadata, cursor_metadata, nothing_due_metadata, rank
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator

@@ -5,7 +5,7 @@ No `from __future__ import annotations` here: Dagster reads the annotations of i
 
 import dagster as dg
 
-from iceberg_maint.defs.metadata import counts_metadata
+from iceberg_maint.defs.assets.metadata import counts_metadata
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.wiring.integrations import FleetWork

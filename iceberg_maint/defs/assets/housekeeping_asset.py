@@ -16,17 +16,13 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
+from iceberg_maint.defs.assets.metadata import cursor_metadata, definition_metadata, housekeeping_metadata
+from iceberg_maint.defs.assets.partition_checks import last_results, log_evaluations
 from iceberg_maint.defs.assets.table_asset import build_op_asset
 from iceberg_maint.defs.assets.table_card import assessed_view
+from iceberg_maint.defs.assets.table_checks import housekeeping_check_specs, housekeeping_evaluations
 from iceberg_maint.defs.automation.conditions import HousekeepingDue, not_in_progress
 from iceberg_maint.defs.automation.due_work import last_expiry, last_orphan_pass
-from iceberg_maint.defs.checks.partition_checks import last_results, log_evaluations
-from iceberg_maint.defs.checks.table_checks import housekeeping_check_specs, housekeeping_evaluations
-from iceberg_maint.defs.metadata import (
-    cursor_metadata,
-    definition_metadata,
-    housekeeping_metadata,
-)
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator

@@ -13,9 +13,9 @@ import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.assets.data_run import MaintenanceRun
+from iceberg_maint.defs.assets.metadata import definition_metadata
+from iceberg_maint.defs.assets.partition_checks import check_specs
 from iceberg_maint.defs.automation.conditions import maintenance_condition
-from iceberg_maint.defs.checks.partition_checks import check_specs
-from iceberg_maint.defs.metadata import definition_metadata
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.context import Context
 

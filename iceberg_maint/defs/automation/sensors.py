@@ -10,6 +10,8 @@ from pathlib import Path
 import dagster as dg
 
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.defs.assets.metadata import unmeasured_metadata
+from iceberg_maint.defs.assets.table_checks import NOT_MEASURED, unmeasured_evaluation
 from iceberg_maint.defs.automation.observations import LastObservation, TableSigns, store_last_observations
 from iceberg_maint.defs.automation.tick_observation import (
     REPEAT_AFTER_SECONDS,
@@ -17,10 +19,8 @@ from iceberg_maint.defs.automation.tick_observation import (
     TickTime,
     observe_config,
 )
-from iceberg_maint.defs.checks.table_checks import NOT_MEASURED, unmeasured_evaluation
 from iceberg_maint.defs.code_location import CodeLocation, read_table_list, reload_location, write_table_list
 from iceberg_maint.defs.instance import check_instance, may_observe, observing
-from iceberg_maint.defs.metadata import unmeasured_metadata
 from iceberg_maint.defs.names import TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator

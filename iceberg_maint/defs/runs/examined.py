@@ -12,7 +12,7 @@ import dagster as dg
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
-from iceberg_maint.defs.metadata import Metadata, nothing_due_metadata
+from iceberg_maint.defs.assets.metadata import Metadata, nothing_due_metadata
 
 MAX_EXAMINED = 200
 """Partitions reported as examined per table and observation at most. Dagster stores about 40 events per second."""

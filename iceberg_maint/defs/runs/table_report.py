@@ -17,6 +17,22 @@ from iceberg_maint.core.model.ids import (
     TableId,
 )
 from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.defs.assets.metadata import (
+    WORST_PARTITIONS,
+    Metadata,
+    failure_metadata,
+    partition_metadata,
+    rank,
+    table_metadata,
+)
+from iceberg_maint.defs.assets.partition_checks import (
+    MAX_FAILING,
+    CheckedTable,
+    changed_evaluations,
+    log_evaluations,
+    outdated,
+    partition_evaluations,
+)
 from iceberg_maint.defs.assets.table_card import (
     CARD,
     assessed_view,
@@ -24,6 +40,11 @@ from iceberg_maint.defs.assets.table_card import (
     last_proof,
     stored_view,
     table_card,
+)
+from iceberg_maint.defs.assets.table_checks import (
+    housekeeping_evaluations,
+    table_evaluations,
+    unreadable_evaluation,
 )
 from iceberg_maint.defs.automation.due_work import (
     last_expiry,
@@ -36,28 +57,7 @@ from iceberg_maint.defs.automation.observations import (
     read_last_observation,
     store_last_observation,
 )
-from iceberg_maint.defs.checks.partition_checks import (
-    MAX_FAILING,
-    CheckedTable,
-    changed_evaluations,
-    log_evaluations,
-    outdated,
-    partition_evaluations,
-)
-from iceberg_maint.defs.checks.table_checks import (
-    housekeeping_evaluations,
-    table_evaluations,
-    unreadable_evaluation,
-)
 from iceberg_maint.defs.instance import busy_assets, queued_runs
-from iceberg_maint.defs.metadata import (
-    WORST_PARTITIONS,
-    Metadata,
-    failure_metadata,
-    partition_metadata,
-    rank,
-    table_metadata,
-)
 from iceberg_maint.defs.runs.examined import (
     MAX_EXAMINED,
     examined_housekeeping,

@@ -16,6 +16,7 @@ import dagster as dg
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OperationOutcome, OutcomeStatus
+from iceberg_maint.defs.assets.metadata import Metadata
 from iceberg_maint.defs.assets.table_card import (
     CARD,
     MAX_CHARACTERS,
@@ -27,7 +28,6 @@ from iceberg_maint.defs.assets.table_card import (
     table_card,
 )
 from iceberg_maint.defs.automation.observations import store_run
-from iceberg_maint.defs.metadata import Metadata
 from iceberg_maint.defs.names import FORCE_TAG, TABLE_TAG
 from iceberg_maint.defs.runs.kept_connections import kept_connections
 from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports

@@ -221,7 +221,7 @@ KEYS_AND_SECRETS = (
         "the card of a table that was only observed is cut at the right, because the path of its metadata file does not wrap",
         "the path is in the JSON of the metrics, which Dagster shows on demand",
         off(
-            "defs/metadata.py",
+            "defs/assets/metadata.py",
             '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n',
             '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n'
             '        "metadata_location": dg.MetadataValue.text(measured.metadata_location),\n',
@@ -282,7 +282,7 @@ KEYS_AND_SECRETS = (
         "the card of a housekeeping asset is cut at the right, because Dagster draws a table below it at its full width",
         "checks and materializations have the orphans as JSON",
         off(
-            "defs/metadata.py",
+            "defs/assets/metadata.py",
             "dg.MetadataValue.json(marks)",
             "dg.MetadataValue.table([dg.TableRecord(m) for m in marks])",
             "defs/test_housekeeping.py::test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does",

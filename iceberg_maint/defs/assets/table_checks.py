@@ -12,8 +12,8 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Check, Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL
 from iceberg_maint.core.removal.orphan_rules import sign
-from iceberg_maint.defs.checks.partition_checks import DESCRIPTIONS, finding_sentence
-from iceberg_maint.defs.metadata import housekeeping_check_metadata
+from iceberg_maint.defs.assets.metadata import housekeeping_check_metadata
+from iceberg_maint.defs.assets.partition_checks import DESCRIPTIONS, finding_sentence
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, NO_PROGRESS_CHECK, QUARANTINE_CHECK
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable

@@ -1,1 +1,0 @@
-"""The asset checks of partitions and of tables."""
