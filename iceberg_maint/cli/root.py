@@ -35,12 +35,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("pause", "End a pause."),
     "release": ("pause", "Release partitions from quarantine and back-off."),
     "report": (".integrations.reports", "Report on the fleet from stored health and records."),
-    "alerts": (".integrations.alerts.commands", "Show the open alerts, send them, test a receiver."),
+    "alerts": (".integrations.alerts.alert_commands", "Show the open alerts, send them, test a receiver."),
     "telemetry": (
-        ".integrations.telemetry.commands",
+        ".integrations.telemetry.telemetry_commands",
         "Serve the metrics of the fleet to Prometheus, list the series.",
     ),
-    "audit": (".integrations.audit.commands", "Check the audit log."),
+    "audit": (".integrations.audit.audit_commands", "Check the audit log."),
     "shards": ("init", "Share the tables among another number of Dagster's code locations."),
     "doctor": ("doctor", "Check environment, configuration, catalogs, versions, permissions."),
     "archive-classes": (

@@ -9,8 +9,8 @@ import pytest
 
 from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.core.outcomes.record import Record
+from iceberg_maint.integrations.audit.audit_commands import ledger_faults
 from iceberg_maint.integrations.audit.chain import Fault, FaultKind, Kind, entry_file_name, next_entry, parse
-from iceberg_maint.integrations.audit.commands import ledger_faults
 from iceberg_maint.integrations.audit.folder import (
     KEPT_ENTRIES,
     LEAST_ENTRIES,

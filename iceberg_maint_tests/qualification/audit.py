@@ -18,8 +18,8 @@ import boto3
 from pyiceberg.io import load_file_io
 
 from iceberg_maint.catalog.approved_io import open_store
+from iceberg_maint.integrations.audit.audit_commands import ledger_faults
 from iceberg_maint.integrations.audit.chain import FaultKind, Kind, entry_file_name, next_entry, parse
-from iceberg_maint.integrations.audit.commands import ledger_faults
 from iceberg_maint.integrations.audit.folder import Folder, LocalFolder, StoreFolder
 from iceberg_maint.integrations.audit.log import AuditLog
 from iceberg_maint_tests.audit.test_log import TABLE, UUID, Death, FakeLedger, record_number
