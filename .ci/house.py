@@ -52,7 +52,9 @@ def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """The parameters of a function, without `self` and `cls`."""
+    """The parameters of a function, without `self` and `cls`. A command has none: click passes each option as one."""
+    if any("click." in ast.unparse(decorator) for decorator in function.decorator_list):
+        return 0
     arguments = function.args
     names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     return len([n for n in names if n not in ("self", "cls")])

@@ -3,7 +3,7 @@
     python -m bench.dagster_fleet [--tables 10000] [--shards 4] [--rounds 1] [--parts location ticks cycle]
 
 Every part is a process of its own, once with all tables in one code location and once with the locations of
-`iceberg-maint init --shards`. The run materializes one healthy partition, in the worker process that Dagster's
+`iceberg-maint shards`. The run materializes one healthy partition, in the worker process that Dagster's
 launchers start. The ticks are the first and the second of each sensor, with every table measured by the command line,
 none observed by Dagster, and nothing due. The cycle is that of Dagster after writers have committed to 100 tables: the tick
 that finds them, the observe run, and the ticks that decide and request; the locations do it at the same time. Exits 1 when

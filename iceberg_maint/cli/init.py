@@ -138,13 +138,6 @@ _HOME = "dagster_home"
 @click.option("--warehouse", help="Root of new tables; without it, for SQLite in FOLDER, a folder there.")
 @click.option("--ledger", help="Address of the ledger; without it a SQLite file in FOLDER.")
 @click.option(
-    "--shards",
-    type=click.IntRange(1, MAX_SHARDS),
-    default=1,
-    show_default=True,
-    help="Code locations of Dagster that share the tables: one per thousand tables.",
-)
-@click.option(
     "--all", "everything", is_flag=True, help="Write every key of the configuration with its default."
 )
 @command
@@ -155,7 +148,6 @@ def init(
     uri: str | None,
     warehouse: str | None,
     ledger: str | None,
-    shards: int,
     everything: bool,
 ) -> None:
     """Write a commented configuration and a DAGSTER_HOME into FOLDER, the working directory by default.
@@ -166,7 +158,7 @@ def init(
     creates an empty SQLite catalog in FOLDER if there is none.
     """
     from iceberg_maint.config.load import EMBEDDED_CATALOG, check_text
-    from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file, sharded_workspace
+    from iceberg_maint.defs.names import INSTANCE, WORKSPACE, home_file
 
     if session.config_path is not None:
         raise click.UsageError(f"init reads no configuration: it writes {_CONFIG} into FOLDER.")
@@ -183,9 +175,8 @@ def init(
     config, home = folder / _CONFIG, folder / _HOME
     ledger = ledger or f"sqlite:///{folder / 'ledger.db'}"
     text = _text(catalog_type, uri, warehouse, ledger, everything=everything)
-    workspace = home_file(WORKSPACE) if shards == 1 else sharded_workspace(shards)
-    files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: workspace}
-    _refuse_existing(files, shards)
+    files = {config: text, home / INSTANCE: home_file(INSTANCE), home / WORKSPACE: home_file(WORKSPACE)}
+    _refuse_existing(files)
     checked = check_text(text, config, os.environ)
     _write(files)
     written = [str(path) for path in files]
@@ -244,18 +235,15 @@ def _scalar(value: str) -> str:
     return value if reference else json.dumps(value, ensure_ascii=False)
 
 
-def _refuse_existing(files: dict[Path, str], shards: int) -> None:
+def _refuse_existing(files: dict[Path, str]) -> None:
     existing = [path for path in files if os.path.lexists(path)]
     if not existing:
         return
     exist, moved = ("exists", "file") if len(existing) == 1 else ("exist", "files")
-    fix = f"name another folder, or move the {moved}"
-    workspace = list(files)[-1]
-    if shards > 1 and workspace in existing:
-        command = f"iceberg-maint shards {shards} {shlex.quote(str(workspace.parent))}"
-        fix = f"{fix}; '{command}' shares the tables of an installed DAGSTER_HOME"
     raise ConfigurationError(
-        "ICM-100", f"{', '.join(map(str, existing))} {exist}. init overwrites no file.", f"{fix}."
+        "ICM-100",
+        f"{', '.join(map(str, existing))} {exist}. init overwrites no file.",
+        f"name another folder, or move the {moved}.",
     )
 
 

@@ -97,7 +97,7 @@ def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterato
         yield Condition(
             AlertKind.UNKNOWN_COMMIT, f"{_count(unknown, 'commit')} neither confirmed nor refuted."
         )
-    yield from _orphans(facts.orphan_passes, limits)
+    yield from _orphans(facts.orphan_passes)
     longest = limits.not_observed_seconds
     if longest is not None and now_ms - facts.observed_ms > longest * 1000:
         ago = _ago((now_ms - facts.observed_ms) // 1000)
@@ -134,7 +134,11 @@ def _failures_in_a_row(history: PartitionHistory) -> int:
     return history.vain_attempts - lost_races
 
 
-def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[Condition]:
+_GROWING_PASSES, _LEAST_ORPHANS = 3, 100
+"""Orphan scans that each count more files than the one before, and the files from which they count, raise an alert."""
+
+
+def _orphans(passes: Sequence[BatchOutcome]) -> Iterator[Condition]:
     if not passes:
         return
     newest = passes[0]
@@ -147,9 +151,9 @@ def _orphans(passes: Sequence[BatchOutcome], limits: AlertsPolicy) -> Iterator[C
             f"{_count(files, 'orphan file')} for a person to approve"
             + (f", digest {digests}." if digests else "."),
         )
-    counts = [p.counts.get("orphan_files", 0) for p in passes[: limits.orphan_passes]]
+    counts = [p.counts.get("orphan_files", 0) for p in passes[:_GROWING_PASSES]]
     grows = all(newer > older for newer, older in pairwise(counts))
-    if len(counts) == limits.orphan_passes and grows and counts[0] >= limits.orphan_files:
+    if len(counts) == _GROWING_PASSES and grows and counts[0] >= _LEAST_ORPHANS:
         trend = " → ".join(f"{c:,}" for c in reversed(counts))
         yield Condition(AlertKind.ORPHANS_GROWING, f"Each orphan pass counts more orphan files: {trend}.")
 

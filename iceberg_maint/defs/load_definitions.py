@@ -6,7 +6,7 @@
 - `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
 - `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
 
-The attribute `shard_2_of_8` of this module has the definitions of share 2 of 8, counted from 0. `iceberg-maint init --shards 8`
+The attribute `shard_2_of_8` of this module has the definitions of share 2 of 8, counted from 0. `iceberg-maint shards 8`
 writes a workspace of such attributes. A code location loads the definitions of its own share only.
 """
 

@@ -38,10 +38,10 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
 
-def test_init_with_shards_writes_code_locations_that_hold_every_table_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert init(tmp_path, "--shards", "3").exit_code == 0
+def test_shards_of_a_new_home_hold_every_table_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert init(tmp_path).exit_code == 0
+    home = str(tmp_path / "dagster_home")
+    assert CliRunner().invoke(iceberg_maint, ["shards", "3", home]).exit_code == 0
     tables = [TableId.parse(f"lake.db.t{n}") for n in range(12)]
     write_table_list(tmp_path / "tables.json", tables)
     monkeypatch.setenv(CONFIG_VARIABLE, str(tmp_path / "iceberg_maint.yaml"))
@@ -172,20 +172,6 @@ def test_init_over_an_existing_file_is_refused_and_changes_nothing(tmp_path: Pat
     assert result.exit_code == 2
     assert f"ICM-100 {file} exists. init overwrites no file. Fix: name another folder" in result.stderr
     assert content(tmp_path) == {name: b"mine"}
-
-
-def test_init_with_shards_over_an_installed_home_names_the_command_that_shards_it(tmp_path: Path) -> None:
-    assert init(tmp_path).exit_code == 0
-    before = content(tmp_path)
-    result = init(tmp_path, "--shards", "4")
-    home = tmp_path / "dagster_home"
-    assert result.exit_code == 2
-    assert (
-        f"ICM-100 {tmp_path}/iceberg_maint.yaml, {home}/dagster.yaml, {home}/workspace.yaml exist. init overwrites no file. "
-        f"Fix: name another folder, or move the files; 'iceberg-maint shards 4 {home}' shares the tables of an installed "
-        "DAGSTER_HOME."
-    ) in result.stderr
-    assert content(tmp_path) == before
 
 
 def test_init_beside_an_existing_catalog_leaves_it_alone(tmp_path: Path) -> None:

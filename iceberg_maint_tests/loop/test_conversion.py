@@ -12,7 +12,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import RewriteStrategy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
 from iceberg_maint.loop.assess import assess, make_plans
 from iceberg_maint.loop.maintain import OperationEnded
 from iceberg_maint.loop.stored_decisions import decide_stored
@@ -95,12 +95,12 @@ def test_record_is_kept_for_each_operation_that_did_something() -> None:
     assert [r.operation for r in records] == [str(o) for o in reversed(DATA_OPERATIONS[:2])]
 
 
-def test_conversion_left_open_is_not_resumed_once_a_streaming_reader_is_named() -> None:
+def test_conversion_left_open_is_not_resumed_once_the_route_is_a_rewrite() -> None:
     world = captured_changes()
     with pytest.raises(Killed):
         world.run(Process(dies="after:write"))
     world.expire_leases()
-    deletes = replace(world.policy.equality_deletes, streaming_consumers=("dashboard",))
+    deletes = replace(world.policy.equality_deletes, route=Route.REWRITE)
     world.policy = replace(world.policy, equality_deletes=deletes)
     world.run()
     assert kinds(world, "c") == [FileKind.DATA]

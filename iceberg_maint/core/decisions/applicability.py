@@ -19,7 +19,7 @@ _KEY_WIDTH_BYTES = 16
 def may_convert(policy: EqualityDeletesPolicy) -> bool:
     """Returns whether equality deletes may be converted. The commit of a conversion appears in the
     table's streams."""
-    return policy.route is not Route.REWRITE and not policy.streaming_consumers
+    return policy.route is not Route.REWRITE
 
 
 def partition_findings(

@@ -172,7 +172,9 @@ class EqualityDeletesPolicy:
     """Section `equality_deletes`: the route and the memory for cleaning them."""
 
     route: Route = _key(
-        Route.AUTO, "convert to position deletes or deletion vectors, rewrite the data files, or by cost"
+        Route.AUTO,
+        "convert to position deletes or deletion vectors, rewrite the data files, or by cost; a conversion appears in "
+        "the table's streams: write rewrite if a streaming reader must not see it",
     )
     memory: int | None = _key(
         None,
@@ -183,11 +185,6 @@ class EqualityDeletesPolicy:
         None,
         "bytes of shuffle files that applying them may take on disk; more is done in passes; null: no limit",
         minimum=1024**2,
-    )
-    streaming_consumers: tuple[str, ...] = _key(
-        (),
-        "names of streaming readers of the table; a conversion would appear in their stream, so the data "
-        "files are rewritten if any reader is named",
     )
 
 
@@ -405,8 +402,23 @@ class PolicyKey:
         return f"{self.section}.{self.name}" if self.section else self.name
 
 
+MOST_SET = (
+    "mode",
+    "paused",
+    "readers",
+    "blackout_hours",
+    "rewrite_data_files.target_file_size_bytes",
+    "rewrite_data_files.min_input_files",
+    "rewrite_data_files.delete_ratio_act",
+    "windows.cold_after_seconds",
+    "expire_snapshots.max_snapshot_age_seconds",
+    "remove_orphan_files.older_than_seconds",
+)
+"""The keys that people set. Lists of keys begin with them."""
+
+
 def policy_keys() -> tuple[PolicyKey, ...]:
-    """Returns every key of the policy, in order."""
+    """Returns every key of the policy: those that people set, then the others by section."""
     keys: list[PolicyKey] = []
     for top in fields(Policy):
         default = getattr(Policy(), top.name)
@@ -425,4 +437,4 @@ def policy_keys() -> tuple[PolicyKey, ...]:
                     unset=str(f.metadata.get("unset", "")),
                 )
             )
-    return tuple(keys)
+    return tuple(sorted(keys, key=lambda k: MOST_SET.index(k.path) if k.path in MOST_SET else len(MOST_SET)))

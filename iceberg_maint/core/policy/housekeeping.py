@@ -80,18 +80,6 @@ class AlertsPolicy:
             "minimum": 0,
         },
     )
-    orphan_passes: int = field(
-        default=3,
-        metadata={
-            "doc": "alert when each of as many orphan passes counts more orphan files than the one before",
-            "minimum": 2,
-            "maximum": 10,
-        },
-    )
-    orphan_files: int = field(
-        default=100,
-        metadata={"doc": "no alert on growing orphans below this number of files", "minimum": 1},
-    )
 
 
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS

@@ -198,9 +198,8 @@ def test_decide_old_equality_deletes_run_in_both_operations(operation: Operation
     assert {p.operation for p in found.partitions} == {found.operation} == {operation}
 
 
-@pytest.mark.parametrize("keys", [{"route": Route.REWRITE}, {"streaming_consumers": ("reader",)}])
-def test_decide_conversion_is_not_due_where_files_are_to_be_rewritten(keys: dict[str, object]) -> None:
-    policy = policy_of(equality_deletes=EqualityDeletesPolicy(**keys))  # type: ignore[arg-type]
+def test_decide_conversion_is_not_due_where_files_are_to_be_rewritten() -> None:
+    policy = policy_of(equality_deletes=EqualityDeletesPolicy(route=Route.REWRITE))
     assert decide({"p=a": UNDER_OLD}, policy, operation=CONVERT).reason is Reason.HEALTHY
     assert decide({"p=a": UNDER_OLD}, policy).reason is Reason.EQUALITY_DELETES
 
@@ -228,7 +227,7 @@ def test_decide_forced_conversion_takes_young_deletes_and_no_partition_without()
 @pytest.mark.parametrize("route", list(Route))
 def test_decide_old_dangling_deletes_are_the_conversions_on_any_route(route: Route) -> None:
     dangling = replace(HEALTHY, dangling_equality_delete_files=2, oldest_dangling_equality_delete_ms=OLD_MS)
-    policy = policy_of(equality_deletes=EqualityDeletesPolicy(route=route, streaming_consumers=("r",)))
+    policy = policy_of(equality_deletes=EqualityDeletesPolicy(route=route))
     assert decide({"p=a": dangling}, policy, operation=CONVERT).reason is Reason.EQUALITY_DELETES
     assert decide({"p=a": dangling}, policy).reason is Reason.HEALTHY
     young = replace(dangling, oldest_dangling_equality_delete_ms=OLD_MS + 1)

@@ -73,10 +73,9 @@ def test_one_partition_with_both_needs_is_enough() -> None:
         cleaning(rewrite={"enabled": False}),
         cleaning(route=Route.CONVERT),
         cleaning(route=Route.REWRITE),
-        cleaning(streaming_consumers=("reader",)),
         replace(cleaning(), paused=True),
     ],
-    ids=["native", "auto", "rewrites off", "convert", "rewrite", "stream", "paused"],
+    ids=["native", "auto", "rewrites off", "convert", "rewrite", "paused"],
 )
 def test_policy_keeps_the_order_of_operations(policy: Policy) -> None:
     assert not first(FILES, policy)

@@ -13,7 +13,7 @@ from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.planner import plan_operation
 from iceberg_maint.core.planning.work import FileGroup, InputFile
-from iceberg_maint.core.policy.data import RewriteStrategy, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route, WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     EQ,
@@ -204,8 +204,8 @@ def test_old_dangling_deletes_of_all_partitions_are_dropped_by_one_batch_without
     assert batch.partitions == ("p=a", "p=b")
     assert (rewritten.batches, rewritten.leftovers) == ((), ())
     assert plans(files, policy_of())[0].batches == ()
-    streaming = cleaning(streaming_consumers=("reader",))
-    assert [dropped(b) for b in plans(files, streaming)[0].batches] == [["x", "y"]]
+    rewritten_only = cleaning(route=Route.REWRITE)
+    assert [dropped(b) for b in plans(files, rewritten_only)[0].batches] == [["x", "y"]]
 
 
 def test_dangling_deletes_go_apart_from_conversions_which_need_not_read_them() -> None:

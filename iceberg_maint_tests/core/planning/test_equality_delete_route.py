@@ -120,14 +120,10 @@ def test_route_counts_the_deletes_for_every_batch_that_reads_them(delete_bytes: 
     [
         ({"route": Route.CONVERT}, CONVERT),
         ({"route": Route.REWRITE}, REWRITE),
-        ({"streaming_consumers": ("reader",)}, REWRITE),
-        ({"route": Route.CONVERT, "streaming_consumers": ("reader",)}, REWRITE),
     ],
 )
 @pytest.mark.parametrize("files", [[healthy("a")], small(6)], ids=["healthy", "small"])
-def test_policy_and_streaming_consumers_choose_the_route(
-    files: list[LiveFile], keys: Mapping[str, object], by: Operation
-) -> None:
+def test_policy_chooses_the_route(files: list[LiveFile], keys: Mapping[str, object], by: Operation) -> None:
     converted, rewritten = plans([*files, equality("e")], cleaning(**keys))  # type: ignore[arg-type]
     expected = [sorted(f.path for f in files)]
     assert inputs(converted) == (expected if by is CONVERT else [])

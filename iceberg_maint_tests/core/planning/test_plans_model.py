@@ -77,7 +77,7 @@ def typed(table: FakeTable) -> FakeTable:
 
 
 policies = st.builds(
-    lambda route, reader, age, batch, files, parts, run, most, enabled: policy_of(
+    lambda route, age, batch, files, parts, run, most, enabled: policy_of(
         rewrite_policy(equality_delete_max_age_seconds=age, enabled=enabled),
         WindowsPolicy(
             max_bytes_per_batch=batch,
@@ -86,10 +86,9 @@ policies = st.builds(
             max_bytes_per_run=run,
             max_partitions_per_run=most,
         ),
-        equality_deletes=EqualityDeletesPolicy(route=route, streaming_consumers=("r",) if reader else ()),
+        equality_deletes=EqualityDeletesPolicy(route=route),
     ),
     st.sampled_from(list(Route)),
-    st.integers(0, 4).map(lambda i: i == 0),
     st.sampled_from([0, 0, 2, 4]),
     st.sampled_from([120, 300, 10_000]),
     st.sampled_from([2, 5, 5000]),

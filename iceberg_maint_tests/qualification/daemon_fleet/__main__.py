@@ -2,7 +2,7 @@
 
     python -m iceberg_maint_tests.qualification.daemon_fleet [--tables 2000] [--minutes 30] [--shards 4] [--storage postgres]
 
-`dagster dev` has the workspace that `iceberg-maint init --shards` writes, with the intervals of production. It has observed no
+`dagster dev` has the workspace that `iceberg-maint shards` writes, with the intervals of production. It has observed no
 table at the beginning. Each minute writers commit to some healthy tables and make some others sick, which runs must heal.
 At the end every tick must have begun in time and succeeded, no run may be lost or fail, all tables must be healthy, and their
 rows those that were written. Prints per minute the CPU seconds, the runs and the sick tables. Exits 1 for a fault.
@@ -104,7 +104,7 @@ def _databases(storage: str, folder: Path) -> Iterator[tuple[dict[str, str], Pat
 
 
 def _home(folder: Path, lake: Lake, given: argparse.Namespace, storage: str) -> Path:
-    """The files that `iceberg-maint init --shards` writes into a DAGSTER_HOME, with PostgreSQL and two runs at once as its
+    """The files that `iceberg-maint shards` writes into a DAGSTER_HOME, with PostgreSQL and two runs at once as its
     comments say."""
     home = folder / "home"
     home.mkdir()
