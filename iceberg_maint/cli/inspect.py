@@ -1,8 +1,8 @@
-"""Commands that change no table: tables, observe, plan, why."""
+"""Commands that show what is known of tables: tables, observe, why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from iceberg_maint.core.model.ids import (
     command_line,
 )
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
 
 if TYPE_CHECKING:
@@ -147,81 +147,6 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
 
     session.emit(document, draw)
     return most_severe_exit(codes)
-
-
-@click.command()
-@click.argument("name", metavar="TABLE")
-@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
-@click.option("--force", is_flag=True, help="Also plan healthy partitions.")
-@overrides_option
-@command
-def plan(
-    session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
-) -> int:
-    """Show what a run would do and why. Changes nothing.
-
-    With --partition, only the operations on data of these partitions.
-    """
-    from iceberg_maint.cli.pages.plan_page import draw_plans, totals_document, totals_of
-    from iceberg_maint.loop.assess import assess, make_plans
-    from iceberg_maint.loop.prepare import memory_of_plans, shortage
-    from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.report.json_documents import plan_document
-    from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
-    from iceberg_maint.report.verdicts import draw_verdict, verdict_document
-
-    context = session.context(overrides)
-    table = context.catalogs.find(name)
-    advised = False
-
-    def policy_to_act(table: TableId, properties: Mapping[str, str]) -> Policy:
-        nonlocal advised
-        policy = context.policies.of_table(table, properties)
-        advised = policy.mode is Mode.ADVISE
-        return replace(policy, mode=Mode.ACT)
-
-    acting = replace(context, policies=replace(context.policies, of_table=policy_to_act))
-    operations = DATA_OPERATIONS if partitions else CYCLE
-    requested = frozenset(map(PartitionKey, partitions)) or None
-    assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
-    plans = make_plans(assessment, acting)
-    records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
-    parts = [
-        (plan, decision, estimate_seconds(plan.input_bytes, records))
-        for plan, decision in zip(plans, assessment.decisions, strict=True)
-    ]
-
-    measured = assessment.measured
-    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, context)
-    warning = shortage(str(table), needed, context)
-    settings = (
-        ()
-        if needed is None or context.engine.spark.memory is None
-        else needed.settings(context.engine.spark.memory)
-    )
-    verdict = verdict_on(True, assessment.history.faults)
-    configured = context.policies.of_table(table, assessment.state.properties)
-    batches = [b for plan in plans for b in plan.batches]
-    readers = readers_sentence(measured, configured, assessment.state.properties, batches)
-    document = {
-        "table": str(table),
-        "executes": not advised,
-        "failure": verdict_document(verdict),
-        **totals_document(*totals_of(measured, plans)),
-        "spark_memory": spark_memory_document(needed, settings),
-        "readers": readers,
-        "operations": [plan_document(*part) for part in parts],
-    }
-
-    def draw(console: Any) -> None:
-        draw_plans(console, str(table), measured, parts, readers, advised=advised)
-        draw_verdict(console, verdict)
-        draw_spark_memory(console, needed, settings)
-
-    session.emit(document, draw)
-    if warning is not None:
-        session.say(str(warning))
-    return 0
 
 
 @click.command()

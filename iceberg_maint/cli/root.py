@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tables": ("inspect", "List tables with status, backlog and estimated time."),
     "assess": ("assess", "Assess a lake on a first visit: no ledger, no Spark, one page."),
     "observe": ("inspect", "Measure health from metadata, store it and print it."),
-    "plan": ("inspect", "Show what a run would do and why."),
+    "plan": ("plan", "Show what a run would do and why."),
     "why": ("inspect", "Explain a table's decision: policy, metrics, thresholds, what would change it."),
     "run": ("run", "Maintain tables."),
     "history": ("history", "Show the records of maintenance."),

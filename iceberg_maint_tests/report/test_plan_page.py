@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from iceberg_maint.cli.pages.plan_page import draw_plans, totals_of
+from iceberg_maint.cli.plan import draw_plans, totals_of
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.planning.plan import Plan, batch_at, make_plan

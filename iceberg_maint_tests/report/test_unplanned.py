@@ -7,7 +7,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from iceberg_maint.cli.pages.plan_page import draw_unplanned
+from iceberg_maint.cli.plan import draw_unplanned
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Leftover, Plan
 from iceberg_maint.core.policy.data import WindowsPolicy

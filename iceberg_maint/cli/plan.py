@@ -1,15 +1,25 @@
-"""The part of the screen of `plan` about due work that the plan lacks."""
+"""The command `plan`: what a run would do and why, and what is due and not in the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+import click
 from rich.console import Console
 from rich.markup import escape
 
+from iceberg_maint.cli.context import Session, command, overrides_option
+from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS, PartitionKey
+from iceberg_maint.core.model.ids import (
+    CYCLE,
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan
 from iceberg_maint.core.planning.work import (
@@ -22,6 +32,7 @@ from iceberg_maint.core.planning.work import (
     table_work,
     writer_reason,
 )
+from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
 from iceberg_maint.report.holds import hold
@@ -31,6 +42,80 @@ from iceberg_maint.report.verdicts import Status, coloured, status_of
 
 SHOWN_PARTITIONS = 10
 _COLUMNS = (Column("partition"), Column("status"), Column("why", prose=True))
+
+
+@click.command()
+@click.argument("name", metavar="TABLE")
+@click.option("--partition", "partitions", multiple=True, help="Only this partition; may be repeated.")
+@click.option("--force", is_flag=True, help="Also plan healthy partitions.")
+@overrides_option
+@command
+def plan(
+    session: Session, name: str, partitions: tuple[str, ...], force: bool, overrides: dict[str, str]
+) -> int:
+    """Show what a run would do and why. Changes nothing.
+
+    With --partition, only the operations on data of these partitions.
+    """
+    from iceberg_maint.loop.assess import assess, make_plans
+    from iceberg_maint.loop.prepare import memory_of_plans, shortage
+    from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
+    from iceberg_maint.report.json_documents import plan_document
+    from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
+    from iceberg_maint.report.verdicts import draw_verdict, verdict_document
+
+    context = session.context(overrides)
+    table = context.catalogs.find(name)
+    advised = False
+
+    def policy_to_act(table: TableId, properties: Mapping[str, str]) -> Policy:
+        nonlocal advised
+        policy = context.policies.of_table(table, properties)
+        advised = policy.mode is Mode.ADVISE
+        return replace(policy, mode=Mode.ACT)
+
+    acting = replace(context, policies=replace(context.policies, of_table=policy_to_act))
+    operations = DATA_OPERATIONS if partitions else CYCLE
+    requested = frozenset(map(PartitionKey, partitions)) or None
+    assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
+    plans = make_plans(assessment, acting)
+    records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
+    parts = [
+        (plan, decision, estimate_seconds(plan.input_bytes, records))
+        for plan, decision in zip(plans, assessment.decisions, strict=True)
+    ]
+
+    measured = assessment.measured
+    needed = memory_of_plans((b for plan in plans for b in plan.batches), assessment.policy, context)
+    warning = shortage(str(table), needed, context)
+    settings = (
+        ()
+        if needed is None or context.engine.spark.memory is None
+        else needed.settings(context.engine.spark.memory)
+    )
+    verdict = verdict_on(True, assessment.history.faults)
+    configured = context.policies.of_table(table, assessment.state.properties)
+    batches = [b for plan in plans for b in plan.batches]
+    readers = readers_sentence(measured, configured, assessment.state.properties, batches)
+    document = {
+        "table": str(table),
+        "executes": not advised,
+        "failure": verdict_document(verdict),
+        **totals_document(*totals_of(measured, plans)),
+        "spark_memory": spark_memory_document(needed, settings),
+        "readers": readers,
+        "operations": [plan_document(*part) for part in parts],
+    }
+
+    def draw(console: Any) -> None:
+        draw_plans(console, str(table), measured, parts, readers, advised=advised)
+        draw_verdict(console, verdict)
+        draw_spark_memory(console, needed, settings)
+
+    session.emit(document, draw)
+    if warning is not None:
+        session.say(str(warning))
+    return 0
 
 
 def draw_unplanned(console: Console, parts: Sequence[tuple[Plan, Decision]]) -> None:
