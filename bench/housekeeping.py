@@ -242,7 +242,7 @@ def ours(
     from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
     from iceberg_maint.engines.spark.engine import SparkEngine
     from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
-    from iceberg_maint.ports.engine import CommitContext
+    from iceberg_maint_tests.support.context import commit_context
 
     uri = f"sqlite:///{folder / 'catalog.db'}"
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": uri, "warehouse": f"file://{folder / 'wh'}"})
@@ -273,7 +273,7 @@ def ours(
             sweeps=False,
         )
         [batch] = plan.batches
-        ticket = CommitContext(
+        ticket = commit_context(
             uuid4().hex,
             1,
             "bench",

@@ -121,7 +121,7 @@ class _Bench:
         from iceberg_maint.core.planning.work import layout_gain
         from iceberg_maint.core.policy.data import LayoutPolicy
         from iceberg_maint.loop.read_table import with_order
-        from iceberg_maint.ports.engine import CommitContext
+        from iceberg_maint_tests.support.context import commit_context
 
         cpu, wall = cpu_seconds(), time.monotonic()
         policy = self._policy(target_bytes)
@@ -136,7 +136,7 @@ class _Bench:
         [batch] = plan_rewrite(PlanInputs(state, decision, live, policy, target_bytes)).batches
         written = self.engine.write(batch, policy)
         assert written.proof.equal, written.proof.detail
-        ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
+        ticket = commit_context(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
         result = self.engine.commit(batch, written, ticket)
         assert result.status is CommitStatus.COMMITTED, result.message
         found = {

@@ -220,7 +220,7 @@ class _Native:
         from iceberg_maint.core.planning.file_groups import PlanInputs
         from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
         from iceberg_maint.core.policy.data import DEFAULT_TARGET_FILE_SIZE_BYTES, Policy
-        from iceberg_maint.ports.engine import CommitContext
+        from iceberg_maint_tests.support.context import commit_context
 
         state = self.catalog.pin(TableId.parse(name))
         policy = Policy(rewrite_data_files=self.policy)
@@ -233,7 +233,7 @@ class _Native:
         for batch in plan.batches:
             written = self.engine.write(batch, policy)
             assert written.proof.equal, written.proof.detail
-            ticket = CommitContext(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
+            ticket = commit_context(uuid4().hex, 1, "bench", 1, lambda: True, lambda _base, _location: None)
             result = self.engine.commit(batch, written, ticket)
             assert result.status is CommitStatus.COMMITTED, result.message
             outputs += len(written.files)

@@ -105,14 +105,6 @@ class EnvironmentFailedError(IcebergMaintError):
         return (EnvironmentFailedError, (self.message,))
 
 
-def _no_retention(_metadata_location: str) -> Retention | None:
-    return None
-
-
-def _no_wait(_pending: Sequence[PendingPublish]) -> PublishWait | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class CommitContext:
     """The right to commit one attempt.
@@ -132,10 +124,10 @@ class CommitContext:
     max_tries: int
     lease_is_held: Callable[[], bool]
     record_try: Callable[[int, str], None]
-    retention: Callable[[str], Retention | None] = _no_retention
-    checks_commit_base: bool = False
-    publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None] = _no_wait
-    installation: str = ""
+    retention: Callable[[str], Retention | None]
+    checks_commit_base: bool
+    publish_wait: Callable[[Sequence[PendingPublish]], PublishWait | None]
+    installation: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from iceberg_maint.core.decisions.applicability import SPARK_4
+from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import (
     Context,
@@ -17,6 +18,7 @@ from iceberg_maint.loop.context import (
     SparkAccess,
     Storage,
 )
+from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint.ports.observers import NO_AUDIT, NO_TELEMETRY
 
 
@@ -94,3 +96,27 @@ def changed(context: Context, **parts: Any) -> Context:
         whole = replace(getattr(context, outer), **{inner: part}) if inner else part
         context = replace(context, **{outer: whole})
     return context
+
+
+def commit_context(
+    token: str = "token",
+    fence: int = 1,
+    run_id: str = "run",
+    max_tries: int = 3,
+    lease_is_held: Callable[[], bool] = lambda: True,
+    record_try: Callable[[int, str], None] = lambda _base, _location: None,
+    retention: Callable[[str], Retention | None] = lambda _location: None,
+) -> CommitContext:
+    """The right to commit of a process that keeps its lease, in a catalog that does not check the base of a commit."""
+    return CommitContext(
+        token,
+        fence,
+        run_id,
+        max_tries,
+        lease_is_held,
+        record_try,
+        retention,
+        checks_commit_base=False,
+        publish_wait=lambda _pending: None,
+        installation="",
+    )

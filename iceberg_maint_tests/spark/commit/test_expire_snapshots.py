@@ -22,7 +22,7 @@ from iceberg_maint.errors import FenceLostError
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
 from iceberg_maint.loop.settle import reconcile
-from iceberg_maint.ports.engine import CommitContext
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.flink_job import FlinkJob
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
@@ -238,7 +238,7 @@ def test_expiry_that_loses_its_swap_is_checked_and_tried_again(workshop: Worksho
             append(workshop, table)
         tried.append(location)
 
-    context = CommitContext("token", 1, "run", 3, lambda: True, record_try, retention)
+    context = commit_context("token", 1, "run", 3, lambda: True, record_try, retention)
     result = workshop.engine.commit(batch, NOTHING_WRITTEN, context)
     assert (result.status, result.tries) == (CommitStatus.COMMITTED, 3)
     assert asked[1:] == tried
@@ -256,7 +256,7 @@ def test_look_at_what_went_is_taken_again_where_the_catalog_is_away(
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
     allowed = Retention(batch.work.snapshots, (), (), ())
-    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None, lambda _location: allowed)
+    context = commit_context(retention=lambda _location: allowed)
     loads: list[str] = []
 
     def load(table: str) -> Any:
@@ -277,7 +277,7 @@ def test_expiry_without_the_lease_is_not_swapped(workshop: Workshop, keeper: Kee
     name, _ = grown(workshop, 2)
     batch = keeper.batch(name, EXPIRE, days=1)
     allowed = Retention(batch.work.snapshots, (), (), ())
-    context = CommitContext("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
+    context = commit_context("token", 1, "run", 3, lambda: False, lambda *_: None, lambda _location: allowed)
     with pytest.raises(FenceLostError):
         workshop.engine.commit(batch, NOTHING_WRITTEN, context)
     assert len(ids(keeper, name)) == 2

@@ -18,9 +18,9 @@ from iceberg_maint.engines.spark.commit.housekeeping import commit_expiry
 from iceberg_maint.engines.spark.commit.retry import Backoff, TableAccess
 from iceberg_maint.engines.spark.commit.table_operations import commit_with_requirements, refusal
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, cause_classes
-from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint_tests.qualification.rest_races import FAULTS, KEPT, LATE, LOST, races
 from iceberg_maint_tests.spark.commit.test_expire_snapshots import append, grown, ids
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
 from iceberg_maint_tests.support.spark.rest import RestCatalog, rest_catalog
 from iceberg_maint_tests.support.spark.rewrites import READER
@@ -67,7 +67,7 @@ def expire(workshop: Workshop, load: Load, name: str, between: Callable[[], obje
         if next(tries) == 0:
             between()
 
-    context = CommitContext("token", 1, "run", 3, lambda: True, record_try, lambda _location: allowed)
+    context = commit_context("token", 1, "run", 3, lambda: True, record_try, lambda _location: allowed)
     return commit_expiry(TableAccess(workshop.bridge, READER, NO_WAIT, load), batch, batch.work, context)
 
 

@@ -29,7 +29,7 @@ from iceberg_maint.engines.spark.commit.housekeeping import commit_regrouping, s
 from iceberg_maint.engines.spark.commit.retry import TableAccess
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.housekeeping_attempt import NOTHING_WRITTEN
-from iceberg_maint.ports.engine import CommitContext
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
@@ -195,7 +195,7 @@ def refused(
     """Why the gate does not let a regrouping pass that it sees through this reader."""
     batch = keeper.batch(name, REGROUP)
     before = keeper.state(name)
-    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
+    context = commit_context()
     result = commit_regrouping(
         TableAccess(workshop.bridge, reader, NO_BACKOFF),
         batch,
@@ -258,7 +258,7 @@ def test_regrouping_holds_the_entries_of_one_manifest_at_a_time(keeper: Keeper, 
         read.append(weakref.ref(found))
         return found
 
-    context = CommitContext("token", 1, "run", 3, lambda: True, lambda *_: None)
+    context = commit_context()
     batch = keeper.batch(name, REGROUP)
     result = commit_regrouping(
         TableAccess(workshop.bridge, replace(READER, live_entries=live_entries), NO_BACKOFF),

@@ -22,8 +22,8 @@ from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.verify import SparkVerifier
-from iceberg_maint.ports.engine import CommitContext
 from iceberg_maint_tests.support.batches import with_work
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER, Output, Rewrite, prepare
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
@@ -62,7 +62,7 @@ class Lake:
         batch = with_work(batch, groups=(replace(group, files=planned, partition="__all__"),))
         written = self.engine.write(batch, Policy())
         assert written.proof.equal is proved, written.proof.detail
-        context = CommitContext("token", 1, "run", 1, lambda: True, lambda *_: None)
+        context = commit_context(max_tries=1)
         assert self.engine.commit(batch, written, context).status is CommitStatus.COMMITTED
 
     def find(self, name: str, snapshot_id: int | None = None) -> MaintenanceCommit | Verification:

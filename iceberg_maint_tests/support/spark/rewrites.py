@@ -29,6 +29,7 @@ from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles
 from iceberg_maint.engines.spark.scan.positions import write_deletion_vectors, write_position_deletes
 from iceberg_maint.engines.spark.scan.scan import partition_specs
 from iceberg_maint.ports.engine import CommitContext, Written, WrittenFile
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.writers import Row, Writers
 
 IO = PyArrowFileIO()
@@ -77,7 +78,7 @@ class Rewrite:
         lease_is_held: Callable[[], bool] = lambda: True,
         record_try: Callable[[int, str], None] = lambda base, location: None,
     ) -> CommitContext:
-        return CommitContext(token, 7, "run-1", max_tries, lease_is_held, record_try)
+        return commit_context(token, 7, "run-1", max_tries, lease_is_held, record_try)
 
     def commit(
         self,

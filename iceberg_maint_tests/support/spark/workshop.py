@@ -29,7 +29,8 @@ from iceberg_maint.core.policy.data import (
 )
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.ports.engine import CommitContext, Written
+from iceberg_maint.ports.engine import Written
+from iceberg_maint_tests.support.context import commit_context
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 
@@ -148,7 +149,7 @@ class Workshop:
         ).batch()
 
     def commit(self, batch: Batch, written: Written, *, engine: SparkEngine | None = None) -> CommitResult:
-        context = CommitContext(
+        context = commit_context(
             f"token-{batch.batch_id}", 1, "run", 1, lambda: True, lambda _base, _location: None
         )
         return (engine or self.engine).commit(batch, written, context)
