@@ -21,7 +21,7 @@ from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.key_files import key_bounds
 from iceberg_maint.engines.spark.deletes.merge_position_deletes import merge
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, one_line
+from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge, one_line
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import Jobs, new_job_group
@@ -168,7 +168,7 @@ def _exceeded(
     work: DeleteWork, preflight: Preflight, peak_bytes: Callable[[], int], why: Exception
 ) -> MemoryExceededError:
     peak = 0
-    with suppress(*JVM_ERRORS, OSError, EOFError):
+    with suppress(*DEAD_JVM_ERRORS):
         peak = peak_bytes()
     return MemoryExceededError(
         f"{work.batch.table}: Spark ran out of memory while it applied {len(work.batch.equality_deletes)} "

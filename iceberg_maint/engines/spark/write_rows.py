@@ -13,7 +13,7 @@ from iceberg_maint.core.outcomes.verification import Fingerprint, Proof
 from iceberg_maint.core.planning.row_writer import refused_output, unread_output
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
-from iceberg_maint.engines.spark.deletes.convert import Marked, discard, mark, mark_in_memory
+from iceberg_maint.engines.spark.deletes.convert import Marked, mark, mark_in_memory
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
@@ -29,6 +29,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
 )
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError, RowDeletes
 from iceberg_maint.engines.spark.scan import row_proof
+from iceberg_maint.engines.spark.scan.scan import discard_files
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.engines.spark.write_deletes import (
     apply_deletes,
@@ -152,7 +153,8 @@ def write_rows(
         return files, Written(written, proof, memory, scratch_bytes, note=note, strategy=by_native)
     finally:
         if marked is not None:
-            discard(work, marked)
+            # The last task has read the vectors.
+            discard_files(work.table.java, marked.scratch)
 
 
 def _check_properties(bridge: Bridge, work: DeleteWork) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +29,7 @@ from iceberg_maint.engines.spark.deletes.deleted_rows import (
     task_paths,
     tasks_under_deletes,
 )
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_json
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan import positions
@@ -95,21 +94,6 @@ def _value(bridge: Bridge, table: Any, vector: Any) -> PositionDeleteFile:
         referenced_data_file=content["referenced-data-file"],
         content_offset=content["content-offset"],
     )
-
-
-def discard(work: DeleteWork, marked: Marked) -> None:
-    """Deletes the vectors' files after the last task has read them.
-
-    No intent and no metadata names these files, so no other process needs them. The orphan pass removes a file
-    that cannot be deleted here.
-    """
-    # An error of a JVM that died must not replace the exception that ended the tasks, for example an interrupt.
-    failures = (*JVM_ERRORS, OSError, EOFError)
-    with suppress(*failures):
-        io = work.table.java.io()
-        for location in marked.scratch:
-            with suppress(*failures):
-                io.deleteFile(location)
 
 
 def _with_vectors(

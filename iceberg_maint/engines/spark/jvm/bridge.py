@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 JVM_ERRORS = (Py4JError, CapturedException)
 """What a call into the JVM may raise: a Java exception, or a broken connection."""
+DEAD_JVM_ERRORS = (*JVM_ERRORS, OSError, EOFError)
+"""What a call may raise too if the JVM has died. It must not replace the exception that ended the work."""
 
 
 class CancelledError(Py4JError):  # type: ignore[misc]

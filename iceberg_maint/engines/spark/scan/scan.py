@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from iceberg_maint.core.model.partition_key import (
     decode_partition,
 )
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.engines.spark.jvm.bridge import Bridge
+from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE, quoted
 from iceberg_maint.engines.spark.jvm.functions import (
     CONTENT_FILE,
@@ -305,6 +305,16 @@ def scan(
         stream = lambdas.stream(files)
         tasks = lambdas.to_list(stream if only is None else stream.filter(only))
     return with_all_equality_deletes(bridge, table, snapshot_id, tasks)
+
+
+def discard_files(table: Any, locations: Iterable[str]) -> None:
+    """Deletes files of a Java table that no intent and no metadata name, so that no other process needs them. The orphan pass
+    removes a file that cannot be deleted here."""
+    with suppress(*DEAD_JVM_ERRORS):
+        io = table.io()
+        for location in locations:
+            with suppress(*DEAD_JVM_ERRORS):
+                io.deleteFile(location)
 
 
 def scan_task(bridge: Bridge, table: Any, file: Any, deletes: Iterable[Any] = ()) -> Any:

@@ -12,7 +12,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.core.planning.spark_memory import ExecutorMemory, memory_of_heap
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, causes, connection_lost, one_line
+from iceberg_maint.engines.spark.jvm.bridge import (
+    DEAD_JVM_ERRORS,
+    JVM_ERRORS,
+    Bridge,
+    causes,
+    connection_lost,
+    one_line,
+)
 from iceberg_maint.engines.spark.jvm.functions import OBJECT, MethodHandles
 from iceberg_maint.engines.spark.jvm.jobs import new_job_group
 from iceberg_maint.errors import IcebergMaintError
@@ -136,7 +143,7 @@ def measured(bridge: Bridge, job_group: str) -> Iterator[Callable[[], int]]:
         yield lambda: _peak_bytes(bridge, context, events, job_group)
     finally:
         # The error of a JVM that has died must not replace the exception of the block.
-        with suppress(*JVM_ERRORS, OSError, EOFError):
+        with suppress(*DEAD_JVM_ERRORS):
             context.listenerBus().waitUntilEmpty()
             context.removeSparkListener(listener)
 
@@ -148,7 +155,7 @@ def ran_out(error: BaseException) -> bool:
         return True
     try:
         texts = [f"{name} {message}" for name, message in causes(error)]
-    except (*JVM_ERRORS, OSError, EOFError):  # the JVM that has the causes has died
+    except DEAD_JVM_ERRORS:  # the JVM that has the causes has died
         return True
     return any(sign in text for text in texts for sign in _OUT_OF_MEMORY)
 

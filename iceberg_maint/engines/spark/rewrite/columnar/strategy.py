@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +19,7 @@ from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM, Fingerprin
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import InputFile, RewriteDataFiles
 from iceberg_maint.core.policy.data import ProofLevel, RewriteDataFilesPolicy, RewriteStrategy
-from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import content_files_from_json, json_spec
 from iceberg_maint.engines.spark.rewrite.columnar.job import (
     MEMORY_SETTING,
@@ -44,7 +43,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
 )
 from iceberg_maint.engines.spark.rewrite.columnar.worker import TaskResult, digest_task, rewrite_task
 from iceberg_maint.engines.spark.scan.positions import Positions
-from iceberg_maint.engines.spark.scan.scan import Table
+from iceberg_maint.engines.spark.scan.scan import Table, discard_files
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 from iceberg_maint.ports.engine import WrittenFile
@@ -162,10 +161,10 @@ def rewrite_groups(
     texts = run_tasks(bridge, rewrite_task, tasks, sizes, io, in_driver)
     results = [TaskResult.of_text(text) for text in texts]
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
-        _discard(table, [r.path for r in results])
+        discard_files(table.java, [r.path for r in results])
         raise NotColumnarError(unsupported)
     if short := next((r.out_of_memory for r in results if r.out_of_memory), ""):
-        _discard(table, [r.path for r in results])
+        discard_files(table.java, [r.path for r in results])
         raise TaskMemoryError(f"a task ran out of memory ({short}); {declared_memory(bridge)}")
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise wrong_file(batch, wrong)
@@ -257,12 +256,3 @@ def marks_difference(files: Sequence[InputFile], result: TaskResult, marks: Posi
 
 _KEPT = frozenset({"spec-id", "content", "file-format", "partition"})
 """What the content-file JSON of an output has in common with its input."""
-
-
-def _discard(table: Table, locations: Sequence[str]) -> None:
-    """Deletes files that no intent and no metadata name. The orphan pass removes a file that cannot be deleted here."""
-    with suppress(*JVM_ERRORS, OSError, EOFError):
-        io = table.java.io()
-        for location in locations:
-            with suppress(*JVM_ERRORS):
-                io.deleteFile(location)

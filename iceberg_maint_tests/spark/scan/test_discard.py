@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from iceberg_maint.engines.spark.deletes.convert import Marked, discard
-
-_MARKED = Marked((), {"a.puffin": 1, "b.puffin": 1}, 0, "")
+from iceberg_maint.engines.spark.scan.scan import discard_files
 
 
 class _Dead:
@@ -35,13 +33,12 @@ def test_interrupt_is_not_replaced_by_marks_that_cannot_be_deleted(
 ) -> None:
     """A signal to all of a process's group ends its JVM as well."""
     java: Any = _Dead(error) if at_once else SimpleNamespace(io=lambda: _Dead(error))
-    work: Any = SimpleNamespace(table=SimpleNamespace(java=java))
     with pytest.raises(KeyboardInterrupt):
-        _interrupted(work)
+        _interrupted(java)
 
 
-def _interrupted(work: Any) -> None:
+def _interrupted(java: Any) -> None:
     try:
         raise KeyboardInterrupt
     finally:
-        discard(work, _MARKED)
+        discard_files(java, ["a.puffin", "b.puffin"])
