@@ -73,7 +73,7 @@ def test_lineage_of_ring_that_never_comes_to_pinned_snapshot_ends_without_it() -
 def test_token_is_looked_for_in_all_snapshots_of_ring_that_never_comes_to_base(
     token: str, found: int | None
 ) -> None:
-    assert snapshot_with_token(BRIDGE, Ring(), token, 9) == found
+    assert snapshot_with_token(BRIDGE, token, Ring(), 9) == found
 
 
 class Line(Ring):
@@ -88,4 +88,4 @@ class Line(Ring):
 def test_token_is_looked_for_beside_the_history_only_if_that_never_comes_to_base(
     base: int, found: int | None
 ) -> None:
-    assert snapshot_with_token(BRIDGE, Line(), "t", base) == found
+    assert snapshot_with_token(BRIDGE, "t", Line(), base) == found

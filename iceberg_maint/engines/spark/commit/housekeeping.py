@@ -208,9 +208,7 @@ def commit_regrouping(
                 return gate, why
         return gate, None
 
-    def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
-        return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
-
+    find_commit = partial(snapshot_with_token, bridge, context.token)
     return commit_with_retry(access, batch.table, context, try_once, find_commit)
 
 

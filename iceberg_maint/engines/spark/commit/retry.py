@@ -22,6 +22,7 @@ from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.commit.gate import Gate
+from iceberg_maint.engines.spark.commit.table_operations import EXCEPTIONS, LOST_SWAP
 from iceberg_maint.engines.spark.jvm.bridge import (
     Bridge,
     cause_classes,
@@ -37,13 +38,11 @@ LoadTable = Callable[[str], Any]
 
 OPERATION_CALLS = 3
 """Calls of the catalog by one try of an Iceberg operation: it loads its base, swaps, and loads the table again."""
-_EXCEPTIONS = "org.apache.iceberg.exceptions."
-_LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
-_STATE_UNKNOWN = _EXCEPTIONS + "CommitStateUnknownException"
-_DENIED = frozenset({(_EXCEPTIONS + "NotAuthorizedException",), (_EXCEPTIONS + "ForbiddenException",)})
+_STATE_UNKNOWN = EXCEPTIONS + "CommitStateUnknownException"
+_DENIED = frozenset({(EXCEPTIONS + "NotAuthorizedException",), (EXCEPTIONS + "ForbiddenException",)})
 """Answers of a catalog that has not looked at the request: Iceberg's `CleanableFailure`."""
 _UNWRITTEN = (
-    (_EXCEPTIONS + "RuntimeIOException", "Failed to write json to file"),
+    (EXCEPTIONS + "RuntimeIOException", "Failed to write json to file"),
     # Hadoop's local file system.
     ("org.apache.hadoop.fs.FSError", "No space left on device"),
     ("org.apache.hadoop.fs.FSError", "Disk quota exceeded"),
@@ -52,8 +51,8 @@ _UNWRITTEN = (
 to its location then (`writeNewMetadata`). A commit writes no other file on this side, only deletes."""
 _STALE = frozenset(
     {
-        _EXCEPTIONS + "ValidationException",
-        _EXCEPTIONS + "NoSuchTableException",
+        EXCEPTIONS + "ValidationException",
+        EXCEPTIONS + "NoSuchTableException",
         "org.apache.spark.sql.catalyst.analysis.NoSuchTableException",
     }
 )
@@ -223,10 +222,10 @@ def _error_before_swap(why: BaseException) -> Rejection | None:
 
 def _lost_swap(why: BaseException) -> bool:
     classes = cause_classes(why)
-    return classes[:1] == (_LOST_SWAP,) and _STATE_UNKNOWN not in classes
+    return classes[:1] == (LOST_SWAP,) and _STATE_UNKNOWN not in classes
 
 
-def snapshot_with_token(bridge: Bridge, table: Any, token: str, base_snapshot_id: int | None) -> int | None:
+def snapshot_with_token(bridge: Bridge, token: str, table: Any, base_snapshot_id: int | None) -> int | None:
     """The id of the snapshot whose summary has this token, or None.
 
     Walks from the current snapshot back to the base. If the walk does not meet the base, searches all snapshots

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_never
 
 from iceberg_maint.core.commits import gate_rules as rules
@@ -127,9 +128,7 @@ def commit_batch(
                 return gate, why
         return gate, None
 
-    def find_commit(table: Any, base_snapshot_id: int | None) -> int | None:
-        return snapshot_with_token(bridge, table, context.token, base_snapshot_id)
-
+    find_commit = partial(snapshot_with_token, bridge, context.token)
     return commit_with_retry(access, batch.table, context, try_once, find_commit)
 
 

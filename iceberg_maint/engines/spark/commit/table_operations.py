@@ -21,11 +21,11 @@ _log = logging.getLogger(__name__)
 
 _REST_OPERATIONS = "org.apache.iceberg.rest.RESTTableOperations"
 _RESPONSE = "org.apache.iceberg.rest.responses.LoadTableResponse"
-_EXCEPTIONS = "org.apache.iceberg.exceptions."
-_LOST_SWAP = _EXCEPTIONS + "CommitFailedException"
+EXCEPTIONS = "org.apache.iceberg.exceptions."
+LOST_SWAP = EXCEPTIONS + "CommitFailedException"
 _NOT_UNDERSTOOD = frozenset(
     {
-        _EXCEPTIONS + "BadRequestException",
+        EXCEPTIONS + "BadRequestException",
         "java.lang.IllegalArgumentException",
         "java.lang.UnsupportedOperationException",
     }
@@ -65,7 +65,7 @@ def refusal(bridge: Bridge, operations: Any) -> str | None:
     try:
         _post(bridge, operations, _parsed(bridge, impossible_requirements()), bridge.list(()))
     except JVM_ERRORS as why:
-        return None if cause_classes(why)[:1] == (_LOST_SWAP,) else one_line(why)
+        return None if cause_classes(why)[:1] == (LOST_SWAP,) else one_line(why)
     return "it accepted a commit with requirements that no table meets"
 
 
