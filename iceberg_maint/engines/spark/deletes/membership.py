@@ -92,7 +92,9 @@ class _Membership:
             ]
             with staged(self.bridge, self.table.java, self.files.delete_tasks(files.values())) as group_id:
                 frame = read_staged(self.bridge, self.table.java, self.table.name, group_id)
-                rows = frame.groupBy("_file").agg(*ends).collect()
+                by_file = frame.groupBy("_file").agg(*ends)
+                rows = by_file.collect()
+                self._remove_shuffles(by_file)
             for row, (i, kind) in product(rows, types.items()):
                 bounds = files[row["_file"]].bounds.get(i, (None, None))
                 values = (_bound(row[f"{end.__name__}{i}"]) for end in (F.min, F.max))
@@ -126,10 +128,14 @@ class _Membership:
         checkpoint = places.localCheckpoint(eager=True, **level)
         blocks = java_frame(checkpoint).queryExecution().logical().rdd()
         self.stack.callback(blocks.unpersist, False)
-        cleaner = self.bridge.scala_context.cleaner().get()
-        for shuffle in _shuffles(java_frame(places).queryExecution().executedPlan()):
-            cleaner.doCleanupShuffle(shuffle, True)
+        self._remove_shuffles(places)
         return checkpoint
+
+    def _remove_shuffles(self, frame: DataFrame) -> None:
+        """Removes the shuffle files of a frame that was computed."""
+        cleaner = self.bridge.scala_context.cleaner().get()
+        for shuffle in _shuffles(java_frame(frame).queryExecution().executedPlan()):
+            cleaner.doCleanupShuffle(shuffle, True)
 
     def rows(self) -> DataFrame:
         """The rows of all places: number of the data file, position, and whether the row was deleted before."""
