@@ -20,7 +20,6 @@ from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.removal.pass_progress import Emptied, Moved, PassProgress
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.released import read_releases
 from iceberg_maint.removal.released_lists import (
     InPlaceMark,
     PrefixSpelling,
@@ -45,7 +44,7 @@ from iceberg_maint.removal.target import (
     pending_manifests,
     read_reached,
 )
-from iceberg_maint.removal.trash import tidy_trash
+from iceberg_maint.removal.trash import read_releases, tidy_trash
 from iceberg_maint.removal.trash_manifest import restored_paths
 
 _FILES_PER_LOOK = 1_000

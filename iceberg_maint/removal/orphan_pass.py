@@ -27,14 +27,13 @@ from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, 
 from iceberg_maint.removal.in_place_hold import hold_in_place, restore_in_place
 from iceberg_maint.removal.orphan_scan import Scan, scan
 from iceberg_maint.removal.pass_progress import Emptied, PassProgress
-from iceberg_maint.removal.released import remove_released
 from iceberg_maint.removal.released_lists import batches_in_place, held_in_place, record_release
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import AskedLease, Lease, TimeUpError
 from iceberg_maint.removal.stored_listing import StoredListing
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal, Target, check_target
-from iceberg_maint.removal.trash import trash
+from iceberg_maint.removal.trash import remove_released, trash
 from iceberg_maint.removal.trash_manifest import TrashBatch, held_in_trash, trash_batches
 
 if TYPE_CHECKING:

@@ -1,9 +1,13 @@
-"""Trash: orphans moved aside with a manifest of the files and the reason. `sweep` deletes them after a hold, `restore`
-moves them back.
+"""Trash: files moved aside with a manifest of the files and the reason: the orphans of a scan, and the files that expiries
+released. `sweep` deletes them after a hold, `restore` moves them back.
 
-The manifest is on storage before the first file moves. Only the manifests define what is in a trash
-folder, so every step can be repeated after a crash: a file is either at its place or in the trash, and
-both are checked.
+The manifest is on storage before the first file moves. Only the manifests define what is in a trash folder, so every step
+can be repeated after a crash: a file is either at its place or in the trash, and both are checked.
+
+Released files need no listing of the table: the removed snapshots name them. Each is proved unreferenced by the current
+metadata before it is moved, as an orphan is. The release stays until all its files are moved. A file that cannot be
+proved to be a released one waits for an orphan pass. The memory is SQLite's cache of `PathTables`, one manifest list and
+one manifest, whatever the size of the table.
 """
 
 from __future__ import annotations
@@ -11,20 +15,42 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
-from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader, TrashedFile
+from iceberg_maint.core.removal.orphan_rules import (
+    Kept,
+    NameRules,
+    Orphan,
+    TrashBatchHeader,
+    TrashedFile,
+    orphans_digest,
+)
+from iceberg_maint.core.removal.pending_manifests import PendingManifests
+from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
 from iceberg_maint.errors import ArchivedFileError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.removal.orphan_scan import Scan
 from iceberg_maint.removal.pass_progress import Moved
 from iceberg_maint.removal.path_index import PathTables
-from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed
-from iceberg_maint.removal.target import Removal, Target, checked_clock, read_reached
+from iceberg_maint.removal.released_lists import PrefixSpelling, add_names, stored_releases
+from iceberg_maint.removal.second_owner import check_folders, versions_memo
+from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed, with_facts
+from iceberg_maint.removal.target import (
+    Removal,
+    Target,
+    check_second_opinion,
+    check_target,
+    checked_clock,
+    pending_manifests,
+    read_reached,
+)
 from iceberg_maint.removal.trash_manifest import (
+    RELEASED_BY,
     files_of,
     manifest_lines,
     manifest_location,
+    restored_paths,
     trash_folder,
     trashed_file,
 )
@@ -212,3 +238,105 @@ def check_own(header: TrashBatchHeader, target: Target) -> None:
             f"{target.state.table} has {target.state.uuid}.",
             "read its manifest, then delete or move it by hand.",
         )
+
+
+def remove_released(removal: Removal, lease: Lease, tell: Callable[[Moved], None]) -> None:
+    """Moves the files of all stored releases to the trash, one trash batch per prefix that has any, then
+    deletes the releases. `tell` receives what was done, however it ends.
+
+    Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
+    """
+    target, store = removal.target, removal.store
+    releases = list(stored_releases(target.prefixes, target.state.uuid, store))
+    if not releases:
+        return
+    check_target(target, removal.policy)
+    check_folders(target, store, removal.reachability, versions_memo(removal.scratch, target.state))
+    paths = removal.paths("released")
+    try:
+        pending = pending_manifests(target.state, removal.policy, removal.now_ms())
+        read_releases(removal, paths, pending, [release for _, release in releases])
+        if paths.releases_manifests():
+            check_second_opinion(removal, paths)
+        progress = Moved()
+        paths.add_taken(_same_files(removal, paths, pending, progress))
+        try:
+            for prefix in target.prefixes:
+                _move_released(removal, paths, prefix, lease, progress)
+            if progress.files:
+                before = paths.unreferenced()
+                _read_current(removal, paths, pending)
+                if paths.unreferenced() != before:
+                    put_back_reached(paths, store, progress)
+        finally:
+            tell(progress)
+    finally:
+        paths.close()
+    for file, _ in releases:
+        store.delete(file.path)
+    tidy_trash(target, store)
+
+
+def read_releases(
+    removal: Removal, paths: PathTables, pending: PendingManifests, releases: list[Release]
+) -> None:
+    """Adds what is referenced, and what the removed snapshots name beyond it."""
+    paths.add_reached(restored_paths(removal.target.prefixes, removal.store), Kept.RESTORED)
+    _read_current(removal, paths, pending)
+    add_names(paths, releases, removal.reachability)
+    if paths.releases_manifests():
+        _read_current(removal, paths, pending)
+
+
+def _read_current(removal: Removal, paths: PathTables, pending: PendingManifests) -> None:
+    """Adds everything that keeps a file. Where no manifest is released, no content file is, and the names
+    that the metadata hold are enough."""
+    if paths.releases_manifests():
+        read_reached(removal, paths, pending)
+        return
+    paths.add_reached(removal.reachability.names(), Kept.REACHABLE)
+
+
+def _same_files(
+    removal: Removal, paths: PathTables, pending: PendingManifests, progress: Moved
+) -> Iterator[tuple[ReleasedFile, StoredFile]]:
+    """Yields the released files that storage has and that may be removed by their name, each in the spelling
+    of its prefix."""
+    target = removal.target
+    rules = NameRules(target.state, pending)
+    spelling = PrefixSpelling(target.prefixes, target.same)
+    for file, stored in with_facts(paths.released(), removal.store):
+        spelled = spelling.below(file.path)
+        if (
+            spelled is not None
+            and stored is not None
+            and file.is_same(stored.size_bytes, stored.modified_ms)
+            and rules.kept(spelled[1], stored.modified_ms) is None
+        ):
+            yield file, StoredFile("".join(spelled), stored.size_bytes, stored.modified_ms)
+        else:
+            progress.skipped += 1
+
+
+def _move_released(removal: Removal, paths: PathTables, prefix: str, lease: Lease, progress: Moved) -> None:
+    header = new_header(removal, prefix, orphans_digest(_taken_below(paths, prefix)), released=True)
+    if next(_taken_below(paths, prefix), None) is not None:
+        lines = partial(_lines, paths, prefix, header.mark_id)
+        move_files(header, lines, removal.store, lease.require, progress, _kind)
+
+
+def _kind(line: TrashedFile) -> str:
+    """Returns the kind of a released file. A kind that names others moves after all of them."""
+    return line.why.partition(RELEASED_BY)[0]
+
+
+def _taken_below(paths: PathTables, prefix: str) -> Iterator[Orphan]:
+    start = prefix.rstrip("/") + "/"
+    return (file for file, _, _ in paths.taken() if file.path.startswith(start))
+
+
+def _lines(paths: PathTables, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
+    start = prefix.rstrip("/") + "/"
+    for file, kind, snapshot_id in paths.taken():
+        if file.path.startswith(start):
+            yield trashed_file(file, prefix, mark_id, f"{kind.value}{RELEASED_BY}{snapshot_id}")

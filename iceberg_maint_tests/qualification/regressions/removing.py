@@ -932,7 +932,7 @@ REMOVING = (
         "are not",
         "Files that move at once are of one kind, and kinds move one after the other",
         off(
-            "removal/released.py",
+            "removal/trash.py",
             "lease.require, progress, _kind)",
             "lease.require, progress)",
             f"{RELEASED}_files_that_name_others_move_after_all_of_them_where_many_move_at_once",

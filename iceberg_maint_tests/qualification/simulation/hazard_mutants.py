@@ -15,7 +15,7 @@ from iceberg_maint.core.removal.orphan_rules import Standing
 from iceberg_maint.loop import assess as surveying
 from iceberg_maint.loop import clocks, housekeeping_attempt, maintain
 from iceberg_maint.removal import in_place_hold, orphan_pass, orphan_scan, second_owner, sweep
-from iceberg_maint.removal import released as releasing
+from iceberg_maint.removal import trash as releasing
 from iceberg_maint_tests.qualification.simulation import test_hazards as hazards
 from iceberg_maint_tests.qualification.simulation.mutants import wrapped
 from iceberg_maint_tests.qualification.simulation.storage_mutants import Planted
