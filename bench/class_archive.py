@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.fleet_tables import write_config
+from bench.fleet.tables import write_config
 from bench.worker import PROJECT
 
 

@@ -20,8 +20,8 @@ _HEAD = """\
 # Figures
 
 The newest figure of each claim. Machines were shared virtual machines with two to four cores, so CPU seconds and ratios say more
-than seconds. Stock is Iceberg's own action. The commit is that of the measurement, or, if it was not noted, the one that recorded it. `…` continues the row above. `bench.cdc` is run by
-`python -m bench.cdc`.
+than seconds. Stock is Iceberg's own action. The commit is that of the measurement, or, if it was not noted, the one that recorded it. `…` continues the row above. `bench.deletes.cdc` is run by
+`python -m bench.deletes.cdc`.
 
 `RECORD=1 make bench BENCH=health` writes the figures of a bench into its record, and `make figures` writes this page and the plots.
 [Two killed runs](../transcripts/killed-run.txt) are a transcript of `iceberg_maint_tests.support.e2e.transcript`.

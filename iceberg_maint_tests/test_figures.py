@@ -80,7 +80,7 @@ def test_row_of_a_record_names_its_command_commit_and_date(path: Path) -> None:
 
 
 def test_row_that_a_bench_writes_is_of_a_bench_that_publishes_its_record() -> None:
-    sources = "".join(path.read_text("utf-8") for path in (PROJECT / "bench").glob("*.py"))
+    sources = "".join(path.read_text("utf-8") for path in (PROJECT / "bench").rglob("*.py"))
     published = set(re.findall(r'publish\(\s*"(\w+)"', sources))
     has_format = {path.stem for path in RECORDS if '"of":' in path.read_text("utf-8")}
     assert has_format - published == set()

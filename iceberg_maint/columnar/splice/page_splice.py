@@ -46,7 +46,7 @@ _LARGEST_GROUP = 1.5
 """The largest row group of the output, as a multiple of the row group size: parts end with a file."""
 LEAST_GROUP_BYTES = 8 * 1024 * 1024
 """A file of one row group from this size on stays a row group, if it has no more columns than `_COLUMNS` for these bytes. Then
-its chunks are copied with their dictionaries. Readers pay for each chunk (`bench.row_groups`)."""
+its chunks are copied with their dictionaries. Readers pay for each chunk (`bench.columnar.row_groups`)."""
 _COLUMNS = 16
 
 

@@ -227,7 +227,7 @@ _ASSUMED: Mapping[str, Parts] = {
     Strategy.NATIVE: (0.25, 0.07, 0.01, 0.045, 1.0),
     Strategy.SORTED: (0.3, 0.08, 0.01, 0.062, 1.0),
 }
-"""Seconds of the parts before any batch, as measured by `bench.predictions`. The first batches scale them."""
+"""Seconds of the parts before any batch, as measured by `bench.fleet.predictions`. The first batches scale them."""
 
 
 @dataclass(frozen=True, slots=True)

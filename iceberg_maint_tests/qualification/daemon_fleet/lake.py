@@ -17,7 +17,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 from sqlalchemy.exc import OperationalError
 
-from bench.fleet_tables import COMMITS, fleet, small_table
+from bench.fleet.tables import COMMITS, fleet, small_table
 
 CONFIG = """\
 ledger: {ledger}

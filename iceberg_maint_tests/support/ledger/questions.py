@@ -36,7 +36,7 @@ class Question:
 
 def questions(ledger: Ledger, tables: int) -> list[Question]:
     """Returns the queries of commands and sensors, about a table in the middle of a fleet or about all its tables. The fleet
-    is `bench.footprint`'s: table 7 has the UUID `uuid-7` and the name `lake.db.t7`."""
+    is `bench.fleet.footprint`'s: table 7 has the UUID `uuid-7` and the name `lake.db.t7`."""
     middle = tables // 2
     uuid, name = f"uuid-{middle}", f"lake.db.t{middle}"
     table = TableId.parse(name)
