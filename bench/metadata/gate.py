@@ -42,7 +42,7 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.engines.spark.commit.gate import Gate, inspecting_files
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.scan.scan import partition_specs
-from iceberg_maint.ports.engine import CommitContext
+from iceberg_maint_tests.support.context import commit_context
 
 PROJECT = Path(__file__).resolve().parents[2]
 CACHE = PROJECT / ".cache"
@@ -313,7 +313,7 @@ def _commit(bridge: Bridge, commit: Commit, holds: Callable[[], bool]) -> TimedG
     reader = MetadataReader(
         lambda at: read_manifest_list(io, at), make_reader(io), lambda m: read_entries(io, m)
     )
-    context = CommitContext("token", 1, "bench", 1, holds, lambda *_: None)
+    context = commit_context("token", 1, "bench", 1, holds, lambda *_: None)
     inspect = inspecting_files(bridge, intent, reader, context, check)
     gate = TimedGate(bridge, table.operations(), inspect, context)
     with bridge.callbacks():
