@@ -26,7 +26,7 @@ from math import ceil
 from bench.fleet.synthetic import MIB, NOW_MS, POLICY, SyntheticPartition, is_lost, make_fleet
 from bench.record import publish
 from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, in_priority
-from iceberg_maint.core.decisions.priority import Speed, in_run, predict
+from iceberg_maint.core.decisions.priority import Experience, Speed, in_run, predict
 from iceberg_maint.core.health.thresholds import findings, is_due
 
 TARGET = 1.13
@@ -112,7 +112,7 @@ def _ours(fleet: Fleet, startup: float) -> list[list[SyntheticPartition]]:
             p.target_bytes,
             p.health.small_bytes,
             NOW_MS,
-            speed=Speed(BYTES_PER_SECOND),
+            Experience(speed=Speed(BYTES_PER_SECOND)),
         )
         run_seconds = startup / GB * 3600 / in_table[p.table]
         work.append(DueWork(key, in_run(prediction, run_seconds), NOW_MS))

@@ -26,13 +26,19 @@ from dataclasses import dataclass, field
 from math import exp, log
 
 from iceberg_maint.core.decisions.decide import Situation, decide
-from iceberg_maint.core.decisions.fleet_budget import DueWork, FleetBudget, Spend, WorkKey, allot
+from iceberg_maint.core.decisions.fleet_budget import (
+    DueWork,
+    FleetBudget,
+    Spend,
+    WorkKey,
+    allot,
+)
 from iceberg_maint.core.decisions.history import (
     FleetWait,
     PartitionHistory,
     TableHistory,
 )
-from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Load, predict
+from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Experience, Load, predict
 from iceberg_maint.core.decisions.waits import failed
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits
@@ -245,7 +251,7 @@ class Simulation:
                 TARGET,
                 one.candidate_bytes,
                 now_ms,
-                conflicts=history.ineffective if history.reason == "conflict" else 0,
+                Experience(history.ineffective if history.reason == "conflict" else 0),
             )
             self.due[key] = DueWork(key, prediction, now_ms if wait is None else wait.since_ms)
 

@@ -337,7 +337,7 @@ def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides
 
 @contextmanager
 def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]:
-    from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
+    from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, leased
 
     with leased(context, state, run_id, LEASE_TTL_SECONDS + 5) as lease:
         if lease is None:

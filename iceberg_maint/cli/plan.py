@@ -57,8 +57,8 @@ def plan(
 
     With --partition, only the operations on data of these partitions.
     """
-    from iceberg_maint.loop.assess import assess, make_plans
-    from iceberg_maint.loop.prepare import memory_of_plans, shortage
+    from iceberg_maint.loop.assess import Demand, assess
+    from iceberg_maint.loop.plan import make_plans, memory_of_plans, shortage
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
     from iceberg_maint.report.json_documents import plan_document
     from iceberg_maint.report.plan_notes import draw_spark_memory, readers_sentence, spark_memory_document
@@ -77,7 +77,7 @@ def plan(
     acting = replace(context, policies=replace(context.policies, of_table=policy_to_act))
     operations = DATA_OPERATIONS if partitions else CYCLE
     requested = frozenset(map(PartitionKey, partitions)) or None
-    assessment = assess(table, acting, operations, requested=requested, force=force).in_run_order()
+    assessment = assess(table, acting, operations, demand=Demand(requested, force)).in_run_order()
     plans = make_plans(assessment, acting)
     records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     parts = [

@@ -30,6 +30,7 @@ from iceberg_maint.errors import (
     UnknownTableError,
 )
 from iceberg_maint.loop.fleet.budget import in_budget_order, store_waits
+from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.maintain import (
     BatchEnded,
     BatchStarted,
@@ -40,8 +41,7 @@ from iceberg_maint.loop.maintain import (
     Request,
     maintain,
 )
-from iceberg_maint.loop.prepare import PreparedTable
-from iceberg_maint.loop.time_limits import TableTimeout
+from iceberg_maint.loop.plan import PreparedTable
 
 if TYPE_CHECKING:
     from iceberg_maint.cli.pages.run_page import RunProgress

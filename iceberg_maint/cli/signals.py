@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
-from iceberg_maint.loop.time_limits import End, answered_signals
+from iceberg_maint.loop.context import End
+from iceberg_maint.loop.guards import answered_signals
 
 
 class Terminated(BaseException):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from iceberg_maint.core.decisions.applicability import coexistence_policy, readers_policy
 from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, may_sweep
-from iceberg_maint.core.decisions.other_engines import coexistence_policy, readers_policy
 from iceberg_maint.core.decisions.snapshot_retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.table_decision import combine_decisions, rewrites_first
-from iceberg_maint.core.decisions.waits import works_alone
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
@@ -27,21 +26,14 @@ from iceberg_maint.core.model.ids import (
 from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.failures import may_be_too_long
-from iceberg_maint.core.planning.batch_memory import learned_correction
-from iceberg_maint.core.planning.batch_trials import BatchSize, batch_limit
-from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
-from iceberg_maint.core.planning.plan import Plan
-from iceberg_maint.core.planning.planner import partitions_to_read, plan_housekeeping, plan_operation
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.loop.clocks import keep_boot, table_clocks
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.known_tables import UnchangedTable, unreadable_noted
+from iceberg_maint.loop.fleet.known_tables import unreadable_noted
 from iceberg_maint.loop.read_table import TableReading, measure, with_order
-from iceberg_maint.loop.stored_decisions import decisions_of, stored_decisions
-from iceberg_maint.ports.observers import NO_TELEMETRY, Observation
+from iceberg_maint.loop.request import Request
 
 NOTHING_EXPIRES = Retention((), (), (), ())
 
@@ -102,26 +94,34 @@ class Assessment:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a caller asks for: these partitions, None for all, and also those that are not due. `owner` is that of the
+    caller's lease, which does not count as another owner's."""
+
+    partitions: frozenset[PartitionKey] | None = None
+    force: bool = False
+    owner: str | None = None
+
+
 def assess(
     table: TableId,
     context: Context,
     operations: Sequence[Operation] = DATA_OPERATIONS,
     *,
     reading: TableReading | None = None,
-    requested: frozenset[PartitionKey] | None = None,
-    force: bool = False,
-    owner: str | None = None,
+    demand: Demand | None = None,
 ) -> Assessment:
     """Pins and measures the table, stores its health and decides on each operation.
 
-    `reading` is what a thread has read of the table just now. `owner` is the lease owner of the caller. Its own lease does
-    not count as another owner's. Raises
+    `reading` is what a thread has read of the table just now. Raises
     UnknownTableError for a table that the catalog lacks, or for a requested partition key that the
     table cannot have.
     """
+    demand = demand or Demand()
     with unreadable_noted(table, context):
         state = context.catalogs.pin(table) if reading is None else reading.state
-        check_partitions(state, requested)
+        check_partitions(state, demand.partitions)
         policy = context.policies.of(state)
         state = with_order(state, policy)
         if reading is None or reading.measured is None:
@@ -145,10 +145,14 @@ def assess(
         sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
 
     known = {o: stored[state.uuid, o] for o in Operation}
-    if owner is not None:
-        known = {o: replace(h, lease_owner=None) if h.lease_owner == owner else h for o, h in known.items()}
+    if demand.owner is not None:
+        known = {
+            o: replace(h, lease_owner=None) if h.lease_owner == demand.owner else h for o, h in known.items()
+        }
     at_pin = replace(measured, format_version=state.format_version)
-    situation = Situation(at_pin, policy, known, now_ms, requested, force, context.engine.row_types)
+    situation = Situation(
+        at_pin, policy, known, now_ms, demand.partitions, demand.force, context.engine.row_types
+    )
     decisions = [
         decide_housekeeping(operation, state, situation, retention, doubt=doubt)
         if operation in HOUSEKEEPING_OPERATIONS
@@ -157,109 +161,6 @@ def assess(
     ]
     histories = tuple(known[operation] for operation in operations)
     return Assessment(state, policy, measured, histories, tuple(decisions), retention, sweeps)
-
-
-def report_observed(assessment: Assessment, context: Context) -> None:
-    """Reports the numbers of a table that was measured just now."""
-    context.observers.telemetry.table_observed(
-        Observation(assessment.measured, context.clock.now_ms(), assessment.decisions, assessment.histories)
-    )
-
-
-def report_unchanged(unchanged: UnchangedTable, context: Context) -> None:
-    """Reports the stored numbers of a table that has not changed since, with the decisions that follow now."""
-    if context.observers.telemetry is NO_TELEMETRY:
-        return
-    measured, now_ms = unchanged.measured, context.clock.now_ms()
-    policy = context.policies.of_table(measured.table, measured.maintenance_properties)
-    decisions = decisions_of(measured, policy, unchanged.histories, now_ms, context.engine.row_types)
-    context.observers.telemetry.table_observed(
-        Observation(measured, now_ms, decisions, tuple(unchanged.histories.values()))
-    )
-
-
-def stored_observation(table: TableId, context: Context) -> Observation | None:
-    """Returns the stored health of a table, with the decisions on its data that follow from it now."""
-    measured = context.ledger.health.get(table)
-    if measured is None:
-        return None
-    now_ms = context.clock.now_ms()
-    policy = context.policies.of_table(table, measured.maintenance_properties)
-    histories, decisions = stored_decisions(
-        measured, policy, context.ledger, now_ms, context.engine.row_types
-    )
-    return Observation(measured, now_ms, decisions, histories)
-
-
-def make_plans(
-    assessment: Assessment, context: Context, *, before_conversion: bool = False
-) -> tuple[Plan, ...]:
-    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects.
-
-    `before_conversion` is that of the step whose decision is planned alone. If a rewrite comes before a conversion, and both
-    are planned here, the plan of the conversion has the files that the rewrite leaves to it.
-    """
-    before_conversion = before_conversion or assessment.rewrites_first()
-    pairs = list(zip(assessment.decisions, assessment.histories, strict=True))
-    plans: dict[Operation, Plan] = {}
-    rewritten: frozenset[str] = frozenset()
-    if before_conversion:
-        pairs.sort(key=lambda pair: pair[0].operation is not Operation.REWRITE_DATA_FILES)
-    for decision, history in pairs:
-        plan = _plan(decision, history, assessment, context, before_conversion, rewritten)
-        plans[decision.operation] = plan
-        if before_conversion and decision.operation is Operation.REWRITE_DATA_FILES:
-            rewritten = frozenset(path for b in plan.batches for path in b.paths())
-    return tuple(plans[d.operation] for d in assessment.decisions)
-
-
-def _plan(
-    decision: Decision,
-    history: TableHistory,
-    assessment: Assessment,
-    context: Context,
-    before_conversion: bool,
-    rewritten: frozenset[str],
-) -> Plan:
-    operation = decision.operation
-    if operation in HOUSEKEEPING_OPERATIONS:
-        return plan_housekeeping(
-            assessment.state,
-            decision,
-            assessment.policy,
-            assessment.retention,
-            history,
-            sweeps=assessment.sweeps,
-        )
-    partitions = partitions_to_read(decision, assessment.measured)
-    live_files = context.catalogs.live_files(assessment.state, partitions) if partitions else ()
-    limits = BatchLimits(
-        memory_correction=learned_correction(context.ledger.records.memory_uses(assessment.state.uuid)),
-        size=limit_after_conflicts(operation, assessment.state, context),
-        alone=frozenset(
-            p.partition
-            for p in decision.due()
-            if may_be_too_long(p.partition) or works_alone(history.of(p.partition))
-        ),
-        readers=context.engine.row_types,
-    )
-    inputs = PlanInputs(
-        assessment.state,
-        decision,
-        live_files,
-        assessment.policy,
-        assessment.measured.target_file_size_bytes,
-        limits,
-        before_conversion,
-        rewritten,
-    )
-    return plan_operation(inputs)
-
-
-def limit_after_conflicts(operation: Operation, state: TableState, context: Context) -> BatchSize | None:
-    """Returns the largest batch of an operation on data after batches that lost every try to other commits.
-    None if the policy alone limits it."""
-    return batch_limit(context.ledger.records.commit_trials(state.uuid, operation))
 
 
 def retention_of(state: TableState, policy: Policy, context: Context, now_ms: int) -> Retention:
@@ -301,3 +202,72 @@ def check_partitions(state: TableState, requested: frozenset[PartitionKey] | Non
                 f"{state.table} has no partition {why}.",
                 f"list the keys with `{command_line('observe', str(state.table))}`.",
             ) from why
+
+
+def assess_requested(
+    table: TableId, request: Request, context: Context, operations: Sequence[Operation]
+) -> Assessment:
+    """Assesses these operations for the request. Raises what `assess` raises."""
+    return assess(
+        table,
+        context,
+        operations,
+        demand=Demand(request.partitions, request.force, request.run_id),
+    )
+
+
+class Outlook:
+    """What the requested operations on a table have to do, read once for all operations on data and once for
+    all of housekeeping.
+
+    A run of a healthy table reads it twice instead of six times. An operation that has work takes the lease
+    and assesses the table again, so a decision to work never rests on an outlook. `forget` drops it, because
+    that work changes the table.
+    """
+
+    def __init__(self, table: TableId, request: Request, context: Context) -> None:
+        self._table = table
+        self._request = request
+        self._context = context
+        self._assessment: Assessment | None = None
+        self._has_unsettled_work: bool | None = None
+        self._open_operations: frozenset[Operation] | None = None
+
+    def assessment(self, operation: Operation) -> Assessment:
+        """The assessment of one requested operation. Raises what `assess` raises."""
+        if self._assessment is None or operation not in (d.operation for d in self._assessment.decisions):
+            is_data = operation in DATA_OPERATIONS
+            kind = tuple(o for o in self._request.operations if (o in DATA_OPERATIONS) is is_data)
+            self.forget()
+            self._assessment = assess_requested(self._table, self._request, self._context, kind)
+        return self._assessment.only((operation,))
+
+    def rewrites_first(self) -> bool:
+        """Whether the run rewrites small files before it converts equality deletes. An operation was assessed before."""
+        assert self._assessment is not None, "assessed first"
+        return self._assessment.rewrites_first()
+
+    def has_unsettled_work(self) -> bool:
+        """Whether the table has an open attempt, or a run that died before it was recorded: the next run
+        settles and records both, whatever its operation."""
+        if self._has_unsettled_work is None:
+            assert self._assessment is not None, "assessed first"
+            uuid = self._assessment.state.uuid
+            ledger = self._context.ledger
+            self._has_unsettled_work = bool(
+                ledger.work.open_attempts(uuid)
+            ) or ledger.records.has_unrecorded_runs(uuid)
+        return self._has_unsettled_work
+
+    def has_open_batches(self, operation: Operation) -> bool:
+        """Whether earlier runs have left batches of the operation."""
+        if self._open_operations is None:
+            assert self._assessment is not None, "assessed first"
+            self._open_operations = self._context.ledger.work.open_operations(self._assessment.state.uuid)
+        return operation in self._open_operations
+
+    def forget(self) -> None:
+        """Drops what was read."""
+        self._assessment = None
+        self._open_operations = None
+        self._has_unsettled_work = None

@@ -1,4 +1,4 @@
-"""Attempts: how an attempt at a batch ended, and files of earlier attempts that are used again."""
+"""How an attempt at a batch ended, what of it is stored, and files of earlier attempts that are used again."""
 
 from __future__ import annotations
 
@@ -9,26 +9,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.decisions.waits import (
+    environment_failed,
+    failed,
+    quarantined_history,
+    succeeded,
+    undone,
+)
+from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import Equivalences, claim_of, parse_location
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
-from iceberg_maint.core.outcomes.outcome import CommitResult, OutcomeStatus, Rejection
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, CommitResult, OutcomeStatus, Rejection
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import (
     ConvertEqualityDeletes,
+    LayoutGain,
     RewriteDataFiles,
     RewritePositionDeleteFiles,
+    Work,
     file_work,
+    layout_gain,
 )
 from iceberg_maint.core.policy.data import Policy, ProofLevel
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, StaleBatchError
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.engine import EnvironmentFailedError, Written
-from iceberg_maint.ports.storage import OrphanWork
+from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint.ports.stored import Lease
 
 _MIB = 1024 * 1024
@@ -201,3 +212,122 @@ def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
         case _:
             assert_never(work)
     return proof.equal and proof.level in (required_level.value, ProofLevel.FULL.value)
+
+
+def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -> BatchOutcome:
+    """Returns the outcome of a batch whose attempt took `seconds`. What the attempt does not know, the caller adds."""
+    committed = attempt_result.snapshot is not None
+    written = attempt_result.written
+    # An earlier batch of the plan, or another writer, may have committed since the plan.
+    base = attempt_result.commit.base_snapshot_id if committed and attempt_result.commit else None
+    return BatchOutcome(
+        batch_id=batch.batch_id,
+        partitions=batch.partitions,
+        outcome=attempt_result.outcome,
+        reason=attempt_result.reason,
+        input_files=batch.input_files,
+        output_files=len(written.files) if written and committed else 0,
+        input_bytes=batch.input_bytes,
+        output_bytes=written.output_bytes if written and committed else 0,
+        delete_files_removed=removed_deletes_of(attempt_result.snapshot) if attempt_result.snapshot else 0,
+        seconds=round(seconds, 3),
+        snapshot_before=batch.snapshot_id if base is None else base,
+        snapshot_after=attempt_result.snapshot.snapshot_id if attempt_result.snapshot else None,
+        commit_tries=attempt_result.commit.tries if attempt_result.commit else 0,
+        wasted_bytes=_wasted_bytes(written, committed=committed),
+        proof=attempt_result.proof,
+        message=attempt_result.message,
+        memory=written.memory if written else attempt_result.memory,
+        layout=layout_gain_of(batch.work, written) if written and committed else None,
+        counts=counts_of(attempt_result),
+        held=attempt_result.work.held if attempt_result.work else None,
+        unlogged=attempt_result.work.unlogged if attempt_result.work else None,
+    )
+
+
+def layout_gain_of(work: Work, written: Written) -> LayoutGain | None:
+    """Returns what a sort gains, None for other work."""
+    if not isinstance(work, RewriteDataFiles) or work.layout is None:
+        return None
+    return layout_gain(work.layout, ((f.group, f.content) for f in written.files))
+
+
+def histories_after(
+    attempt_result: AttemptResult,
+    histories: Mapping[PartitionKey, PartitionHistory],
+    policy: Policy,
+    context: Context,
+) -> dict[PartitionKey, PartitionHistory]:
+    """Returns the histories of the partitions after an attempt, from those before it. Without an entry, what was stored
+    before the attempt stays."""
+    # An orphan pass that finds no orphans is a success.
+    no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
+    if (
+        attempt_result.outcome is OutcomeStatus.IMPROVED
+        or attempt_result.reason is Reason.FORCED
+        or no_orphans
+    ):
+        return {p: succeeded() for p in histories}
+    if attempt_result.outcome is OutcomeStatus.UNKNOWN:
+        return {}  # The write-ahead back-off stays until the commit is settled.
+    if attempt_result.reason in (Reason.STALE, Reason.CONFLICT):
+        # A conflict is counted once, at the end of the run.
+        return {p: undone(h) for p, h in histories.items()}
+    now_ms = context.clock.now_ms()
+    why = attempt_result.message or attempt_result.reason.value
+    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):
+        return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
+    if attempt_result.reason is Reason.REFS_LOST:
+        return {p: quarantined_history(h, why) for p, h in histories.items()}
+    return {p: failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
+
+
+def _wasted_bytes(written: Written | None, *, committed: bool) -> int:
+    if written is None or written.adopted:
+        # The attempt that wrote the files counts their bytes.
+        return 0
+    return written.scratch_bytes + (0 if committed else written.output_bytes)
+
+
+def removed_deletes_of(snapshot: Snapshot) -> int:
+    """Returns the number of delete files that a commit removed."""
+    return int(snapshot.summary.get("removed-delete-files", "0"))
+
+
+def counts_of(attempt_result: AttemptResult) -> Mapping[str, int]:
+    """Returns the counts of housekeeping by name. For a batch that committed files of another process: the
+    number of those files. For a batch that swapped: the milliseconds from its base to its last swap."""
+    return {**_work_counts(attempt_result), **_window(attempt_result.commit)}
+
+
+def _window(commit: CommitResult | None) -> Mapping[str, int]:
+    if commit is None or not commit.window_seconds:
+        return {}
+    return {"base_to_swap_ms": round(commit.window_seconds * 1000)}
+
+
+def _work_counts(attempt_result: AttemptResult) -> Mapping[str, int]:
+    if (
+        attempt_result.written is not None
+        and attempt_result.written.adopted
+        and attempt_result.snapshot is not None
+    ):
+        return {"adopted_files": len(attempt_result.written.files)}
+    if attempt_result.work is None:
+        return attempt_result.counts
+    names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
+    counts = {name: getattr(attempt_result.work, name) for name in names}
+    released = attempt_result.work.released
+    return counts if released is None else {**counts, **released_counts(released)}
+
+
+def released_counts(done: ReleasedWork) -> Mapping[str, int]:
+    """The numbers of released files and bytes, by name."""
+    return {
+        "released_files": done.released_files,
+        "released_bytes": done.released_bytes,
+        "released_deleted_files": done.deleted_files,
+        "released_deleted_bytes": done.deleted_bytes,
+        "released_held_files": done.held_files,
+        "released_held_bytes": done.held_bytes,
+    }

@@ -14,8 +14,7 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.catalogs import Catalogs
-from iceberg_maint.loop.stored_decisions import RememberedDecisions
-from iceberg_maint.loop.time_limits import End
+from iceberg_maint.loop.fleet.stored_decisions import RememberedDecisions
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier, WorkProgress
 from iceberg_maint.ports.ledger import Ledger
@@ -95,6 +94,10 @@ class EngineAccess:
         """Forgets the interrupted calls of this thread to the engine, if there is one."""
         if self._engine is not None:
             self._engine.abandon_calls()
+
+
+End = Callable[[str], object]
+"""Ends the process, after it has said why. It returns in tests only."""
 
 
 @dataclass(frozen=True, slots=True)

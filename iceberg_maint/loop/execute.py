@@ -36,21 +36,20 @@ from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.loop.attempt import (
     AttemptResult,
     Committed,
+    batch_outcome,
     environment_failure,
+    histories_after,
+    layout_gain_of,
     one_line,
     pin_same,
     rejected_commit,
+    removed_deletes_of,
     reusable_output,
     unknown_commit,
 )
-from iceberg_maint.loop.batch_outcome import (
-    batch_outcome,
-    histories_after,
-    layout_gain_of,
-    removed_deletes_of,
-)
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import predicted
+from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.housekeeping_attempt import (
     NOTHING_WRITTEN,
     doubtful_clocks,
@@ -61,7 +60,6 @@ from iceberg_maint.loop.housekeeping_attempt import (
     remove_orphans,
     remove_released,
 )
-from iceberg_maint.loop.time_limits import TableTimeout
 from iceberg_maint.ports.engine import (
     CommitContext,
     EngineFailedError,

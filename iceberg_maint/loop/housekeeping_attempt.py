@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 
 from iceberg_maint.core.commits.expiry_rules import expired
@@ -12,7 +11,7 @@ from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, command_line
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, OutcomeStatus
+from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import ExpireSnapshots, RemoveOrphanFiles, RewriteManifests
@@ -28,6 +27,7 @@ from iceberg_maint.loop.attempt import (
     one_line,
     pin_same,
     rejected_commit,
+    released_counts,
     unknown_commit,
 )
 from iceberg_maint.loop.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
@@ -101,18 +101,6 @@ def is_held(state: TableState, context: Context, lease: Lease) -> bool:
     have been set since the work began."""
     checked_clocks(context, state, store=False)
     return context.ledger.leases.holds(lease)
-
-
-def released_counts(done: ReleasedWork) -> Mapping[str, int]:
-    """The numbers of released files and bytes, by name."""
-    return {
-        "released_files": done.released_files,
-        "released_bytes": done.released_bytes,
-        "released_deleted_files": done.deleted_files,
-        "released_deleted_bytes": done.deleted_bytes,
-        "released_held_files": done.held_files,
-        "released_held_bytes": done.held_bytes,
-    }
 
 
 def _waits(why: Exception) -> str:
@@ -262,30 +250,3 @@ def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:
         "set each one again from the table's metadata log before its files are swept, then run "
         f"`{command_line('release', table)}`. Until then nothing expires and no trash is swept.",
     )
-
-
-def counts_of(attempt_result: AttemptResult) -> Mapping[str, int]:
-    """Returns the counts of housekeeping by name. For a batch that committed files of another process: the
-    number of those files. For a batch that swapped: the milliseconds from its base to its last swap."""
-    return {**_work_counts(attempt_result), **_window(attempt_result.commit)}
-
-
-def _window(commit: CommitResult | None) -> Mapping[str, int]:
-    if commit is None or not commit.window_seconds:
-        return {}
-    return {"base_to_swap_ms": round(commit.window_seconds * 1000)}
-
-
-def _work_counts(attempt_result: AttemptResult) -> Mapping[str, int]:
-    if (
-        attempt_result.written is not None
-        and attempt_result.written.adopted
-        and attempt_result.snapshot is not None
-    ):
-        return {"adopted_files": len(attempt_result.written.files)}
-    if attempt_result.work is None:
-        return attempt_result.counts
-    names = ("listed_files", "orphan_files", "trashed_files", "trashed_bytes", "swept_files", "swept_bytes")
-    counts = {name: getattr(attempt_result.work, name) for name in names}
-    released = attempt_result.work.released
-    return counts if released is None else {**counts, **released_counts(released)}

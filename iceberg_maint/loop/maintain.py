@@ -21,16 +21,16 @@ from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, Ou
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
-from iceberg_maint.loop.assess import Assessment
+from iceberg_maint.loop.assess import Assessment, Outlook, assess_requested
 from iceberg_maint.loop.clocks import clock_refusal, table_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.execute import LeasedRun, execute
 from iceberg_maint.loop.fleet.budget import fleet_stop
 from iceberg_maint.loop.fleet.tables import refuse_other_name
-from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
-from iceberg_maint.loop.prepare import Outlook, assess_requested, warn_of_memory
+from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, TableTimeout, leased, table_deadline
+from iceberg_maint.loop.plan import warn_of_memory
 from iceberg_maint.loop.read_table import measure
-from iceberg_maint.loop.record import begin_audit, finish_operation, unreadable_recorded
+from iceberg_maint.loop.record import Results, Stopped, begin_audit, finish_operation, unreadable_recorded
 from iceberg_maint.loop.request import (
     BatchEnded,
     BatchStarted,
@@ -41,9 +41,7 @@ from iceberg_maint.loop.request import (
     PlanReady,
     Progress,
     Request,
-    Results,
     Run,
-    Stopped,
     progress_reports,
 )
 from iceberg_maint.loop.select_batches import (
@@ -56,7 +54,6 @@ from iceberg_maint.loop.select_batches import (
     with_smaller_batches,
 )
 from iceberg_maint.loop.settle import require_same, settle_open_attempts
-from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
 from iceberg_maint.ports.stored import Lease
 
 __all__ = [

@@ -1,18 +1,24 @@
-"""Record: the outcome of an operation, from its batches, and the record of the run."""
+"""Record: what an operation has done, the outcome that follows, and the record of the run."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 from iceberg_maint.core.decisions.waits import failed_ms
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.codec import digest
-from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.ids import (
+    Operation,
+    PartitionKey,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
+    BatchOutcome,
     OperationOutcome,
     OutcomeStatus,
     operation_status,
@@ -20,15 +26,61 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.loop.assess import stored_observation
+from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.clocks import clock_refusal
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import is_of_the_table, reading_of
-from iceberg_maint.loop.request import Request, Results, Run
-from iceberg_maint.ports.observers import Intent
+from iceberg_maint.loop.fleet.stored_decisions import stored_decisions
+from iceberg_maint.loop.request import Request, Run
+from iceberg_maint.ports.observers import Intent, Observation
 
 _REFUSALS = frozenset({Reason.UNSUPPORTED_KEY, Reason.REFUSED})
 """Reasons for which a plan leaves partitions to a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Why an operation ended before its work did. `failed`: an error or the time of the table ended it, not a person or
+    the system."""
+
+    reason: Reason
+    message: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What an operation has done so far. `assessment` is the last that was planned, `snapshot_before` of the first.
+    Outcomes before the one with number `replanned` were planned again. `leftovers` are due partitions that the plan leaves
+    out. `message` is of files that are refused."""
+
+    assessment: Assessment
+    snapshot_before: int | None
+    outcomes: tuple[BatchOutcome, ...] = ()
+    replanned: int = 0
+    plan_id: str | None = None
+    leftovers: Mapping[PartitionKey, Reason] = field(default_factory=dict)
+    message: str = ""
+    stopped: Stopped | None = None
+
+    @classmethod
+    def on(cls, assessment: Assessment, stopped: Stopped | None = None) -> Results:
+        """Returns the work on an assessment before its first batch."""
+        return cls(assessment, assessment.decision.snapshot_id, stopped=stopped)
+
+    def leaving(self, partitions: Iterable[PartitionKey], reason: Reason) -> Results:
+        """Returns the work that leaves out these partitions too."""
+        return replace(self, leftovers={**self.leftovers, **dict.fromkeys(partitions, reason)})
+
+    def stop(self, reason: Reason, message: str = "", *, failed: bool = False) -> Results:
+        """Returns the work that ends here."""
+        return replace(self, stopped=Stopped(reason, message, failed))
+
+    def final_outcomes(self) -> tuple[BatchOutcome, ...]:
+        """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
+        return tuple(
+            o for n, o in enumerate(self.outcomes) if o.reason is not Reason.STALE or n >= self.replanned
+        )
 
 
 def finish_operation(results: Results, run: Run) -> OperationOutcome:
@@ -220,3 +272,16 @@ def append_record(record: Record, context: Context) -> None:
     context.observers.telemetry.operation_ended(
         record, lambda: stored_observation(TableId.parse(record.table), context)
     )
+
+
+def stored_observation(table: TableId, context: Context) -> Observation | None:
+    """Returns the stored health of a table, with the decisions on its data that follow from it now."""
+    measured = context.ledger.health.get(table)
+    if measured is None:
+        return None
+    now_ms = context.clock.now_ms()
+    policy = context.policies.of_table(table, measured.maintenance_properties)
+    histories, decisions = stored_decisions(
+        measured, policy, context.ledger, now_ms, context.engine.row_types
+    )
+    return Observation(measured, now_ms, decisions, histories)

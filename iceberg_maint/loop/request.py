@@ -1,19 +1,18 @@
-"""A run: its request, the events that it reports, and what it has done."""
+"""A run: its request, the events that it reports, and what it does now."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch, Plan
-from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import WorkProgress
@@ -117,51 +116,6 @@ class Run:
     def operation(self) -> Operation:
         """The operation."""
         return self.step.operation
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """Why an operation ended before its work did. `failed`: an error or the time of the table ended it, not a person or
-    the system."""
-
-    reason: Reason
-    message: str = ""
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Results:
-    """What an operation has done so far. `assessment` is the last that was planned, `snapshot_before` of the first.
-    Outcomes before the one with number `replanned` were planned again. `leftovers` are due partitions that the plan leaves
-    out. `message` is of files that are refused."""
-
-    assessment: Assessment
-    snapshot_before: int | None
-    outcomes: tuple[BatchOutcome, ...] = ()
-    replanned: int = 0
-    plan_id: str | None = None
-    leftovers: Mapping[PartitionKey, Reason] = field(default_factory=dict)
-    message: str = ""
-    stopped: Stopped | None = None
-
-    @classmethod
-    def on(cls, assessment: Assessment, stopped: Stopped | None = None) -> Results:
-        """Returns the work on an assessment before its first batch."""
-        return cls(assessment, assessment.decision.snapshot_id, stopped=stopped)
-
-    def leaving(self, partitions: Iterable[PartitionKey], reason: Reason) -> Results:
-        """Returns the work that leaves out these partitions too."""
-        return replace(self, leftovers={**self.leftovers, **dict.fromkeys(partitions, reason)})
-
-    def stop(self, reason: Reason, message: str = "", *, failed: bool = False) -> Results:
-        """Returns the work that ends here."""
-        return replace(self, stopped=Stopped(reason, message, failed))
-
-    def final_outcomes(self) -> tuple[BatchOutcome, ...]:
-        """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
-        return tuple(
-            o for n, o in enumerate(self.outcomes) if o.reason is not Reason.STALE or n >= self.replanned
-        )
 
 
 PROGRESS_SECONDS = 4

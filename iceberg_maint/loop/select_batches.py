@@ -29,10 +29,12 @@ from iceberg_maint.core.planning.work import (
     Work,
 )
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.loop.assess import Assessment, make_plans
+from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.request import PlanReady, Results, Run
+from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.loop.record import Results
+from iceberg_maint.loop.request import PlanReady, Run
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.stored import Lease
 

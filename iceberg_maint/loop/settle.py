@@ -28,8 +28,8 @@ from iceberg_maint.core.planning.work import ExpireSnapshots
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.loop.attempt import one_line
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, leased
 from iceberg_maint.loop.housekeeping_attempt import lost_error
-from iceberg_maint.loop.lease import LEASE_TTL_SECONDS, leased
 from iceberg_maint.loop.record import append_record
 from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import Attempt, BatchStatus, Lease

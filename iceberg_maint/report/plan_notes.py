@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from iceberg_maint.core.decisions.other_engines import has_marks, losing_readers, marks_of
+from iceberg_maint.core.decisions.applicability import has_marks, losing_readers, marks_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.model.reasons import Decision

@@ -35,11 +35,11 @@ _UNINTERRUPTIBLE = """
 import sys
 from pyarrow.fs import LocalFileSystem
 from iceberg_maint.cli.signals import Terminated, terminated_by_signals
-from iceberg_maint.loop import time_limits
-from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
+from iceberg_maint.loop import guards
+from iceberg_maint.loop.guards import TableTimeout, table_deadline
 from iceberg_maint.wiring.adapters import end_process
 
-time_limits.GRACE_SECONDS = 1.0
+guards.GRACE_SECONDS = 1.0
 seconds = int(sys.argv[2]) or None
 with terminated_by_signals(lambda: None, end_process), table_deadline("lake.db.b", seconds, lambda: None, end_process):
     print("hangs", flush=True)

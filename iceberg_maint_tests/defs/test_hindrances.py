@@ -14,7 +14,7 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
 from iceberg_maint.defs.assets.partition_checks import CheckedTable, partition_evaluations
-from iceberg_maint.loop.stored_decisions import decisions_of
+from iceberg_maint.loop.fleet.stored_decisions import decisions_of
 from iceberg_maint.report.holds import hold
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of

@@ -27,7 +27,7 @@ from iceberg_maint.defs.runs.upkeep import (
 )
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
-from iceberg_maint.loop import lease
+from iceberg_maint.loop import guards
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 
 pytestmark = pytest.mark.slow
@@ -282,7 +282,7 @@ def stored() -> Iterator[dg.DagsterInstance]:
 def test_run_is_heard_again_and_again_while_it_works_and_no_more_once_it_has_ended(
     stored: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "RUN_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(guards, "RUN_BEAT_SECONDS", 0.01)
     with dg.execute_job(dg.reconstructable(asking), stored) as done:
         assert done.success
     assert [(run_id, True) for run_id in [done.run_id]] == HEARD

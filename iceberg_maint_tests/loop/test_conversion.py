@@ -13,9 +13,10 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import RewriteStrategy, Route
-from iceberg_maint.loop.assess import assess, make_plans
+from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.fleet.stored_decisions import decide_stored
 from iceberg_maint.loop.maintain import OperationEnded
-from iceberg_maint.loop.stored_decisions import decide_stored
+from iceberg_maint.loop.plan import make_plans
 from iceberg_maint_tests.support.core.values import data, delete
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Killed, Process, World
 

@@ -16,10 +16,9 @@ from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy, WindowsPolicy
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.loop.assess import assess
+from iceberg_maint.loop.assess import Demand, assess
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_order
-from iceberg_maint.loop.fleet.spends import measured_speed
+from iceberg_maint.loop.fleet.budget import allotment, divide_budget, in_budget_order, measured_speed
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.report.explain import Evidence, explain
 from iceberg_maint.report.formatting import moment
@@ -56,7 +55,7 @@ def test_partition_that_waits_has_its_reason_and_time_and_a_request_waives_it() 
     assert held["p=a"] == (Verdict.DEFER, Reason.FLEET_BUDGET, until_ms)
     assert held["p=b"][:2] == (Verdict.RUN, Reason.SMALL_FILES)
     assert [p.partition for p in decision.backlog()] == ["p=b", "p=a"]
-    requested = assess(TABLE, context, requested=frozenset({"p=a"})).decision
+    requested = assess(TABLE, context, demand=Demand(frozenset({"p=a"}))).decision
     assert [p.partition for p in requested.due()] == ["p=a"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
-from iceberg_maint.loop import lease
+from iceberg_maint.loop import guards
 
 RUN = "run-1"
 
@@ -31,7 +31,7 @@ class Silent(SqlLeases):
 
 @pytest.fixture
 def leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
-    monkeypatch.setattr(lease, "RUN_BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(guards, "RUN_BEAT_SECONDS", 0.01)
     made = Silent()
     yield made
     made.back.set()
@@ -44,14 +44,14 @@ def leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Silent]:
 def test_run_ends_though_a_beat_of_it_is_never_answered(
     leases: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "_LAST_BEAT_SECONDS", 0.01)
-    with lease.run_heartbeat(leases, RUN):
+    monkeypatch.setattr(guards, "_LAST_BEAT_SECONDS", 0.01)
+    with guards.run_heartbeat(leases, RUN):
         assert leases.asked.wait(30)
     assert not leases.back.is_set()
 
 
 def test_run_that_ends_is_heard_no_more(leases: Silent) -> None:
-    with lease.run_heartbeat(leases, RUN):
+    with guards.run_heartbeat(leases, RUN):
         assert set(leases.run_heartbeats()) == {RUN}
         assert leases.asked.wait(30)
         leases.back.set()

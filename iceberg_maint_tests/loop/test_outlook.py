@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.model.ids import CYCLE, Operation
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.loop import prepare as outlook_module
+from iceberg_maint.loop import assess as outlook_module
 from iceberg_maint.loop.assess import Assessment, assess
 from iceberg_maint_tests.support.loop.housekeeping import HousekeepingWorld
 from iceberg_maint_tests.support.loop.world import Killed, Process, World

@@ -9,7 +9,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.loop.stored_decisions import decide_stored
+from iceberg_maint.loop.fleet.stored_decisions import decide_stored
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000

@@ -14,7 +14,7 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch, BatchBody, make_plan
 from iceberg_maint.core.planning.work import FileGroup, InputFile
 from iceberg_maint.ledger.schema import attempt, lease
-from iceberg_maint.loop.lease import LEASE_TTL_SECONDS
+from iceberg_maint.loop.guards import LEASE_TTL_SECONDS
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.core.values import delete

@@ -30,7 +30,7 @@ from iceberg_maint.core.policy.data import (
 from iceberg_maint.defs.automation.due_work import DueWork, decided_work
 from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack
 from iceberg_maint.loop.fleet.budget import decided_due
-from iceberg_maint.loop.stored_decisions import Basis, RememberedDecisions
+from iceberg_maint.loop.fleet.stored_decisions import Basis, RememberedDecisions
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
 from iceberg_maint_tests.support.examples import examples
 

@@ -17,10 +17,9 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
-from iceberg_maint.loop.lease import leased
+from iceberg_maint.loop.guards import TableTimeout, leased, table_deadline
 from iceberg_maint.loop.maintain import maintain
 from iceberg_maint.loop.request import Request
-from iceberg_maint.loop.time_limits import TableTimeout, table_deadline
 from iceberg_maint.ports.observers import NoAudit
 from iceberg_maint.ports.stored import Lease
 from iceberg_maint_tests.support.context import changed

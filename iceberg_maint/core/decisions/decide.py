@@ -13,13 +13,13 @@ from iceberg_maint.core.decisions.applicability import (
     candidate_bytes,
     either_may_clean,
     findings_for,
+    foreign_stop,
     partition_findings,
     property_stop,
     row_readers,
     type_stop,
 )
 from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.other_engines import foreign_stop
 from iceberg_maint.core.decisions.waits import publish_stop
 from iceberg_maint.core.decisions.windows import (
     hour_budget,

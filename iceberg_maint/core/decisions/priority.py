@@ -5,7 +5,7 @@ The unit of the gain is one file that a scan of the partition no longer opens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, exp
 
 from iceberg_maint.core.decisions.history import CommitLosses
@@ -63,19 +63,26 @@ class Speed:
     bytes_per_cpu_second: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What earlier batches of a partition show. `conflicts` are those in a row that other commits won, `losses` those of all
+    its recorded batches."""
+
+    conflicts: int = 0
+    losses: CommitLosses | None = None
+    speed: Speed = field(default_factory=Speed)
+
+
 def predict(
     health: PartitionHealth,
     policy: Policy,
     target_bytes: int,
     candidate_bytes: int,
     now_ms: int,
-    *,
-    conflicts: int = 0,
-    losses: CommitLosses | None = None,
-    speed: Speed | None = None,
+    experience: Experience | None = None,
 ) -> Prediction:
-    """Predicts the work on a partition that reads `candidate_bytes`. `conflicts` are its batches in a row that other
-    commits won, `losses` those of all its recorded batches."""
+    """Predicts the work on a partition that reads `candidate_bytes`."""
+    experience = experience or Experience()
     limits = size_limits(policy.rewrite_data_files, target_bytes)
     if candidate_bytes > health.small_bytes:
         files = health.data_files
@@ -89,12 +96,14 @@ def predict(
     batches = max(
         1, ceil(candidate_bytes / windows.max_bytes_per_batch), ceil(files / windows.max_files_per_batch)
     )
-    known = speed or Speed()
+    known = experience.speed
     beside = batches * BATCH_SECONDS + files * FILE_SECONDS
     seconds = beside + candidate_bytes / known.bytes_per_second
     cpu_rate = known.bytes_per_cpu_second
     cpu_seconds = None if cpu_rate is None else beside + candidate_bytes / cpu_rate
-    conflict = conflict_probability(health, seconds / batches, now_ms, conflicts, losses)
+    conflict = conflict_probability(
+        health, seconds / batches, now_ms, experience.conflicts, experience.losses
+    )
     load = Load(candidate_bytes, seconds, float(batches), cpu_seconds)
     return Prediction(max(0, removed), deletes, rows, conflict, load, files)
 

@@ -32,7 +32,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.automation.due_work import stored_policy
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.stored_decisions import stored_decisions
+from iceberg_maint.loop.fleet.stored_decisions import stored_decisions
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate, certificates
 from iceberg_maint.report.formatting import counted, metric_value, moment, number

@@ -32,7 +32,7 @@ from iceberg_maint.errors import with_code
 from iceberg_maint.loop.clocks import read_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import read_known_pointers
-from iceberg_maint.loop.stored_decisions import Basis, decide_stored, decisions_of
+from iceberg_maint.loop.fleet.stored_decisions import Basis, decide_stored, decisions_of
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.formatting import counted, moment
 from iceberg_maint.report.holds import hold

@@ -18,7 +18,7 @@ from iceberg_maint.defs.names import IN_TICK_TAG, TABLE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.lease import run_heartbeat
+from iceberg_maint.loop.guards import run_heartbeat
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.report.formatting import shortened
 

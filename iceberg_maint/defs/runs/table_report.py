@@ -67,8 +67,10 @@ from iceberg_maint.defs.runs.examined import (
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, printable
-from iceberg_maint.loop.assess import Assessment, assess, make_plans, report_observed
+from iceberg_maint.loop.assess import Assessment, assess
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.fleet.read_fleet import report_observed
+from iceberg_maint.loop.plan import make_plans
 from iceberg_maint.report.formatting import ESTIMATE_RECORDS
 from iceberg_maint.report.holds import hold, pauses_text
 from iceberg_maint.report.plan_notes import advice_of

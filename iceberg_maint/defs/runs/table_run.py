@@ -34,8 +34,8 @@ from iceberg_maint.defs.runs.table_report import ReportedRun, TableReports
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError, RefusedError
 from iceberg_maint.loop.context import Context, SessionFactory
+from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
-from iceberg_maint.loop.time_limits import TableTimeout
 from iceberg_maint.report.certificate import Certificate, CertifiedRun, certificate_markdown, certificate_of
 from iceberg_maint.report.formatting import progress_line
 from iceberg_maint.report.holds import refusal

@@ -16,8 +16,8 @@ from iceberg_maint.defs.dagster_internals import (
 )
 from iceberg_maint.defs.instance import ENDED_STATUSES
 from iceberg_maint.defs.names import IN_TICK_TAG, OBSERVE_JOB, TABLE_TAG
-from iceberg_maint.loop.lease import run_heartbeat
-from iceberg_maint.loop.time_limits import End, answered_signals
+from iceberg_maint.loop.context import End
+from iceberg_maint.loop.guards import answered_signals, run_heartbeat
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Leases, Ledger
 from iceberg_maint.ports.observers import NO_TELEMETRY, Telemetry

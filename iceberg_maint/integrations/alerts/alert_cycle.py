@@ -27,7 +27,7 @@ from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.integrations.alerts.receivers import Receiver
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.stored_decisions import decisions_of
+from iceberg_maint.loop.fleet.stored_decisions import decisions_of
 from iceberg_maint.ports.stored import KnownTable
 
 _log = logging.getLogger("iceberg_maint")

@@ -16,8 +16,8 @@ from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.telemetry.delivery import Channel, Delivery, Exporter, sample_channel
 from iceberg_maint.integrations.telemetry.samples import LedgerTotals, TableLabels
 from iceberg_maint.integrations.telemetry.series import Sample
-from iceberg_maint.loop.assess import stored_observation
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.record import stored_observation
 from iceberg_maint.ports.observers import NO_TELEMETRY, Intent, Telemetry
 from iceberg_maint.wiring.integrations import Integration
 

@@ -1,4 +1,4 @@
-"""The budget of the fleet, divided among the due work of all tables."""
+"""The budget of the fleet: what was spent, and how the rest is divided among the due work of all tables."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from iceberg_maint.core.decisions.fleet_budget import (
     Allotment,
     DueWork,
     FleetBudget,
+    Spend,
     WorkKey,
     allot,
     has_room,
@@ -22,7 +23,15 @@ from iceberg_maint.core.decisions.history import (
     combine_histories,
     commit_losses,
 )
-from iceberg_maint.core.decisions.priority import RUN_SECONDS, Load, Speed, in_run, predict
+from iceberg_maint.core.decisions.priority import (
+    BATCH_SECONDS,
+    RUN_SECONDS,
+    Experience,
+    Load,
+    Speed,
+    in_run,
+    predict,
+)
 from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.decisions.windows import batch_part
 from iceberg_maint.core.health.metrics import Measured
@@ -38,9 +47,47 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.spends import batch_load, spends_of
-from iceberg_maint.loop.stored_decisions import Basis, decisions_of
+from iceberg_maint.loop.fleet.stored_decisions import Basis, decisions_of
+from iceberg_maint.ports.ledger import Ledger
 from iceberg_maint.ports.stored import KnownTable
+
+_LEAST_BATCHES = 10
+"""Batches from which the speed is measured."""
+
+
+def spends_of(ledger: Ledger, budget: FleetBudget) -> tuple[tuple[Spend, ...], Speed]:
+    """Returns what was spent in the period, and the speed of its batches. A batch that has not ended counts with its predicted seconds."""
+    spends = ledger.records.fleet_spends(budget.period_seconds)
+    speed = measured_speed(spends)
+    return tuple(replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends), speed
+
+
+def batch_load(input_bytes: int, speed: Speed) -> Load:
+    """The predicted load of one batch of this size."""
+    cpu_rate = speed.bytes_per_cpu_second
+    return Load(
+        input_bytes,
+        BATCH_SECONDS + input_bytes / speed.bytes_per_second,
+        1.0,
+        None if cpu_rate is None else BATCH_SECONDS + input_bytes / cpu_rate,
+    )
+
+
+def measured_speed(spends: Sequence[Spend]) -> Speed:
+    """Returns the speed of the batches of the period; the assumed one while they are few."""
+    rate = _rate([(s.load.bytes, s.load.seconds) for s in spends])
+    cpu_rate = _rate([(s.load.bytes, s.load.cpu_seconds or 0.0) for s in spends])
+    return Speed(Speed().bytes_per_second if rate is None else rate, cpu_rate)
+
+
+def _rate(ended: Sequence[tuple[int, float]]) -> float | None:
+    """Bytes per second of batches whose seconds are known, None while they are few."""
+    known = [(size, taken) for size, taken in ended if taken > 0]
+    seconds = sum(max(0.0, taken - BATCH_SECONDS) for _, taken in known)
+    if len(known) < _LEAST_BATCHES or seconds <= 0:
+        return None
+    return max(1.0, sum(size for size, _ in known) / seconds)
+
 
 LEARNED_DAYS, LEARNED_BATCHES = 30, 30
 """Days of batches, and batches of a table, from which a partition's writers are known."""
@@ -88,9 +135,11 @@ class DueTable:
                 self.measured.target_file_size_bytes,
                 due.candidate_bytes,
                 now_ms,
-                conflicts=history.ineffective if history.reason == Reason.CONFLICT else 0,
-                losses=commit_losses(due.partition, past_work),
-                speed=speed,
+                Experience(
+                    history.ineffective if history.reason == Reason.CONFLICT else 0,
+                    commit_losses(due.partition, past_work),
+                    speed,
+                ),
             )
             wait = waits.get(key)
             yield DueWork(

@@ -22,8 +22,8 @@ from iceberg_maint.errors import (
     UnknownTableError,
     UnreadableTableError,
 )
+from iceberg_maint.loop.catalogs import late_table
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.time_limits import late_table
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
 from iceberg_maint.ports.stored import StoredMeasurement
 

@@ -7,9 +7,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    TableId,
+)
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError, with_code
-from iceberg_maint.loop.assess import assess, report_observed, report_unchanged
+from iceberg_maint.loop.assess import Assessment, assess
+from iceberg_maint.loop.catalogs import late_table
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import (
     IN_MEMORY,
@@ -20,10 +24,15 @@ from iceberg_maint.loop.fleet.known_tables import (
     note_unreadable,
     pointer_questions,
 )
-from iceberg_maint.loop.read_table import TableReading, is_large, measure_reading, read_table
-from iceberg_maint.loop.time_limits import late_table
+from iceberg_maint.loop.fleet.stored_decisions import decisions_of
+from iceberg_maint.loop.read_table import (
+    TableReading,
+    is_large,
+    measure_reading,
+    read_table,
+)
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
-from iceberg_maint.ports.observers import NO_TELEMETRY
+from iceberg_maint.ports.observers import NO_TELEMETRY, Observation
 from iceberg_maint.ports.stored import StoredMeasurement
 
 T = TypeVar("T")
@@ -210,3 +219,22 @@ def _observe(
     assessment = assess(table, context, DATA_OPERATIONS if reports else (), reading=looked)
     report_observed(assessment, context)
     return assessment.measured
+
+
+def report_observed(assessment: Assessment, context: Context) -> None:
+    """Reports the numbers of a table that was measured just now."""
+    context.observers.telemetry.table_observed(
+        Observation(assessment.measured, context.clock.now_ms(), assessment.decisions, assessment.histories)
+    )
+
+
+def report_unchanged(unchanged: UnchangedTable, context: Context) -> None:
+    """Reports the stored numbers of a table that has not changed since, with the decisions that follow now."""
+    if context.observers.telemetry is NO_TELEMETRY:
+        return
+    measured, now_ms = unchanged.measured, context.clock.now_ms()
+    policy = context.policies.of_table(measured.table, measured.maintenance_properties)
+    decisions = decisions_of(measured, policy, unchanged.histories, now_ms, context.engine.row_types)
+    context.observers.telemetry.table_observed(
+        Observation(measured, now_ms, decisions, tuple(unchanged.histories.values()))
+    )

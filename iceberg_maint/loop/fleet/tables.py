@@ -11,9 +11,9 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.removal.clock_skew import disagreement
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
+from iceberg_maint.loop.catalogs import late_catalog
 from iceberg_maint.loop.clocks import read_clocks
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.time_limits import late_catalog
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallLimits, LateError
 
 

@@ -17,6 +17,7 @@ from iceberg_maint.core.decisions.fleet_budget import (
 )
 from iceberg_maint.core.decisions.history import FleetWait
 from iceberg_maint.core.decisions.priority import (
+    Experience,
     Load,
     Prediction,
     Speed,
@@ -134,10 +135,10 @@ def test_prediction_counts_files_deletes_and_cost() -> None:
     health = PartitionHealth(
         data_files=12, data_bytes=1200, small_files=10, small_bytes=200, position_delete_files=3
     )
-    prediction = predict(health, Policy(), 1000, 200, NOW, speed=Speed(100.0))
+    prediction = predict(health, Policy(), 1000, 200, NOW, Experience(speed=Speed(100.0)))
     assert (prediction.files_removed, prediction.delete_files_removed, prediction.gain) == (9, 3, 12.0)
     assert prediction.load == Load(200, 2.0 + 10 * 0.01 + 2.0, 1.0)
-    measured = predict(health, Policy(), 1000, 200, NOW, speed=Speed(100.0, 50.0))
+    measured = predict(health, Policy(), 1000, 200, NOW, Experience(speed=Speed(100.0, 50.0)))
     assert in_run(measured, 3.0).load == Load(200, 7.1, 1.0, pytest.approx(9.1))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.other_engines import (
+from iceberg_maint.core.decisions.applicability import (
     ActiveMaintainer,
     active_maintainer,
     coexistence_policy,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.other_engines import losing_readers, readers_policy
+from iceberg_maint.core.decisions.applicability import losing_readers, readers_policy
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route

@@ -2,14 +2,14 @@
 
 from iceberg_maint.defs.automation import maintenance_sensor, sensors
 from iceberg_maint.defs.runs import upkeep
-from iceberg_maint.loop import lease
+from iceberg_maint.loop import guards
 
 maintenance_sensor.AUTOMATION_INTERVAL_SECONDS = 4
 sensors.CHANGES_INTERVAL_SECONDS = 4
 upkeep.LOST_RUNS_INTERVAL_SECONDS = 4
 upkeep.SILENT_SECONDS = 12
-lease.RUN_BEAT_SECONDS = 2
-lease.LEASE_TTL_SECONDS = 20
+guards.RUN_BEAT_SECONDS = 2
+guards.LEASE_TTL_SECONDS = 20
 
 from iceberg_maint.definitions import defs  # noqa: E402 - built with these intervals
 

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.loop import lease
+from iceberg_maint.loop import guards
 from iceberg_maint.loop.context import Context
 from iceberg_maint_tests.qualification.kill.lake import Lake
 from iceberg_maint_tests.qualification.kill.points import POINTS, ZOMBIE_POINTS, Kind, Mode, Point, Seam
@@ -36,7 +36,7 @@ def main(folder: str, code: str, fate: str, *names: str) -> None:
     point = next(p for p in (*POINTS, *ZOMBIE_POINTS) if p.code == code)
     kinds = [Kind(name) for name in names]
     if fate == STOP:
-        lease.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
+        guards.LEASE_TTL_SECONDS = SHORT_TTL_SECONDS
     jvm = None
     if fate != Mode.PYTHON.name or point.seam not in _BEFORE_SPARK:
         jvm = _start_spark(lake.context(kinds[0]))

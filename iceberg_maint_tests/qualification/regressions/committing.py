@@ -353,7 +353,7 @@ COMMITTING = (
         "Credentials are missing for an hour: partitions end in back-off and quarantine, and stay there after the fix",
         "Failures of the environment do not count towards quarantine",
         off(
-            "loop/batch_outcome.py",
+            "loop/attempt.py",
             "    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):\n",
             "    if False:\n",
             "loop/test_maintain.py::test_failure_of_the_environment_does_not_count_against_the_partition",
@@ -514,7 +514,7 @@ COMMITTING = (
         "One lost batch stops all other batches of its partition in the run, and four are a quarantine",
         "A run counts a conflict once per partition, at its end, and only if it committed nothing there",
         off(
-            "loop/batch_outcome.py",
+            "loop/attempt.py",
             "(Reason.STALE, Reason.CONFLICT)",
             "(Reason.STALE,)",
             "loop/test_maintain.py::"

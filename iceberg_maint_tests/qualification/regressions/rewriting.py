@@ -265,7 +265,7 @@ REWRITING = (
         "Two maintainers undo each other's changes to deletes",
         "Unless the policy allows it, operations on data are refused on a table that another tool maintains",
         off(
-            "core/decisions/other_engines.py",
+            "core/decisions/applicability.py",
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
             "    if False:\n",
             "core/decisions/test_foreign_maintainers.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
@@ -358,7 +358,7 @@ REWRITING = (
         "A batch that a fast writer makes lose every try is planned again in the same size",
         "The next plan halves the smallest lost batch; runs that lose none double the limit",
         off(
-            "loop/assess.py",
+            "loop/plan.py",
             "        size=limit_after_conflicts(operation, assessment.state, context),\n",
             "",
             "loop/test_maintain.py::test_batch_that_lost_every_try_is_split_at_the_next_plan_and_grows_back",
@@ -370,7 +370,7 @@ REWRITING = (
         "A damaged file fails its batch again and again, until all partitions of the batch are quarantined",
         "After a failure each partition is planned in a batch of its own",
         off(
-            "loop/assess.py",
+            "loop/plan.py",
             "if may_be_too_long(p.partition) or works_alone(history.of(p.partition))",
             "if may_be_too_long(p.partition)",
             "loop/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
@@ -514,7 +514,7 @@ REWRITING = (
         "lease is renewed without end",
         "A watchdog ends the process and its JVM. The next run settles what was open, as after SIGKILL",
         off(
-            "loop/time_limits.py",
+            "loop/guards.py",
             "        if not over.wait(seconds):\n",
             "        if False:\n",
             "cli/test_hanging_tables.py::"
@@ -528,7 +528,7 @@ REWRITING = (
         "not return",
         "A thread reads the signal from the pipe of the interpreter, and ends the process after a minute",
         off(
-            "loop/time_limits.py",
+            "loop/guards.py",
             "                    if not over.wait(GRACE_SECONDS):\n",
             "                    if False:\n",
             "cli/test_hanging_tables.py::test_call_that_nothing_interrupts_ends_the_process_after_a_signal",

@@ -14,7 +14,7 @@ SCHEDULING = (
         "Batches that run in other processes count with their bytes and no seconds, so that a budget of time starts any number at once",
         "A batch without an outcome counts with its predicted seconds",
         off(
-            "loop/fleet/spends.py",
+            "loop/fleet/budget.py",
             "replace(s, load=batch_load(s.load.bytes, speed)) if s.is_open else s for s in spends",
             "s for s in spends",
             "loop/test_fleet_budget.py::test_batch_without_an_end_spends_its_predicted_seconds",
@@ -67,7 +67,7 @@ SCHEDULING = (
         "A table goes on by a policy or a history that has changed since",
         "A decision is remembered for equal health, policy, histories and types only",
         off(
-            "loop/stored_decisions.py",
+            "loop/fleet/stored_decisions.py",
             "known.key == key:",
             "known.key.head == key.head:",
             f"{_REMEMBERED}::test_decision_of_another_basis_is_made_again",

@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.ledger import attempts, batches, histories, leases, records
 from iceberg_maint.ledger.schema import db_now_ms
 from iceberg_maint.ledger.schema import lease as lease_table
-from iceberg_maint.loop import batch_outcome
+from iceberg_maint.loop import attempt
 from iceberg_maint.loop import execute as executing
 from iceberg_maint.loop import maintain as maintaining
 from iceberg_maint.loop import select_batches as preparing
@@ -206,7 +206,7 @@ def back_off_does_not_hold_open_batches(patch: pytest.MonkeyPatch) -> None:
 
 @mutant("a failure is counted")
 def failure_leaves_no_back_off(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(batch_outcome, "failed", lambda past, _policy, _now_ms, _why: past)
+    patch.setattr(attempt, "failed", lambda past, _policy, _now_ms, _why: past)
 
 
 @mutant("an unknown commit keeps its back-off")

@@ -33,7 +33,7 @@ from iceberg_maint.core.policy.housekeeping import (
 )
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.batches import OutOfOrderError
-from iceberg_maint.loop import lease as table_lease
+from iceberg_maint.loop import guards as table_lease
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, Request, maintain
 from iceberg_maint.loop.settle import reconcile, settle_open_attempts

@@ -8,14 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
-from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes
+from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, coexistence_policy, readers_policy
 from iceberg_maint.core.decisions.decide import Situation, decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
-from iceberg_maint.core.decisions.other_engines import coexistence_policy, readers_policy
 from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.decisions.waits import decided
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    Operation,
+    TableId,
+)
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.ledger import Ledger

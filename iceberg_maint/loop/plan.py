@@ -1,93 +1,34 @@
-"""Prepares the operations of a run: what they need, and the next table while this one is written."""
+"""Plans: from decisions to batches, the memory that they need, and the next table planned while this one is written."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
-from iceberg_maint.core.model.reasons import Verdict
-from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.core.decisions.history import TableHistory
+from iceberg_maint.core.decisions.waits import works_alone
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    HOUSEKEEPING_OPERATIONS,
+    Operation,
+    TableId,
+)
+from iceberg_maint.core.model.reasons import Decision, Verdict
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.failures import may_be_too_long
+from iceberg_maint.core.planning.batch_memory import learned_correction
+from iceberg_maint.core.planning.batch_trials import BatchSize, batch_limit
+from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
+from iceberg_maint.core.planning.plan import Batch, Plan
+from iceberg_maint.core.planning.planner import partitions_to_read, plan_housekeeping, plan_operation
 from iceberg_maint.core.planning.spark_memory import NeededMemory, needed_memory, setting_text
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.loop.assess import Assessment, assess, make_plans
+from iceberg_maint.loop.assess import Assessment, assess_requested
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.request import Request
-
-
-def assess_requested(
-    table: TableId, request: Request, context: Context, operations: Sequence[Operation]
-) -> Assessment:
-    """Assesses these operations for the request. Raises what `assess` raises."""
-    return assess(
-        table,
-        context,
-        operations,
-        requested=request.partitions,
-        force=request.force,
-        owner=request.run_id,
-    )
-
-
-class Outlook:
-    """What the requested operations on a table have to do, read once for all operations on data and once for
-    all of housekeeping.
-
-    A run of a healthy table reads it twice instead of six times. An operation that has work takes the lease
-    and assesses the table again, so a decision to work never rests on an outlook. `forget` drops it, because
-    that work changes the table.
-    """
-
-    def __init__(self, table: TableId, request: Request, context: Context) -> None:
-        self._table = table
-        self._request = request
-        self._context = context
-        self._assessment: Assessment | None = None
-        self._has_unsettled_work: bool | None = None
-        self._open_operations: frozenset[Operation] | None = None
-
-    def assessment(self, operation: Operation) -> Assessment:
-        """The assessment of one requested operation. Raises what `assess` raises."""
-        if self._assessment is None or operation not in (d.operation for d in self._assessment.decisions):
-            is_data = operation in DATA_OPERATIONS
-            kind = tuple(o for o in self._request.operations if (o in DATA_OPERATIONS) is is_data)
-            self.forget()
-            self._assessment = assess_requested(self._table, self._request, self._context, kind)
-        return self._assessment.only((operation,))
-
-    def rewrites_first(self) -> bool:
-        """Whether the run rewrites small files before it converts equality deletes. An operation was assessed before."""
-        assert self._assessment is not None, "assessed first"
-        return self._assessment.rewrites_first()
-
-    def has_unsettled_work(self) -> bool:
-        """Whether the table has an open attempt, or a run that died before it was recorded: the next run
-        settles and records both, whatever its operation."""
-        if self._has_unsettled_work is None:
-            assert self._assessment is not None, "assessed first"
-            uuid = self._assessment.state.uuid
-            ledger = self._context.ledger
-            self._has_unsettled_work = bool(
-                ledger.work.open_attempts(uuid)
-            ) or ledger.records.has_unrecorded_runs(uuid)
-        return self._has_unsettled_work
-
-    def has_open_batches(self, operation: Operation) -> bool:
-        """Whether earlier runs have left batches of the operation."""
-        if self._open_operations is None:
-            assert self._assessment is not None, "assessed first"
-            self._open_operations = self._context.ledger.work.open_operations(self._assessment.state.uuid)
-        return operation in self._open_operations
-
-    def forget(self) -> None:
-        """Drops what was read."""
-        self._assessment = None
-        self._open_operations = None
-        self._has_unsettled_work = None
-
 
 _log = logging.getLogger(__name__)
 
@@ -167,3 +108,74 @@ class PreparedTable:
             assessment = assess_requested(table, request, self._own, operations)
             due = [d.operation for d in assessment.decisions if d.verdict is Verdict.RUN]
             make_plans(assessment.only(due), self._own)
+
+
+def make_plans(
+    assessment: Assessment, context: Context, *, before_conversion: bool = False
+) -> tuple[Plan, ...]:
+    """Returns one plan per decision, for the partitions whose verdict is RUN. `run` executes these objects.
+
+    `before_conversion` is that of the step whose decision is planned alone. If a rewrite comes before a conversion, and both
+    are planned here, the plan of the conversion has the files that the rewrite leaves to it.
+    """
+    before_conversion = before_conversion or assessment.rewrites_first()
+    pairs = list(zip(assessment.decisions, assessment.histories, strict=True))
+    plans: dict[Operation, Plan] = {}
+    rewritten: frozenset[str] = frozenset()
+    if before_conversion:
+        pairs.sort(key=lambda pair: pair[0].operation is not Operation.REWRITE_DATA_FILES)
+    for decision, history in pairs:
+        plan = _plan(decision, history, assessment, context, before_conversion, rewritten)
+        plans[decision.operation] = plan
+        if before_conversion and decision.operation is Operation.REWRITE_DATA_FILES:
+            rewritten = frozenset(path for b in plan.batches for path in b.paths())
+    return tuple(plans[d.operation] for d in assessment.decisions)
+
+
+def _plan(
+    decision: Decision,
+    history: TableHistory,
+    assessment: Assessment,
+    context: Context,
+    before_conversion: bool,
+    rewritten: frozenset[str],
+) -> Plan:
+    operation = decision.operation
+    if operation in HOUSEKEEPING_OPERATIONS:
+        return plan_housekeeping(
+            assessment.state,
+            decision,
+            assessment.policy,
+            assessment.retention,
+            history,
+            sweeps=assessment.sweeps,
+        )
+    partitions = partitions_to_read(decision, assessment.measured)
+    live_files = context.catalogs.live_files(assessment.state, partitions) if partitions else ()
+    limits = BatchLimits(
+        memory_correction=learned_correction(context.ledger.records.memory_uses(assessment.state.uuid)),
+        size=limit_after_conflicts(operation, assessment.state, context),
+        alone=frozenset(
+            p.partition
+            for p in decision.due()
+            if may_be_too_long(p.partition) or works_alone(history.of(p.partition))
+        ),
+        readers=context.engine.row_types,
+    )
+    inputs = PlanInputs(
+        assessment.state,
+        decision,
+        live_files,
+        assessment.policy,
+        assessment.measured.target_file_size_bytes,
+        limits,
+        before_conversion,
+        rewritten,
+    )
+    return plan_operation(inputs)
+
+
+def limit_after_conflicts(operation: Operation, state: TableState, context: Context) -> BatchSize | None:
+    """Returns the largest batch of an operation on data after batches that lost every try to other commits.
+    None if the policy alone limits it."""
+    return batch_limit(context.ledger.records.commit_trials(state.uuid, operation))
