@@ -89,7 +89,6 @@ class TelemetrySection(_Section):
     """`telemetry`."""
 
     max_tables: int = _ruled(1000, "a whole number from 0 to 100,000")
-    queue_size: int = _ruled(1000, "a whole number from 1 to 100,000")
     timeout_seconds: float = _ruled(5.0, "a number from 0.1 to 60")
     flush_seconds: float = _ruled(3.0, "a number from 0 to 60")
     prometheus: PrometheusSection | None = None

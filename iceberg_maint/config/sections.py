@@ -216,7 +216,6 @@ class TelemetryConfig:
     """The receivers and the limits of telemetry. A receiver that is None gets nothing."""
 
     max_tables: int
-    queue_size: int
     timeout_seconds: float
     flush_seconds: float
     prometheus: PrometheusConfig | None = None
@@ -228,7 +227,6 @@ class TelemetryConfig:
 
 _LIMITS: dict[str, tuple[float, float]] = {
     "max_tables": (0, 100_000),
-    "queue_size": (1, 100_000),
     "timeout_seconds": (0.1, 60),
     "flush_seconds": (0, 60),
 }
@@ -247,7 +245,6 @@ def telemetry_config(section: TelemetrySection, resolver: Resolver) -> Telemetry
             )
     return TelemetryConfig(
         section.max_tables,
-        section.queue_size,
         section.timeout_seconds,
         section.flush_seconds,
         None if section.prometheus is None else _prometheus(section.prometheus, resolver),

@@ -44,8 +44,3 @@ OPERATION_ROLES: dict[Operation, Role] = {
     Operation.EXPIRE_SNAPSHOTS: Role.EXPIRE,
     Operation.REMOVE_ORPHAN_FILES: Role.COLLECT,
 }
-
-
-def rights_of(operation: Operation) -> tuple[Right, ...]:
-    """Returns the rights that an operation needs."""
-    return ROLE_RIGHTS[OPERATION_ROLES[operation]]

@@ -29,6 +29,8 @@ EXTRAS = {
     "openlineage": "openlineage-python",
 }
 """The package of each receiver's client, by the receiver, which is also the name of the extra."""
+QUEUE_SIZE = 1000
+"""Operations and observations that wait for one receiver."""
 
 
 def telemetry(program: Config) -> Telemetry:
@@ -45,7 +47,7 @@ def telemetry(program: Config) -> Telemetry:
     lineage = _lineage(config, masked)
     if not makers and lineage is None:
         return NO_TELEMETRY
-    channels = [sample_channel(name, make, config.queue_size, masked) for name, make in makers.items()]
+    channels = [sample_channel(name, make, QUEUE_SIZE, masked) for name, make in makers.items()]
     delivery = Delivery(channels, TableLabels(config.max_tables), config.flush_seconds, lineage)
     atexit.register(delivery.close)
     return delivery
@@ -95,7 +97,7 @@ def _lineage(config: TelemetryConfig, masked: Callable[[str], str]) -> Channel[I
 
         return OpenLineage(receiver.url, receiver.api_key, receiver.namespace, config.timeout_seconds)
 
-    return Channel("openlineage", make, config.queue_size, masked)
+    return Channel("openlineage", make, QUEUE_SIZE, masked)
 
 
 def _pushgateway(url: str, seconds: float) -> Exporter[Sample]:

@@ -82,7 +82,7 @@ class Channel(Generic[Item]):
                 IcebergMaintError(
                     "ICM-141",
                     f"telemetry: the queue of {self._name} is full; samples are dropped.",
-                    "check the receiver, or raise telemetry.queue_size.",
+                    "check whether the receiver is slow or down.",
                 )
             )
 

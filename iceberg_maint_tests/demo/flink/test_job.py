@@ -29,7 +29,7 @@ def test_flinks_catalog_has_the_name_and_the_database_of_ours(tmp_path: Path) ->
         "name": "lake",
         "type": "iceberg",
         "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-        "uri": f"jdbc:sqlite:{tmp_path}/data/catalog.db?journal_mode=WAL&busy_timeout=30000",
+        "uri": f"jdbc:sqlite:{tmp_path}/data/catalog.db?busy_timeout=30000",
         "warehouse": f"file://{tmp_path}/data/warehouse",
         "jdbc.schema-version": "V1",
         "cache-enabled": "false",
