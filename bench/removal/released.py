@@ -52,7 +52,7 @@ def _ours(
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.local_store import LocalStore
     from iceberg_maint.catalog.location_owners import FleetClaims
-    from iceberg_maint.catalog.manifests import reader
+    from iceberg_maint.catalog.manifests import metadata_file
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
@@ -64,14 +64,14 @@ def _ours(
     policy = RemoveOrphanFilesPolicy(released_files=ReleasedHold(hold))
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"})
     reads = {"files": 0, "bytes": 0}
-    read_bytes = reader.read_bytes
+    read_bytes = metadata_file.read_bytes
 
     def counted(*arguments: Any) -> bytes:
         data = read_bytes(*arguments)
         reads["files"], reads["bytes"] = reads["files"] + 1, reads["bytes"] + len(data)
         return data
 
-    reader.read_bytes = counted
+    metadata_file.read_bytes = counted
 
     class Later(LocalStore):
         """The local file system, once the hold is over."""
@@ -113,7 +113,7 @@ def _ours(
     deleted = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
     assert (deleted.stopped, deleted.deleted_files) == (None, held.released_files), deleted
     step("delete")
-    reader.read_bytes = read_bytes
+    metadata_file.read_bytes = read_bytes
     return {
         **seconds,
         "released_files": held.released_files,

@@ -16,10 +16,10 @@ from iceberg_maint.catalog.listing import make_listing
 from iceberg_maint.catalog.manifests.live_files import changed_files, find_live, live_files, read_columns
 from iceberg_maint.catalog.manifests.measure import measure
 from iceberg_maint.catalog.manifests.memo import ManifestMemo
+from iceberg_maint.catalog.manifests.metadata_file import read_bytes
 from iceberg_maint.catalog.manifests.reader import (
     PATH,
     check_manifest_list,
-    read_bytes,
     read_live_entries,
     read_manifest_list,
 )

@@ -14,13 +14,13 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.manifests.avro import check_bounds_of_pyiceberg
 from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.catalog.manifests.entries import pending_files
+from iceberg_maint.catalog.manifests.metadata_file import read_bytes
 from iceberg_maint.catalog.manifests.reader import (
     FILE_BYTES,
     KINDS,
     PATH,
     check_manifest_list,
     has_live_files,
-    read_bytes,
     read_live_entries,
     read_manifest_list,
 )

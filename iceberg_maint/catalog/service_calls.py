@@ -21,7 +21,7 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 
-from iceberg_maint.catalog.manifests.unreadable import unreadable
+from iceberg_maint.catalog.manifests.metadata_file import unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.bounded_calls import CallLimits

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO
 from iceberg_maint.catalog.manifests import reader as fields
 from iceberg_maint.catalog.manifests.avro import Column, read_columns, read_metadata
 from iceberg_maint.catalog.manifests.avro_values import AvroError
+from iceberg_maint.catalog.manifests.metadata_file import read_fields
 from iceberg_maint.catalog.manifests.reader import PATH, STATUS
 from iceberg_maint.core.commits.change import LiveEntry
 from iceberg_maint.core.model.table_state import EntryStatus, Manifest
@@ -34,7 +35,7 @@ def read_entries(io: FileIO, manifest: Manifest) -> list[LiveEntry]:
     """Returns the live entries in the manifest's order. Raises UnreadableTableError ICM-101, also if
     their number differs from the manifest list's."""
     field_ids = _WANTED_OF_DELETES if manifest.is_deletes else _WANTED
-    columns = fields.read_fields(io, manifest.path, field_ids, "manifest", None)
+    columns = read_fields(io, manifest.path, field_ids, "manifest", None)
     columns[_PARTITION] = _by_bits(columns[_PARTITION])
     if not manifest.is_deletes:
         columns.append([None] * len(columns[_PARTITION]))

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 
-from iceberg_maint.catalog.manifests.avro import Column, read_columns
-from iceberg_maint.catalog.manifests.avro_values import AvroError
+from iceberg_maint.catalog.manifests.avro import Column
 from iceberg_maint.catalog.manifests.column_overlap import FileLayout
-from iceberg_maint.catalog.manifests.unreadable import store_reason, unreadable
+from iceberg_maint.catalog.manifests.metadata_file import read_fields
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import (
     NO_ROW_IDS,
@@ -31,7 +28,6 @@ from iceberg_maint.core.model.table_state import (
     Snapshot,
 )
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.machine.whole_reads import read_whole
 
 Integers = NDArray[np.int64]
 Bounds = tuple[bytes | None, ...] | None
@@ -67,25 +63,6 @@ _ENTRY_FIELDS = (
 )
 
 _REFERENCED = _ENTRY_FIELDS.index(REFERENCED_FILE)
-
-
-def read_bytes(io: FileIO, location: str, what: str) -> bytes:
-    """Returns the whole file. Raises UnreadableTableError ICM-101, or ICM-125 or ICM-133 for a store that refuses, with a
-    message that begins with `what`."""
-    try:
-        with io.new_input(location).open() as stream:
-            if isinstance(stream, pa.NativeFile):
-                return bytes(read_whole(stream, location))
-            return stream.read()
-    except FileNotFoundError as error:
-        # Stores answer in the same way if the whole bucket is gone.
-        bucket = urlsplit(location).netloc
-        fix = f"restore the file, or the bucket '{bucket}' if it is gone." if bucket else "restore the file."
-        raise UnreadableTableError(
-            "ICM-101", f"{what} {location} is missing. Nothing was changed.", fix
-        ) from error
-    except Exception as error:  # each file system raises its own errors
-        raise unreadable(_message(what, location, error), error) from error
 
 
 def read_manifest_list(io: FileIO, location: str) -> tuple[Manifest, ...]:
@@ -282,22 +259,6 @@ def read_live_entries(
         snapshot_id=_integers(snapshot_ids)[live],
         more=tuple([v for v, keep in zip(columns[i], alive, strict=True) if keep] for i in more),
     )
-
-
-def read_fields(
-    io: FileIO, location: str, field_ids: tuple[int, ...], what: str, bounds_of: tuple[int, ...] | None = ()
-) -> list[Column]:
-    """Returns one column for each of these fields, by id. Bounds among them are those of the columns
-    `bounds_of`; None: (column id, bound) for all columns. Raises UnreadableTableError ICM-101."""
-    data = read_bytes(io, location, what)
-    try:
-        return read_columns(data, field_ids, bounds_of)
-    except AvroError as error:
-        raise unreadable(_message(what, location, error), error) from error
-
-
-def _message(what: str, location: str, error: Exception) -> str:
-    return f"{what} {location} cannot be read: {store_reason(error)}."
 
 
 def _integers(values: Sequence[int]) -> Integers:

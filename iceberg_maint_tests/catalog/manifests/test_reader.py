@@ -18,6 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, FixedType, LongType, NestedField, StringType, UUIDType
 
 from iceberg_maint.catalog.manifests import reader
+from iceberg_maint.catalog.manifests.metadata_file import read_bytes
 from iceberg_maint.catalog.manifests.reader import (
     DELETE_FILE_PATH,
     DELETION_VECTOR,
@@ -27,7 +28,6 @@ from iceberg_maint.catalog.manifests.reader import (
     first_row_ids,
     has_live_files,
     make_reader,
-    read_bytes,
     read_live_entries,
     read_manifest_list,
 )
