@@ -4,6 +4,7 @@ which it may be killed, terminated, stopped or failed."""
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -141,7 +142,10 @@ class Process:
 
 class Threading:
     """What `heartbeat` uses of the module `threading`, in the world's time: its thread is a fiber of the
-    process that starts it."""
+    process that starts it. The rest is the module's."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
 
     def __init__(self, world: ProcessWorld) -> None:
         world_ = world
