@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _measured(home: Path, at_once: int, latency_ms: float) -> tuple[float, float]:
-    """Seconds and CPU seconds of a pass in which nothing has changed."""
+    """Seconds and CPU seconds of a cycle in which nothing has changed."""
     worker = [sys.executable, "-m", "bench.fleet.looks", "--worker"]
     server = subprocess.Popen(
         [*worker, "serve", str(home / "catalog.db"), str(latency_ms)],
@@ -78,7 +78,7 @@ def _measured(home: Path, at_once: int, latency_ms: float) -> tuple[float, float
     try:
         config = home / "rest.yaml"
         config.write_text(
-            f"catalogs: {{lake: {{type: rest, uri: '{server.stdout.readline().strip()}', looks_at_once: {at_once}}}}}\n"
+            f"catalogs: {{lake: {{type: rest, uri: '{server.stdout.readline().strip()}', read_concurrency: {at_once}}}}}\n"
             f"ledger: sqlite:///{home / 'ledger.db'}\n"
         )
         asked = [*worker, "ask", str(config)]
@@ -108,7 +108,7 @@ def _ask(config: str) -> int:
 
     context = load(Path(config))
     tables = context.catalogs.tables()
-    for _ in range(2):  # the first pass measures what no pass has measured
+    for _ in range(2):  # the first cycle measures what no cycle has measured
         start, cpu = time.monotonic(), time.process_time()
         looked = list(observe_tables(tables, context))
         seconds, cpu = time.monotonic() - start, time.process_time() - cpu

@@ -2,7 +2,7 @@
 
     python -m bench.removal.orphan_scan [--rounds N] [--objects N]...
 
-Each scan is the program's own (`OrphanPass.look` on the store that `open_store` returns), in a fresh process. The
+Each scan is the program's own (`OrphanRemoval.look` on the store that `open_store` returns), in a fresh process. The
 endpoint (`bench.removal.made_up_s3`) is another process and answers pages of 1,000 keys. One object of a hundred is an orphan.
 The paths of the live files come from here, so that no metadata is read. CPU seconds and memory are those of the
 scanning process. Exits 1 if an orphan is missed, if the listing takes more than one request per 1,000 objects, if the

@@ -201,7 +201,7 @@ def _s3_sweep(objects: int) -> dict[str, Any]:
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.orphan_rules import Orphan, TrashBatchHeader
     from iceberg_maint.ports.storage import StoredFile
-    from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+    from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval, Scope
     from iceberg_maint.removal.trash_manifest import manifest_lines, manifest_location, trashed_file
 
     header = TrashBatchHeader(MARK, TABLE, "1", MADE_UP, 1767225600000, 604800, "", "")
@@ -231,14 +231,14 @@ def _s3_sweep(objects: int) -> dict[str, Any]:
         baseline_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         started = time.time()
         with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
-            world = Surroundings(
+            world = CleanupContext(
                 others=lambda _table: (),
                 store=lambda _state: store,
                 reachability=lambda _state: Reached(MADE_UP, lambda: iter(())),
                 scratch=Path(scratch),
                 now_ms=lambda: time.time_ns() // 1_000_000,
             )
-            work = OrphanPass(world, Scope(marks=False)).run(
+            work = OrphanRemoval(world, Scope(marks=False)).run(
                 table_state(MADE_UP),
                 RemoveOrphanFilesPolicy(),
                 in_flight=frozenset(),

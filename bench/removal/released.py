@@ -57,7 +57,7 @@ def _ours(
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.released_file_rules import release_of
-    from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+    from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
     from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 
     table, ahead_ms = TableId.parse(TABLE), [0]
@@ -79,9 +79,9 @@ def _ours(
         def now_ms(self, folder: str) -> int:
             return super().now_ms(folder) + ahead_ms[0]
 
-    def made() -> OrphanPass:
-        return OrphanPass(
-            Surroundings(
+    def made() -> OrphanRemoval:
+        return OrphanRemoval(
+            CleanupContext(
                 others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: Later(),
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
@@ -109,7 +109,7 @@ def _ours(
     assert held.stopped is None, held.stopped
     step("hold")
     files_read_to_hold = reads["files"]
-    ahead_ms[0] = (policy.hold_seconds + 60) * 1000
+    ahead_ms[0] = (policy.delete_after_seconds + 60) * 1000
     deleted = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
     assert (deleted.stopped, deleted.deleted_files) == (None, held.released_files), deleted
     step("delete")

@@ -131,7 +131,7 @@ class MetadataWalk:
         which may end by itself."""
         if why.__cause__ is not None and not isinstance(why.__cause__, FileNotFoundError | AvroError):
             raise why
-        _log.warning("%s: files of a removed snapshot wait for an orphan pass: %s", self._table, why)
+        _log.warning("%s: files of a removed snapshot wait for an orphan scan: %s", self._table, why)
 
     def log(self) -> MetadataLog:
         """Returns the catalog's pointer and the metadata log that it names, read now, with the logs of the
@@ -227,7 +227,7 @@ class MetadataWalk:
             raise RefusedError(
                 "ICM-101",
                 f"{self._table}: partition field {self._by_fixed[spec_id]} has a fixed type, and the second decoder of an "
-                "orphan pass, PyIceberg, cannot read its manifests (apache/iceberg#17501). Nothing was removed.",
+                "orphan scan, PyIceberg, cannot read its manifests (apache/iceberg#17501). Nothing was removed.",
                 "partition the table by another field and rewrite its files, or turn remove_orphan_files off for it.",
             )
 

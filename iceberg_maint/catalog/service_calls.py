@@ -35,7 +35,7 @@ class CallBudget:
     """The calls to one catalog. Any thread may use it.
 
     `per_second` is None for a catalog without a budget: then calls are only counted. `file` holds the time of the next
-    free call, in seconds of the machine's monotonic clock. `limits` are those of a pass over the tables.
+    free call, in seconds of the machine's monotonic clock. `limits` are those of a cycle over the tables.
     """
 
     def __init__(

@@ -128,7 +128,7 @@ class SqlListing:
         rows = self._rows(_statement(*parameters), parameters)
         if not rows:
             return {}
-        # An orphan pass reads the rows of all tables. A value by its place costs a third of one by its name.
+        # An orphan scan reads the rows of all tables. A value by its place costs a third of one by its name.
         column = {name: place for place, name in enumerate(rows[0]._fields)}
         namespace, table, location = map(
             column.__getitem__, ("table_namespace", "table_name", "metadata_location")

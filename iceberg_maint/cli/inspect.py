@@ -188,7 +188,7 @@ def why(
     effective = session.config().policy_for(table, data.state.properties, overrides)
     records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     last = next((r for r in records if r.operation in DATA_OPERATIONS), None)
-    last_pass = context.ledger.records.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_scan = context.ledger.records.last_report(data.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     evidence = Evidence(
         data.decision if partition is None else _narrowed(data.decision, PartitionKey(partition)),
         data.measured,
@@ -204,7 +204,7 @@ def why(
             history,
             assessment.retention,
             assessment.policy,
-            last_pass.outcome if last_pass else None,
+            last_scan.outcome if last_scan else None,
         )
         for decision, history in zip(assessment.decisions, assessment.histories, strict=True)
         if decision.operation in HOUSEKEEPING_OPERATIONS

@@ -31,7 +31,7 @@ from iceberg_maint.errors import (
 from iceberg_maint.loop.maintain import Event, PlanReady, Request, maintain
 from iceberg_maint.loop.record import append_record
 from iceberg_maint.machine.private_files import private_opener
-from iceberg_maint.removal.orphan_pass import Scope
+from iceberg_maint.removal.remove_orphans import Scope
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from iceberg_maint.core.policy.data import Policy
     from iceberg_maint.loop.context import Context
     from iceberg_maint.ports.stored import Lease
-    from iceberg_maint.removal.orphan_pass import OrphanPass
-    from iceberg_maint.removal.pass_progress import Emptied
+    from iceberg_maint.removal.removal_progress import TrashChange
+    from iceberg_maint.removal.remove_orphans import OrphanRemoval
 
 _SHOWN = 20
 _EXIT_CODES = {OutcomeStatus.FAILED: EXIT_FAILED, OutcomeStatus.UNSUPPORTED: EXIT_REFUSED}
@@ -78,7 +78,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
-        _orphan_pass(session, table).look(state, section, in_flight=in_flight) as result,
+        _orphan_scan(session, table).look(state, section, in_flight=in_flight) as result,
     ):
         summary = summarize(result.paths.orphans(), result.removal.target.prefixes, _SHOWN)
         if lines is not None:
@@ -145,24 +145,24 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
     _check_mark(session, table, mark_id, overrides)
     state, policy = _pinned(context, table)
     run_id = _run_id()
-    emptied: list[Emptied] = []
+    trash_changes: list[TrashChange] = []
     started_ms = context.clock.now_ms()
     with _leased(context, state, run_id) as lease, terminated_by_signals(lambda: None):
         try:
-            _orphan_pass(session, table).restore(
+            _orphan_scan(session, table).restore(
                 state,
                 policy.remove_orphan_files,
                 mark_id=mark_id,
                 holds=lambda: context.ledger.leases.holds(lease),
-                tell=emptied.append,
+                report=trash_changes.append,
             )
         finally:
             append_record(
-                _restored(state, policy, run_id, started_ms, context.clock.now_ms(), emptied), context
+                _restored(state, policy, run_id, started_ms, context.clock.now_ms(), trash_changes), context
             )
     shown = [
         {"mark_id": e.mark_id, "restored_files": e.restored_files, "left_files": e.left_files}
-        for e in emptied
+        for e in trash_changes
     ]
     trash = _trash(session, table, overrides)
 
@@ -173,7 +173,7 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
         draw_rows(console, ["mark", "restored", "left in the trash"], [list(e.values()) for e in shown])
 
     session.emit({"run_id": run_id, "table": str(table), "restored": shown, "trash": trash}, draw)
-    return EXIT_FAILED if any(e.left_files for e in emptied) else EXIT_DONE
+    return EXIT_FAILED if any(e.left_files for e in trash_changes) else EXIT_DONE
 
 
 @orphans.command()
@@ -228,7 +228,7 @@ def _check_dropped(context: Context, state: TableState, table_uuid: str) -> None
 
 
 def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
-    """Runs one orphan pass through `maintain`, with lease, outcome and record."""
+    """Runs one orphan scan through `maintain`, with lease, outcome and record."""
     from iceberg_maint.cli.pages.console import draw_outcome
     from iceberg_maint.cli.pages.orphans_page import draw_marks
     from iceberg_maint.report.json_documents import outcome_document
@@ -236,7 +236,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    storage = replace(context.storage, orphan_files=lambda table: _orphan_pass(session, table, scope))
+    storage = replace(context.storage, orphan_files=lambda table: _orphan_scan(session, table, scope))
     context = replace(context, storage=storage).ended_by(end_process)
     request = Request(
         _run_id(),
@@ -300,7 +300,7 @@ def _opened(output: Path | None) -> Iterator[TextIO | None]:
         yield file
 
 
-def _orphan_pass(session: Session, table: TableId, scope: Scope | None = None) -> OrphanPass:
+def _orphan_scan(session: Session, table: TableId, scope: Scope | None = None) -> OrphanRemoval:
     from iceberg_maint.wiring.adapters import OrphanPasses
 
     context = session.context()
@@ -318,8 +318,8 @@ def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[
     state, policy = _pinned(session.context(overrides), table)
     section = policy.remove_orphan_files
     return [
-        mark_document(m.header, m.files, m.size_bytes, section.hold_seconds, restored=m.restored)
-        for m in _orphan_pass(session, table).trash_batches(state, section)
+        mark_document(m.header, m.files, m.size_bytes, section.delete_after_seconds, restored=m.restored)
+        for m in _orphan_scan(session, table).trash_batches(state, section)
     ]
 
 
@@ -350,7 +350,7 @@ def _leased(context: Context, state: TableState, run_id: str) -> Iterator[Lease]
 
 
 def _restored(
-    state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[Emptied]
+    state: TableState, policy: Policy, run_id: str, started_ms: int, ended_ms: int, done: list[TrashChange]
 ) -> Record:
     files, unrestored = sum(e.restored_files for e in done), sum(e.left_files for e in done)
     status = OutcomeStatus.FAILED if unrestored else OutcomeStatus.IMPROVED if files else OutcomeStatus.NO_OP

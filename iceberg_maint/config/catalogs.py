@@ -25,8 +25,8 @@ TYPES = ("jdbc", "rest", "hive", "glue")
 _RESERVED = ("type", "uri", "warehouse", "catalog-impl", "py-catalog-impl")
 _HIVE_LOCK = "engine.hive.lock-enabled"
 LARGEST_CALL_BUDGET = 10_000
-MOST_LOOKS_AT_ONCE = 64
-LONGEST_LOOK_SECONDS = 604_800
+MAX_READ_CONCURRENCY = 64
+MAX_READ_TIMEOUT_SECONDS = 604_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CatalogConfig:
     """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc.
 
     `approved_locations` are the prefixes under which its tables may have files, None for every location.
-    `calls_per_second` is its budget of calls, None for no budget. `looks` are the limits of a pass over its tables.
+    `calls_per_second` is its budget of calls, None for no budget. `looks` are the limits of a cycle over its tables.
     """
 
     name: str
@@ -108,28 +108,31 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
 
 
 def _looks(path: str, section: CatalogSection) -> CallLimits:
-    at_once = section.looks_at_once
-    if not 1 <= at_once <= MOST_LOOKS_AT_ONCE:
+    at_once = section.read_concurrency
+    if not 1 <= at_once <= MAX_READ_CONCURRENCY:
         raise ConfigurationError(
             "ICM-100",
-            f"{path}.looks_at_once is {at_once}. It must be at least 1 and at most {MOST_LOOKS_AT_ONCE}.",
-            f"set {path}.looks_at_once to the tables that a pass may ask the catalog for at once.",
+            f"{path}.read_concurrency is {at_once}. It must be at least 1 and at most {MAX_READ_CONCURRENCY}.",
+            f"set {path}.read_concurrency to the tables that a cycle may ask the catalog for at once.",
         )
-    for key, value in (("look_seconds", section.look_seconds), ("pass_seconds", section.pass_seconds)):
-        if not (math.isfinite(value) and 1 <= value <= LONGEST_LOOK_SECONDS):
+    for key, value in (
+        ("read_timeout_seconds", section.read_timeout_seconds),
+        ("cycle_timeout_seconds", section.cycle_timeout_seconds),
+    ):
+        if not (math.isfinite(value) and 1 <= value <= MAX_READ_TIMEOUT_SECONDS):
             raise ConfigurationError(
                 "ICM-100",
-                f"{path}.{key} is {value:g}. It must be at least 1 and at most {LONGEST_LOOK_SECONDS:,}.",
-                f"set {path}.{key} to the seconds that a pass may wait.",
+                f"{path}.{key} is {value:g}. It must be at least 1 and at most {MAX_READ_TIMEOUT_SECONDS:,}.",
+                f"set {path}.{key} to the seconds that a cycle may wait.",
             )
-    if section.pass_seconds < section.look_seconds:
+    if section.cycle_timeout_seconds < section.read_timeout_seconds:
         raise ConfigurationError(
             "ICM-100",
-            f"{path}.pass_seconds is {section.pass_seconds:g}. It must be at least look_seconds, which is "
-            f"{section.look_seconds:g}.",
-            f"raise {path}.pass_seconds, or lower {path}.look_seconds.",
+            f"{path}.cycle_timeout_seconds is {section.cycle_timeout_seconds:g}. It must be at least read_timeout_seconds, which is "
+            f"{section.read_timeout_seconds:g}.",
+            f"raise {path}.cycle_timeout_seconds, or lower {path}.read_timeout_seconds.",
         )
-    return CallLimits(at_once, section.look_seconds, section.pass_seconds)
+    return CallLimits(at_once, section.read_timeout_seconds, section.cycle_timeout_seconds)
 
 
 def _call_budget(where: str, value: float | None) -> float | None:

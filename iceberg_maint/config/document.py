@@ -32,9 +32,9 @@ class CatalogSection(_Section):
     properties: dict[str, Reference] = Field(default_factory=dict)
     approved_locations: list[str] | None = None
     calls_per_second: float | None = _ruled(None, "a number above 0 and at most 10,000")
-    looks_at_once: int = _ruled(8, "a whole number from 1 to 64")
-    look_seconds: float = _ruled(600.0, "a number from 1 to 604,800")
-    pass_seconds: float = _ruled(3600.0, "a number from 1 to 604,800")
+    read_concurrency: int = _ruled(8, "a whole number from 1 to 64")
+    read_timeout_seconds: float = _ruled(600.0, "a number from 1 to 604,800")
+    cycle_timeout_seconds: float = _ruled(3600.0, "a number from 1 to 604,800")
     policy: dict[str, Any] | None = None
 
 

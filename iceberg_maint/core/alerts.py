@@ -57,7 +57,7 @@ class TableFacts:
 
     `observed_ms` is the last observation. `decisions` and `histories` are those of the operations on data, in
     the same order. `last_commit_ms` is the last recorded commit of ours, None without one.
-    `orphan_passes` are the outcomes of the last orphan passes, newest first.
+    `orphan_scans` are the outcomes of the last orphan scans, newest first.
     """
 
     measured: Measured
@@ -66,7 +66,7 @@ class TableFacts:
     decisions: tuple[Decision, ...]
     histories: tuple[TableHistory, ...]
     last_commit_ms: int | None = None
-    orphan_passes: tuple[BatchOutcome, ...] = ()
+    orphan_scans: tuple[BatchOutcome, ...] = ()
 
     @property
     def is_paused(self) -> bool:
@@ -97,7 +97,7 @@ def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterato
         yield Condition(
             AlertKind.UNKNOWN_COMMIT, f"{_count(unknown, 'commit')} neither confirmed nor refuted."
         )
-    yield from _orphans(facts.orphan_passes)
+    yield from _orphans(facts.orphan_scans)
     longest = limits.not_observed_seconds
     if longest is not None and now_ms - facts.observed_ms > longest * 1000:
         ago = _ago((now_ms - facts.observed_ms) // 1000)
@@ -155,7 +155,7 @@ def _orphans(passes: Sequence[BatchOutcome]) -> Iterator[Condition]:
     grows = all(newer > older for newer, older in pairwise(counts))
     if len(counts) == _GROWING_PASSES and grows and counts[0] >= _LEAST_ORPHANS:
         trend = " → ".join(f"{c:,}" for c in reversed(counts))
-        yield Condition(AlertKind.ORPHANS_GROWING, f"Each orphan pass counts more orphan files: {trend}.")
+        yield Condition(AlertKind.ORPHANS_GROWING, f"Each orphan scan counts more orphan files: {trend}.")
 
 
 def _delays(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterator[Condition]:

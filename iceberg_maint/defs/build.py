@@ -18,7 +18,7 @@ from iceberg_maint.defs.assets.housekeeping_asset import build_housekeeping_asse
 from iceberg_maint.defs.assets.table_asset import SPARK_RESOURCE, build_table_asset
 from iceberg_maint.defs.automation.maintenance_sensor import build_automation_sensors
 from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
-from iceberg_maint.defs.automation.tick_observation import LOOK_SECONDS, TickObservation
+from iceberg_maint.defs.automation.tick_observation import READ_TIMEOUT_SECONDS, TickObservation
 from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.runs.observe_job import build_observe_job
@@ -96,7 +96,7 @@ def _build(
             _log.error("table %s is left out: %s", table, context.process.masked(str(error)))
         if left_out and not assets:
             raise next(iter(left_out.values()))
-        observation = TickObservation(job, asset_tables, context.within(LOOK_SECONDS), translator)
+        observation = TickObservation(job, asset_tables, context.within(READ_TIMEOUT_SECONDS), translator)
         sensors = [
             build_changes_sensor(observation, location, left_out),
             build_lost_runs_sensor(context.ledger),

@@ -284,12 +284,12 @@ def look(context: Context, table: TableId) -> Look:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
     assessment = assess(table, context, CYCLE)
     data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
-    last_pass = context.ledger.records.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
+    last_scan = context.ledger.records.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
     return Look(
         assessment.measured,
         data.decision,
         tuple(d.operation for d in housekeeping.decisions if d.verdict is Verdict.RUN),
-        (last_pass.outcome.held or ()) if last_pass else (),
+        (last_scan.outcome.held or ()) if last_scan else (),
     )
 
 

@@ -274,7 +274,7 @@ class SqlWork(Batches):
     ) -> None:
         """Writes OUTCOME, once; then back-off, the batch's status and, if DONE, the CURSOR.
 
-        DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan pass
+        DONE and UNKNOWN need an ATTEMPT, because without one nothing can have been committed. An orphan scan
         is excepted: it commits nothing. PLANNED returns the batch and does not count against the hour.
         """
         with self._write(lease.table_uuid) as conn:

@@ -184,7 +184,7 @@ class SqlRegistry(Part):
             return {(r.table_uuid, r.partition): FleetWait(r.since_ms, r.until_ms) for r in rows}
 
     def fleet_passed_ms(self) -> int | None:
-        """Returns the time of the last pass over the fleet. None if there was none, or the waits were deleted."""
+        """Returns the time of the last cycle over the fleet. None if there was none, or the waits were deleted."""
         with self._read() as conn:
             return conn.scalar(select(fleet_wait.c.decided_ms).where(fleet_wait.c.table_uuid == FLEET))
 
@@ -241,7 +241,7 @@ def _table(name: str) -> TableId:
 
 @lru_cache(maxsize=10_000)
 def _claim(body: str) -> Claim:
-    """The claim of a stored text. Each orphan pass reads those of all tables."""
+    """The claim of a stored text. Each orphan scan reads those of all tables."""
     return loads(Claim, body)
 
 

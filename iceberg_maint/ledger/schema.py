@@ -251,7 +251,7 @@ health_day = Table(
 )
 
 # Partitions that wait for the budget of the fleet, or that are left alone. The row of table `*` has the time of the last
-# pass over the fleet.
+# cycle over the fleet.
 fleet_wait = Table(
     "icm_fleet_wait",
     metadata,

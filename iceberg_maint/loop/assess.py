@@ -27,7 +27,7 @@ from iceberg_maint.core.model.partition_key import decode_partition
 from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.removal.clock_skew import disagreement
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import UnknownTableError
 from iceberg_maint.loop.clocks import keep_boot, table_clocks
 from iceberg_maint.loop.context import Context
@@ -132,17 +132,17 @@ def assess(
     now_ms = context.clock.now_ms()
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     stored = context.ledger.health.histories({state.uuid: str(table)}, tuple(Operation))
-    retention, sweeps, doubt = NOTHING_EXPIRES, False, None
+    retention, sweeps, skew = NOTHING_EXPIRES, False, None
     if not set(operations).isdisjoint(HOUSEKEEPING_OPERATIONS):
         clocks = table_clocks(context, state, store=False)
-        doubt = disagreement(clocks)
-        if doubt is None:
+        skew = clock_skew_text(clocks)
+        if skew is None:
             keep_boot(context, clocks)
         retention = retention_of(state, policy, context, clocks.earliest_ms)
         expiry = stored[state.uuid, Operation.EXPIRE_SNAPSHOTS]
-        hold_seconds = policy.remove_orphan_files.hold_seconds
+        delete_after_seconds = policy.remove_orphan_files.delete_after_seconds
         expires = policy.expire_snapshots.enabled
-        sweeps = may_sweep(retention, expiry, hold_seconds, now_ms, expires=expires)
+        sweeps = may_sweep(retention, expiry, delete_after_seconds, now_ms, expires=expires)
 
     known = {o: stored[state.uuid, o] for o in Operation}
     if demand.owner is not None:
@@ -154,7 +154,7 @@ def assess(
         at_pin, policy, known, now_ms, demand.partitions, demand.force, context.engine.row_types
     )
     decisions = [
-        decide_housekeeping(operation, state, situation, retention, doubt=doubt)
+        decide_housekeeping(operation, state, situation, retention, skew=skew)
         if operation in HOUSEKEEPING_OPERATIONS
         else decide(operation, situation)
         for operation in operations
@@ -216,12 +216,12 @@ def assess_requested(
     )
 
 
-class Outlook:
+class AssessmentCache:
     """What the requested operations on a table have to do, read once for all operations on data and once for
     all of housekeeping.
 
     A run of a healthy table reads it twice instead of six times. An operation that has work takes the lease
-    and assesses the table again, so a decision to work never rests on an outlook. `forget` drops it, because
+    and assesses the table again, so a decision to work never rests on a cache. `forget` drops it, because
     that work changes the table.
     """
 

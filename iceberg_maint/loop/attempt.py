@@ -81,7 +81,7 @@ _REJECTIONS = {
     Rejection.STALE: Reason.STALE,
     Rejection.CONFLICT: Reason.CONFLICT,
     Rejection.REFUSED: Reason.GATE_REFUSED,
-    Rejection.CLOCKS: Reason.CLOCKS_DISAGREE,
+    Rejection.CLOCKS: Reason.CLOCK_SKEW,
     Rejection.ENVIRONMENT: Reason.ENVIRONMENT,
     Rejection.ERROR: Reason.ERROR,
 }
@@ -91,7 +91,7 @@ _REJECTIONS = {
 class AttemptResult:
     """The result of one attempt.
 
-    `snapshot` is the committed snapshot. `work` is the work of an orphan pass. `memory` is the peak usage,
+    `snapshot` is the committed snapshot. `work` is the work of an orphan scan. `memory` is the peak usage,
     if the attempt ran out of memory. `counts` are further counts by name.
     """
 
@@ -175,8 +175,8 @@ def one_line(why: BaseException) -> str:
 
 ADOPT_WITHIN_SECONDS = 12 * 3600
 """The greatest age of files to reuse, counted from the start of the attempt that wrote them. It is half the
-least age of a file that an orphan pass removes, ours (`ORPHAN_AGE_FLOOR_SECONDS`) or Iceberg's (24 hours).
-So no orphan pass removes a file that is being reused."""
+least age of a file that an orphan scan removes, ours (`ORPHAN_AGE_FLOOR_SECONDS`) or Iceberg's (24 hours).
+So no orphan scan removes a file that is being reused."""
 
 
 def reusable_output(batch: Batch, policy: Policy, context: Context, lease: Lease) -> Written | None:
@@ -260,7 +260,7 @@ def histories_after(
 ) -> dict[PartitionKey, PartitionHistory]:
     """Returns the histories of the partitions after an attempt, from those before it. Without an entry, what was stored
     before the attempt stays."""
-    # An orphan pass that finds no orphans is a success.
+    # An orphan scan that finds no orphans is a success.
     no_orphans = attempt_result.work is not None and attempt_result.outcome is OutcomeStatus.NO_OP
     if (
         attempt_result.outcome is OutcomeStatus.IMPROVED
@@ -275,7 +275,7 @@ def histories_after(
         return {p: undone(h) for p, h in histories.items()}
     now_ms = context.clock.now_ms()
     why = attempt_result.message or attempt_result.reason.value
-    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCKS_DISAGREE):
+    if attempt_result.reason in (Reason.ENVIRONMENT, Reason.CLOCK_SKEW):
         return {p: environment_failed(h, policy.retry, now_ms, why) for p, h in histories.items()}
     if attempt_result.reason is Reason.REFS_LOST:
         return {p: quarantined_history(h, why) for p, h in histories.items()}
@@ -328,6 +328,6 @@ def released_counts(done: ReleasedWork) -> Mapping[str, int]:
         "released_bytes": done.released_bytes,
         "released_deleted_files": done.deleted_files,
         "released_deleted_bytes": done.deleted_bytes,
-        "released_held_files": done.held_files,
-        "released_held_bytes": done.held_bytes,
+        "released_retained_files": done.held_files,
+        "released_retained_bytes": done.held_bytes,
     }

@@ -122,7 +122,7 @@ class Catalogs(Mapping[str, Catalog]):
 
     def in_time(self, table: TableId, work: Callable[[], T]) -> T:
         """Returns what `work` reads of the table. A signal or the deadline of the table interrupts the wait for it. Raises
-        what it raises, IcebergMaintError ICM-179 if that takes longer than the `look_seconds` of the catalog."""
+        what it raises, IcebergMaintError ICM-179 if that takes longer than the `read_timeout_seconds` of the catalog."""
         if table.catalog not in self.adapters:
             return work()
         return self._in_time(table.catalog, work, lambda _name, *late: late_table(table, *late))
@@ -206,7 +206,7 @@ def late_table(table: TableId, late: LateError, within: float | None = None) -> 
         case Limit.CALL:
             what = f"{table}: catalog '{name}' or the store of the table gave no answer within {time}."
         case Limit.ALL:
-            what = f"{table}: the pass over catalog '{name}' did not come to it within {time}."
+            what = f"{table}: the cycle over catalog '{name}' did not come to it within {time}."
         case Limit.LOST:
             what = (
                 f"{table}: {MOST_LOST} other tables of catalog '{name}' gave no answer within {time}, so the pass leaves "
@@ -228,7 +228,7 @@ def late_warehouse(name: str, late: LateError, within: float | None = None) -> I
 
 
 def _setting(name: str, late: LateError) -> str:
-    return f"catalogs.{name}.{'pass_seconds' if late.limit is Limit.ALL else 'look_seconds'}"
+    return f"catalogs.{name}.{'cycle_timeout_seconds' if late.limit is Limit.ALL else 'read_timeout_seconds'}"
 
 
 def _time(name: str, late: LateError, within: float | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.removal.clock_skew import FIX, Clocks, disagreement
+from iceberg_maint.core.removal.clock_skew import FIX, Clocks, clock_skew_text
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.clock import Clock
@@ -38,14 +38,14 @@ def table_clocks(context: Context, state: TableState, *, store: bool) -> Clocks:
 def checked_clocks(context: Context, state: TableState, *, store: bool) -> Clocks:
     """Reads the clocks. Raises RefusedError ICM-115 if they disagree."""
     clocks = table_clocks(context, state, store=store)
-    if doubt := disagreement(clocks):
-        raise clock_refusal(str(state.table), doubt)
+    if skew := clock_skew_text(clocks):
+        raise clock_refusal(str(state.table), skew)
     return clocks
 
 
-def clock_refusal(table: str, doubt: str) -> RefusedError:
+def clock_refusal(table: str, skew: str) -> RefusedError:
     """Returns the error for clocks that disagree."""
-    return RefusedError("ICM-115", f"{table}: {doubt}; nothing is removed.", FIX)
+    return RefusedError("ICM-115", f"{table}: {skew}; nothing is removed.", FIX)
 
 
 def keep_mark(context: Context, clocks: Clocks) -> None:

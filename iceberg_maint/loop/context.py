@@ -116,7 +116,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The stores of tables. `orphan_files` creates the orphan pass of a table. `now_ms` reads the clock of a table's
+    """The stores of tables. `orphan_files` creates the orphan scan of a table. `now_ms` reads the clock of a table's
     store, None if the table has no store."""
 
     orphan_files: Callable[[TableId], OrphanFiles]

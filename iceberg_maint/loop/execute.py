@@ -141,7 +141,7 @@ def execute(
     context.ledger.work.finish_attempt(
         run.lease,
         stored.attempt_id,
-        # The next run takes up an orphan pass that used up its time.
+        # The next run takes up an orphan scan that used up its time.
         BatchStatus.PLANNED if result.reason is Reason.TIME_BUDGET else _BATCH_STATUS[result.outcome],
         outcome,
         histories_after(result, histories, policy, context),
@@ -200,7 +200,7 @@ class _Attempt:
         return self.run.context.clock.monotonic_seconds() - self.started_seconds
 
     def remove_orphans(self, work: RemoveOrphanFiles) -> AttemptResult:
-        """Runs an orphan pass."""
+        """Runs an orphan scan."""
         try:
             return remove_orphans(work, self.batch, self.policy, self.run.context, self.run.lease)
         except FenceLostError:

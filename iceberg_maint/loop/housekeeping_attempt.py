@@ -16,7 +16,7 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import ExpireSnapshots, RemoveOrphanFiles, RewriteManifests
 from iceberg_maint.core.policy.data import Policy
-from iceberg_maint.core.removal.clock_skew import disagreement
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.core.removal.released_file_rules import release_of
 from iceberg_maint.errors import FenceLostError, IcebergMaintError, RefusedError
 from iceberg_maint.loop.assess import retention_of
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def record_release(work: ExpireSnapshots, batch: Batch, policy: Policy, context: Context) -> None:
-    """Stores which snapshots the expiry is about to remove. Without it, their files wait for an orphan pass."""
+    """Stores which snapshots the expiry is about to remove. Without it, their files wait for an orphan scan."""
     if not policy.remove_orphan_files.enabled or not work.snapshots:
         return
     try:
@@ -50,7 +50,7 @@ def record_release(work: ExpireSnapshots, batch: Batch, policy: Policy, context:
         catalog = context.catalogs.of(state.table)
         document = catalog.metadata_document(state.table, state.metadata_location)
         if not catalog.checks_commit_base and not document.get("metadata-log"):
-            # Nothing will show which refs the commit removes. Without a release an orphan pass takes the files.
+            # Nothing will show which refs the commit removes. Without a release an orphan scan takes the files.
             return
         release = release_of(batch.batch_id, state, document, work.snapshots)
         context.storage.orphan_files(state.table).record_release(state, policy.remove_orphan_files, release)
@@ -105,7 +105,7 @@ def is_held(state: TableState, context: Context, lease: Lease) -> bool:
 
 def _waits(why: Exception) -> str:
     text = str(why) if isinstance(why, IcebergMaintError) else one_line(why)
-    return f"the files that the expiry released wait for the next one or an orphan pass: {text}"
+    return f"the files that the expiry released wait for the next one or an orphan scan: {text}"
 
 
 NOTHING_WRITTEN = Written(
@@ -118,7 +118,7 @@ the plan."""
 def remove_orphans(
     work: RemoveOrphanFiles, batch: Batch, policy: Policy, context: Context, lease: Lease
 ) -> AttemptResult:
-    """Runs an orphan pass. The trash manifests on storage record its work, even if it is interrupted."""
+    """Runs an orphan scan. The trash manifests on storage record its work, even if it is interrupted."""
     state = pin_same(batch, context)
     if state is None:
         return AttemptResult(OutcomeStatus.DEFERRED, Reason.STALE, "another table has this name now")
@@ -173,7 +173,7 @@ def remove_orphans(
 def _reason(why: Exception) -> Reason:
     if not isinstance(why, RefusedError):
         return Reason.ERROR
-    return Reason.CLOCKS_DISAGREE if why.code == "ICM-115" else Reason.REFUSED
+    return Reason.CLOCK_SKEW if why.code == "ICM-115" else Reason.REFUSED
 
 
 def doubtful_clocks(batch: Batch, context: Context) -> AttemptResult | None:
@@ -183,12 +183,12 @@ def doubtful_clocks(batch: Batch, context: Context) -> AttemptResult | None:
     if state is None:
         return None  # the next step reports it
     clocks = table_clocks(context, state, store=True)
-    doubt = disagreement(clocks)
-    if doubt is None:
+    skew = clock_skew_text(clocks)
+    if skew is None:
         keep_mark(context, clocks)
         return None
-    message = str(clock_refusal(batch.table, doubt))
-    return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE, message)
+    message = str(clock_refusal(batch.table, skew))
+    return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW, message)
 
 
 def may_expire(batch: Batch, policy: Policy, context: Context, metadata_location: str) -> Retention | None:

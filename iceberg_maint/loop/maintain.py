@@ -19,9 +19,9 @@ from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, OperationOutcome, OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.removal.clock_skew import disagreement
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
-from iceberg_maint.loop.assess import Assessment, Outlook, assess_requested
+from iceberg_maint.loop.assess import Assessment, AssessmentCache, assess_requested
 from iceberg_maint.loop.clocks import clock_refusal, table_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.execute import LeasedRun, execute
@@ -127,7 +127,7 @@ def _run_steps(
     started_seconds = context.clock.monotonic_seconds()
     executed_batches = 0
     stopped: Stopped | None = None
-    outlook = Outlook(table, request, context)
+    cache = AssessmentCache(table, request, context)
     steps = deque(map(Step, request.operations))
     is_ordered = False
     while steps:
@@ -144,11 +144,11 @@ def _run_steps(
             CurrentStep(context.clock),
         )
         with progress_reports(run, str(table)) if observed else nullcontext():
-            if not is_ordered and _rewrites_first(step, request, outlook):
+            if not is_ordered and _rewrites_first(step, request, cache):
                 is_ordered = True
                 steps.extendleft((step, Step(Operation.REWRITE_DATA_FILES, before_conversion=True)))
                 continue
-            outcome, stop = _run_operation(run, outlook, stopped)
+            outcome, stop = _run_operation(run, cache, stopped)
         if step.before_conversion:
             if outcome.outcome is OutcomeStatus.NO_OP and not outcome.batches:
                 # The rewrite keeps its turn after the conversion.
@@ -162,27 +162,27 @@ def _run_steps(
             stopped = Stopped(stop)
 
 
-def _rewrites_first(step: Step, request: Request, outlook: Outlook) -> bool:
+def _rewrites_first(step: Step, request: Request, cache: AssessmentCache) -> bool:
     """Whether a rewrite is inserted before this step."""
     if step.operation is not Operation.CONVERT_EQUALITY_DELETES:
         return False
     if Operation.REWRITE_DATA_FILES not in request.operations:
         return False
-    outlook.assessment(step.operation)
-    return outlook.rewrites_first()
+    cache.assessment(step.operation)
+    return cache.rewrites_first()
 
 
 def _run_operation(
-    run: Run, outlook: Outlook, stopped: Stopped | None
+    run: Run, cache: AssessmentCache, stopped: Stopped | None
 ) -> tuple[OperationOutcome, Reason | None]:
     """Runs one operation. `stopped` is what an earlier one found. Returns its outcome, and what stopped it."""
     context = run.context
-    assessment = outlook.assessment(run.operation)
+    assessment = cache.assessment(run.operation)
     table, results = assessment.state.table, Results.on(assessment, stopped)
-    if stopped is not None or not _has_work(assessment, outlook):
+    if stopped is not None or not _has_work(assessment, cache):
         return _finished(results, run)
     refuse_other_name(assessment.state, context)
-    outlook.forget()
+    cache.forget()
     run.current.enter("waiting for the lease of the table")
     with leased(context, assessment.state, run.request.run_id, _LEASE_WAIT_SECONDS) as lease:
         if lease is None:
@@ -220,14 +220,14 @@ def _finished(results: Results, run: Run) -> tuple[OperationOutcome, Reason | No
     return finish_operation(results, run), None if results.stopped is None else results.stopped.reason
 
 
-def _has_work(assessment: Assessment, outlook: Outlook) -> bool:
+def _has_work(assessment: Assessment, cache: AssessmentCache) -> bool:
     """Whether the operation takes the lease. Another owner's may end while this run waits."""
     decision = assessment.decision
     if decision.verdict is Verdict.RUN or decision.reason is Reason.LEASE_HELD:
         return True
     if is_halted(decision):
         return False
-    return outlook.has_unsettled_work() or outlook.has_open_batches(decision.operation)
+    return cache.has_unsettled_work() or cache.has_open_batches(decision.operation)
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
@@ -354,11 +354,11 @@ def _prune(assessment: Assessment, context: Context) -> None:
     keep_days, audit = assessment.policy.ledger_keep_days, context.observers.audit
     if keep_days is None and not audit.prunes:
         return
-    doubt = disagreement(table_clocks(context, assessment.state, store=False))
-    if doubt is not None:
+    skew = clock_skew_text(table_clocks(context, assessment.state, store=False))
+    if skew is not None:
         _log.warning(
             "%s The ledger and the audit log keep their old records.",
-            clock_refusal(str(assessment.state.table), doubt),
+            clock_refusal(str(assessment.state.table), skew),
         )
         return
     if keep_days is not None:

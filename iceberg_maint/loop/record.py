@@ -137,8 +137,8 @@ def _status(results: Results, decision: Decision) -> tuple[OutcomeStatus, Reason
 def _detail(decision: Decision) -> str:
     if decision.reason is Reason.PENDING_PUBLISH:
         return f"waits until {decision.evidence['pending']} is published"
-    doubt = decision.evidence.get("clocks") if decision.reason is Reason.CLOCKS_DISAGREE else None
-    return "" if doubt is None else str(clock_refusal(decision.table, doubt))
+    skew = decision.evidence.get("clocks") if decision.reason is Reason.CLOCK_SKEW else None
+    return "" if skew is None else str(clock_refusal(decision.table, skew))
 
 
 def _partition_outcomes(

@@ -125,7 +125,7 @@ def is_halted(decision: Decision) -> bool:
         Reason.DROPPED_SOURCE,
         Reason.LEASE_HELD,
         Reason.FOREIGN_MAINTAINER,
-        Reason.CLOCKS_DISAGREE,
+        Reason.CLOCK_SKEW,
     )
 
 

@@ -2,7 +2,7 @@
 
 The rules are in `core.outcomes.settle`. This module gathers the evidence from ledger and table and stores
 the result. It never deletes a file. The next attempt at the batch reuses the uncommitted files of a dead
-attempt, or they stay for the orphan pass.
+attempt, or they stay for the orphan scan.
 """
 
 from __future__ import annotations

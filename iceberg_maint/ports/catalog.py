@@ -20,7 +20,7 @@ class Catalog(Protocol):
     the table's UUID alone.
 
     `asks_each_table`: whether the catalog is asked for the pointer of each table, not once for all. `looks` are the limits
-    of a pass over its tables; None for a catalog in memory, which answers in the calling thread. Any thread may use a
+    of a cycle over its tables; None for a catalog in memory, which answers in the calling thread. Any thread may use a
     catalog that has limits.
     """
 

@@ -82,7 +82,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OrphanWork:
-    """The work of one orphan pass.
+    """The work of one orphan scan.
 
     With `needs_approval` the pass moved nothing, and a person approves it by `digest`. `marks` are the ids of
     the trash manifests that it wrote. `restored_files` were in the trash and are reachable. `left_files` are
@@ -116,7 +116,7 @@ class OrphanWork:
 class ReleasedWork:
     """What was done with the files that expiries released: `released` were moved to the trash or marked in
     place, `deleted` were deleted after the hold, `held` are held at the end. `skipped` files stay for an
-    orphan pass: they are gone, or may be other files. `stopped` is what ended the work."""
+    orphan scan: they are gone, or may be other files. `stopped` is what ended the work."""
 
     released_files: int = 0
     released_bytes: int = 0

@@ -101,7 +101,7 @@ def stored_releases(
     prefixes: Iterable[str], table_uuid: str, store: Store
 ) -> Iterator[tuple[StoredFile, Release]]:
     """Yields file and content of each release stored below the prefixes. A line that cannot be read ends a
-    release: the files of further snapshots wait for an orphan pass, as do those of another table."""
+    release: the files of further snapshots wait for an orphan scan, as do those of another table."""
     for file in (f for prefix in prefixes for f in store.list(_releases_folder(prefix))):
         lines = iter(store.read_lines(file.path))
         try:
@@ -225,7 +225,7 @@ def batches_in_place(prefixes: Iterable[str], table_uuid: str, store: Store) -> 
         yield TrashBatch(mark.header, mark_location(mark.header), mark.files, mark.size_bytes, restored=False)
 
 
-def held_in_place(
+def retained_in_place(
     prefixes: Iterable[str], table_uuid: str, store: Store, most_paths: int
 ) -> Iterator[HeldOrphans]:
     """Yields the files that the lists of a table hold for a later sweep."""

@@ -157,7 +157,7 @@ def _newer(state: TableState, log: MetadataLog, newer: list[MetadataVersion]) ->
         f"{state.table}: {len(newer)} metadata files of this table are not in its metadata log and are newer than "
         f"its catalog's pointer {log.location} ({_numbers(log)}): {first.path} ({_numbers(first)}). Another catalog "
         "commits to the table, or its catalog was restored to an older pointer.",
-        f"{_FIX} The file of a failed commit blocks the pass only until the table's next commit.",
+        f"{_FIX} The file of a failed commit blocks the scan only until the table's next commit.",
     )
 
 
@@ -185,7 +185,7 @@ def _check_foreign(
             "ICM-111",
             f"{state.table}: {first.path} is of the table with uuid {first.owner}, which had this name before. It was "
             f"last updated later than {log.location}. Another catalog commits to the earlier table.",
-            f"{_FIX} The file of a failed commit blocks the pass only until the table's next commit.",
+            f"{_FIX} The file of a failed commit blocks the scan only until the table's next commit.",
         )
 
 

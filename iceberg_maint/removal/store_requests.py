@@ -1,4 +1,4 @@
-"""Requests to a store under the lease of a pass: many at once, and many files per request."""
+"""Requests to a store under the lease of a scan: many at once, and many files per request."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ lost within this time was about to be lost anyway."""
 
 
 class TimeUpError(Exception):
-    """The pass has used up its time. It is continued by a later one."""
+    """The scan has used up its time. It is continued by a later one."""
 
 
 class Lease:
-    """The lease of a pass, and its time. `is_over` returns whether the time is used up."""
+    """The lease of a scan, and its time. `is_over` returns whether the time is used up."""
 
     def __init__(
         self, holds: Callable[[], bool] = lambda: True, is_over: Callable[[], bool] = lambda: False
@@ -40,7 +40,7 @@ class Lease:
             raise FenceLostError("another run holds the table's lease. No further file is changed.")
 
     def proceed(self) -> None:
-        """As `require`. Before it, raises TimeUpError if the time is used up; not at the first call, so that every pass makes
+        """As `require`. Before it, raises TimeUpError if the time is used up; not at the first call, so that every scan makes
         progress."""
         if not self._is_first and self._is_over():
             raise TimeUpError
@@ -199,7 +199,7 @@ def deleted_in_bulk(
                 raise IcebergMaintError(
                     "ICM-153",
                     f"the store answered that it deleted {file.path}, and still lists it.",
-                    "the next pass compares again; if it stays so, ask the operator of the store.",
+                    "the next scan compares again; if it stays so, ask the operator of the store.",
                 )
     finally:
         listing.close()

@@ -1,4 +1,4 @@
-"""The listing of a table's prefixes, stored as far as it went, for a pass that continues it."""
+"""The listing of a table's prefixes, stored as far as it went, for a scan that continues it."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class StoredListing:
             raise UnreadableTableError(
                 "ICM-101",
                 f"{self._location(part)} has {count} files, its first line says {part.files}. Nothing was removed.",
-                f"delete {self._folder}; the next pass lists all files again.",
+                f"delete {self._folder}; the next scan lists all files again.",
             )
 
 

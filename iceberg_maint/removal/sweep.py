@@ -11,8 +11,8 @@ from iceberg_maint.core.model.location import parse_location
 from iceberg_maint.core.removal.orphan_rules import TRASH, TrashBatchHeader, TrashedFile
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Reachability, Store
-from iceberg_maint.removal.pass_progress import Emptied
 from iceberg_maint.removal.path_index import PathTables
+from iceberg_maint.removal.removal_progress import TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import Lease, changed, deleted_in_bulk
 from iceberg_maint.removal.target import (
@@ -42,8 +42,8 @@ def restore(
     lease: Lease,
     mark_id: str | None = None,
     *,
-    tell: Callable[[Emptied], None] = lambda _: None,
-) -> tuple[Emptied, ...]:
+    report: Callable[[TrashChange], None] = lambda _: None,
+) -> tuple[TrashChange, ...]:
     """Moves every file of a trash batch, or of all, back to its place. An existing file there stays, and so does
     a file that the metadata reference in the trash. The manifest is kept, so that no scan treats these files as
     orphans again."""
@@ -53,7 +53,7 @@ def restore(
         check_own(header, target)
         if mark_id is not None and header.mark_id != mark_id:
             continue
-        done = Emptied(header.mark_id)
+        done = TrashChange(header.mark_id)
         try:
             for line in files_of(store, header, manifest_location(header)):
                 lease.require()
@@ -64,7 +64,7 @@ def restore(
                 store.tidy(files_folder(header.prefix, header.mark_id))
                 store.move(manifest_location(header), restored_location(header))
         finally:
-            tell(done)
+            report(done)
         results.append(done)
     return tuple(results)
 
@@ -87,7 +87,7 @@ def _key(path: str, target: Target) -> bytes:
     return parse_location(path, target.same).key
 
 
-def _restored(done: Emptied, *, put_back: bool) -> Emptied:
+def _restored(done: TrashChange, *, put_back: bool) -> TrashChange:
     if put_back:
         return replace(done, restored_files=done.restored_files + 1)
     return replace(done, left_files=done.left_files + 1)
@@ -100,8 +100,8 @@ def sweep(
     deletes: bool = True,
     mark_id: str | None = None,
     released_only: bool = False,
-    tell: Callable[[Emptied], None] = lambda _: None,
-) -> tuple[Emptied, ...]:
+    report: Callable[[TrashChange], None] = lambda _: None,
+) -> tuple[TrashChange, ...]:
     """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
     the store's clock, of one trash batch or of all, or of those that expiries released. Without `deletes`
     it only restores.
@@ -109,7 +109,7 @@ def sweep(
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
     regardless of the hold and of anything that forbids deletion, because until then readers miss it.
-    The lease is checked before files are restored, and the time as well before files are deleted. `tell` receives
+    The lease is checked before files are restored, and the time as well before files are deleted. `report` receives
     what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError,
     TimeUpError.
@@ -130,7 +130,7 @@ def sweep(
         for header in sorted(marks, key=lambda m: m.marked_ms, reverse=True):
             if header.table_uuid == target.state.uuid:
                 reached[manifest_location(header)] = _reached_of(header, store, paths)
-                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, tell)
+                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, report)
         if not deletes:
             return ()
         due = _due(marks, removal)
@@ -138,7 +138,7 @@ def sweep(
             memo = versions_memo(removal.scratch, target.state)
             check_folders(target, store, removal.reachability, memo, target.prefixes)
         swept = tuple(
-            _sweep_one(h, _lines(h, reached[manifest_location(h)], paths, store), removal, lease, tell)
+            _sweep_one(h, _lines(h, reached[manifest_location(h)], paths, store), removal, lease, report)
             for h in due
         )
     finally:
@@ -149,7 +149,7 @@ def sweep(
 
 def _due(marks: list[TrashBatchHeader], removal: Removal) -> list[TrashBatchHeader]:
     check_target(removal.target, removal.policy)
-    hold_ms = removal.policy.hold_seconds * 1000
+    hold_ms = removal.policy.delete_after_seconds * 1000
     due = []
     for header in marks:
         check_own(header, removal.target)
@@ -170,7 +170,7 @@ def _put_back_of(
     paths: PathTables,
     store: Store,
     lease: Lease,
-    tell: Callable[[Emptied], None],
+    report: Callable[[TrashChange], None],
 ) -> None:
     """Restores the referenced files of a trash batch. If another file is at the place by now, readers use
     that one, and the sweep reports it. A file that is referenced in the trash as well stays there."""
@@ -183,7 +183,7 @@ def _put_back_of(
                 restored += put_back(store, line)
     finally:
         if restored:
-            tell(Emptied(header.mark_id, restored_files=restored))
+            report(TrashChange(header.mark_id, restored_files=restored))
 
 
 def _lines(
@@ -200,9 +200,9 @@ def _sweep_one(
     lines: Iterator[tuple[TrashedFile, bool]],
     removal: Removal,
     lease: Lease,
-    tell: Callable[[Emptied], None],
-) -> Emptied:
-    store, done = removal.store, Emptied(header.mark_id, released=header.released)
+    report: Callable[[TrashChange], None],
+) -> TrashChange:
+    store, done = removal.store, TrashChange(header.mark_id, released=header.released)
     try:
         if store.bulk:
             place = files_folder(header.prefix, header.mark_id)
@@ -218,7 +218,7 @@ def _sweep_one(
             store.tidy(files_folder(header.prefix, header.mark_id))
             store.delete(manifest_location(header))
     finally:
-        tell(done)
+        report(done)
     return done
 
 
@@ -236,7 +236,7 @@ def _delete(store: Store, line_and_reached: tuple[TrashedFile, bool]) -> bool | 
     return store.stat(line.trash_path) is None
 
 
-def _deleted(done: Emptied, line: TrashedFile, *, gone: bool) -> Emptied:
+def _deleted(done: TrashChange, line: TrashedFile, *, gone: bool) -> TrashChange:
     if not gone:
         return replace(done, left_files=done.left_files + 1)
     return replace(

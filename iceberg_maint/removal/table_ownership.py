@@ -1,4 +1,4 @@
-"""A cache on local disk of the contents of old metadata files, kept from one pass to the next.
+"""A cache on local disk of the contents of old metadata files, kept from one scan to the next.
 
 A file is identified by its path, size and time: a replaced file is a different one. If the cache is lost,
 the files are read again.
@@ -24,13 +24,13 @@ from iceberg_maint.machine.private_files import private_database
 from iceberg_maint.ports.storage import Store, StoredFile
 
 KEEP_DAYS = 90
-"""A cache that no pass has used for so long is deleted: its table was dropped, or no longer has orphan passes here."""
+"""A cache that no scan has used for so long is deleted: its table was dropped, or no longer has orphan scans here."""
 _DAY_SECONDS = 86_400
 
 
 def delete_unused(folder: Path, now_ms: int) -> None:
-    """Deletes the databases of orphan passes that were not used for `KEEP_DAYS`, by this machine's clock: caches, and what
-    a killed pass has left. A pass that needs one again makes it again."""
+    """Deletes the databases of orphan scans that were not used for `KEEP_DAYS`, by this machine's clock: caches, and what
+    a killed scan has left. A scan that needs one again makes it again."""
     before_seconds = now_ms / 1000 - KEEP_DAYS * _DAY_SECONDS
     for file in folder.glob("*.db*"):
         with suppress(OSError):

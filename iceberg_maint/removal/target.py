@@ -26,8 +26,8 @@ from iceberg_maint.core.model.location import (
 )
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import (
+    DELETE_AFTER_FLOOR_SECONDS,
     ORPHAN_AGE_FLOOR_SECONDS,
-    TRASH_HOLD_FLOOR_SECONDS,
     RemoveOrphanFilesPolicy,
 )
 from iceberg_maint.core.removal.orphan_rules import Kept
@@ -105,7 +105,7 @@ def check_target(target: Target, policy: RemoveOrphanFilesPolicy) -> None:
         )
     for key, seconds, floor in (
         ("older_than_seconds", policy.older_than_seconds, ORPHAN_AGE_FLOOR_SECONDS),
-        ("hold_seconds", policy.hold_seconds, TRASH_HOLD_FLOOR_SECONDS),
+        ("delete_after_seconds", policy.delete_after_seconds, DELETE_AFTER_FLOOR_SECONDS),
         ("writer_state_max_age_seconds", policy.writer_state_max_age_seconds, ORPHAN_AGE_FLOOR_SECONDS),
     ):
         if seconds is not None and seconds < floor:
@@ -157,7 +157,7 @@ def _is_local(location: str, same: Equivalences) -> bool:
 
 def checked_clock(store: Store, prefix: str, now_ms: Callable[[], int]) -> int:
     """Returns the store's time. Raises RefusedError ICM-115 if it differs too much from this machine's, which `now_ms`
-    returns. Both are read now: a pass reads metadata and moves files for hours."""
+    returns. Both are read now: a scan reads metadata and moves files for hours."""
     before_ms = now_ms()
     store_ms = store.now_ms(prefix)
     # A store that is slow to answer is not a store whose clock is wrong.

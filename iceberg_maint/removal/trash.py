@@ -6,7 +6,7 @@ can be repeated after a crash: a file is either at its place or in the trash, an
 
 Released files need no listing of the table: the removed snapshots name them. Each is proved unreferenced by the current
 metadata before it is moved, as an orphan is. The release stays until all its files are moved. A file that cannot be
-proved to be a released one waits for an orphan pass. The memory is SQLite's cache of `PathTables`, one manifest list and
+proved to be a released one waits for an orphan scan. The memory is SQLite's cache of `PathTables`, one manifest list and
 one manifest, whatever the size of the table.
 """
 
@@ -31,9 +31,9 @@ from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
 from iceberg_maint.errors import ArchivedFileError, RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
 from iceberg_maint.removal.orphan_scan import Scan
-from iceberg_maint.removal.pass_progress import Moved
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.released_lists import PrefixSpelling, add_names, stored_releases
+from iceberg_maint.removal.removal_progress import Moved
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed, with_facts
 from iceberg_maint.removal.target import (
@@ -64,13 +64,13 @@ def trash(
     lease: Lease,
     *,
     approved: str | None = None,
-    tell: Callable[[Moved], None] = lambda _: None,
+    report: Callable[[Moved], None] = lambda _: None,
 ) -> Moved:
     """Moves the orphans of a scan to the trash, one trash batch per prefix that has any.
 
     First the metadata are read again, and each file is checked again. A file that was committed during the
     moves is restored. `approved` is the digest that a person approves. The lease is checked before
-    every file. `tell` receives what was done, however it ends. Raises RefusedError ICM-122 if the share is
+    every file. `report` receives what was done, however it ends. Raises RefusedError ICM-122 if the share is
     abnormal and not approved, FenceLostError, TimeUpError.
     """
     if scan.needs_approval and approved != scan.digest:
@@ -96,7 +96,7 @@ def trash(
         if stopped is not None:
             raise stopped
     finally:
-        tell(progress)
+        report(progress)
     reached_since = scan.counts.orphan_files - progress.files - progress.skipped
     return replace(progress, skipped=progress.skipped + reached_since)
 
@@ -240,9 +240,9 @@ def check_own(header: TrashBatchHeader, target: Target) -> None:
         )
 
 
-def remove_released(removal: Removal, lease: Lease, tell: Callable[[Moved], None]) -> None:
+def remove_released(removal: Removal, lease: Lease, report: Callable[[Moved], None]) -> None:
     """Moves the files of all stored releases to the trash, one trash batch per prefix that has any, then
-    deletes the releases. `tell` receives what was done, however it ends.
+    deletes the releases. `report` receives what was done, however it ends.
 
     Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError.
     """
@@ -269,7 +269,7 @@ def remove_released(removal: Removal, lease: Lease, tell: Callable[[Moved], None
                 if paths.unreferenced() != before:
                     put_back_reached(paths, store, progress)
         finally:
-            tell(progress)
+            report(progress)
     finally:
         paths.close()
     for file, _ in releases:

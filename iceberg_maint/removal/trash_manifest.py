@@ -113,8 +113,8 @@ def files_of(store: Store, header: TrashBatchHeader, location: str) -> Iterator[
     except FileNotFoundError as error:
         raise UnreadableTableError(
             "ICM-101",
-            f"trash manifest {location} is gone: another pass has swept or restored its files.",
-            "run the pass again. Two installations that remove orphan files of one table are not needed.",
+            f"trash manifest {location} is gone: another scan has swept or restored its files.",
+            "run the scan again. Two installations that remove orphan files of one table are not needed.",
         ) from error
     for line in lines:
         with _readable(location):
@@ -148,7 +148,7 @@ def _read(prefix: str, kind: str, store: Store) -> Iterator[tuple[TrashBatchHead
             try:
                 first = next(iter(store.read_lines(file.path)))
             except FileNotFoundError:
-                continue  # another pass has swept or restored it since the listing
+                continue  # another scan has swept or restored it since the listing
             header = loads(TrashBatchHeader, first.decode())
             # The table may since have another spelling of its location: s3a:// for s3://.
             if _place(f"{_folder(header.prefix, kind)}/{header.mark_id}.jsonl") != _place(file.path):

@@ -151,7 +151,7 @@ _CODES = {
     Reason.FOREIGN_MAINTAINER: "ICM-109",
     Reason.APPROVAL_REQUIRED: "ICM-122",
     Reason.GC_DISABLED: "ICM-110",
-    Reason.CLOCKS_DISAGREE: "ICM-115",
+    Reason.CLOCK_SKEW: "ICM-115",
 }
 _FIXES = {
     Reason.UNSUPPORTED_KEY: "apply the equality deletes with the engine that wrote them.",
@@ -169,7 +169,7 @@ _FIXES = {
     Reason.APPROVAL_REQUIRED: "read `iceberg-maint orphans scan {table}`. If it is right, run `iceberg-maint orphans "
     "trash {table} --approve DIGEST`.",
     Reason.GC_DISABLED: "none if other tables use these files; else let the table's owner remove gc.enabled=false.",
-    Reason.CLOCKS_DISAGREE: FIX,
+    Reason.CLOCK_SKEW: FIX,
 }
 
 

@@ -119,8 +119,8 @@ class HousekeepingExplanation:
     """Explanation of one operation of housekeeping.
 
     `held_by` names the holders that keep snapshots from expiring. `next_ms` is the time when the
-    operation is due again; None if other thresholds decide. `last_pass` is the refusal of the last
-    orphan pass, or its sign of a second owner.
+    operation is due again; None if other thresholds decide. `last_scan` is the refusal of the last
+    orphan scan, or its sign of a second owner.
     """
 
     decision: Decision
@@ -130,7 +130,7 @@ class HousekeepingExplanation:
     next_ms: int | None
     held_by: tuple[str, ...]
     change: str
-    last_pass: str = ""
+    last_scan: str = ""
 
 
 def explain_housekeeping(
@@ -138,7 +138,7 @@ def explain_housekeeping(
     history: TableHistory,
     retention: Retention,
     policy: Policy,
-    last_pass: BatchOutcome | None = None,
+    last_scan: BatchOutcome | None = None,
 ) -> HousekeepingExplanation:
     """Explains a decision of `core.decisions.housekeeping.decide_housekeeping` on these values."""
     operation = decision.operation
@@ -160,7 +160,7 @@ def explain_housekeeping(
         None if every_seconds is None or last_done_ms is None else last_done_ms + every_seconds * 1000,
         holders,
         _change(decision, past),
-        _last_pass(last_pass) if operation is Operation.REMOVE_ORPHAN_FILES else "",
+        _last_pass(last_scan) if operation is Operation.REMOVE_ORPHAN_FILES else "",
     )
 
 
@@ -181,7 +181,7 @@ def housekeeping_document(why: HousekeepingExplanation) -> Document:
         "next_ms": why.next_ms,
         "held_by": list(why.held_by),
         "history": to_data(why.history),
-        "last_pass": why.last_pass,
+        "last_scan": why.last_scan,
         "change": why.change,
     }
 
@@ -206,8 +206,8 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
     if why.last_done_ms is not None:
         due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"
         write(console, f"  last success: {moment(why.last_done_ms)}{due}")
-    if why.last_pass and why.last_pass not in why.change:
-        write(console, f"  last pass: {escape(escape_control_chars(why.last_pass))}")
+    if why.last_scan and why.last_scan not in why.change:
+        write(console, f"  last pass: {escape(escape_control_chars(why.last_scan))}")
     for holder in why.held_by:
         write(console, f"  held back by {escape(holder)}")
     if why.change:
@@ -248,7 +248,7 @@ def _change(decision: Decision, past: PartitionHistory) -> str:
         return f"policy key {decision.evidence.get('key', '')}: true"
     if reason is Reason.GC_DISABLED:
         return "the table's owner sets gc.enabled=true"
-    if reason is Reason.CLOCKS_DISAGREE:
+    if reason is Reason.CLOCK_SKEW:
         return f"{FIX} {decision.evidence.get('clocks', '')}"
     if reason is Reason.QUARANTINED:
         return f"remove the cause ({past.reason}), then: {release}"

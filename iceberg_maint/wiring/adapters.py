@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.service_calls import CallBudget
     from iceberg_maint.engines.spark.session.settings import SparkSettings
-    from iceberg_maint.removal.orphan_pass import OrphanPass, Scope
+    from iceberg_maint.removal.remove_orphans import OrphanRemoval, Scope
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -262,7 +262,7 @@ def missing_rights(
 
 
 class OrphanPasses:
-    """Makes the orphan pass of a table, which compares the table with all tables of all catalogs. The ledger
+    """Makes the orphan scan of a table, which compares the table with all tables of all catalogs. The ledger
     keeps what the passes read of those tables."""
 
     def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock, ledger: Ledger) -> None:
@@ -272,18 +272,18 @@ class OrphanPasses:
         self._clock = clock
         self._is_first = True
 
-    def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanPass:
-        """The orphan pass of one table. The first one deletes what passes have not used for months."""
+    def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanRemoval:
+        """The orphan scan of one table. The first one deletes what passes have not used for months."""
         from iceberg_maint.catalog.approved_io import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
-        from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+        from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval, Scope
         from iceberg_maint.removal.table_ownership import delete_unused
 
         if self._is_first:
             delete_unused(self._scratch, self._clock.now_ms())
             self._is_first = False
         catalog = _metadata_catalog(self._catalogs, table.catalog)
-        around = Surroundings(
+        around = CleanupContext(
             others=self._claims.others,
             store=lambda state: open_store(catalog.io_of(state.table), state.location),
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
@@ -291,7 +291,7 @@ class OrphanPasses:
             now_ms=self._clock.now_ms,
             name_of=self._ledger.leases.last_leased_name,
         )
-        return OrphanPass(around, scope or Scope())
+        return OrphanRemoval(around, scope or Scope())
 
     @cached_property
     def _claims(self) -> FleetClaims:

@@ -21,7 +21,7 @@ from iceberg_maint.integrations.alerts.alert_cycle import (
     SEND_SECONDS,
     ConfiguredReceiver,
     PassReport,
-    run_alert_pass,
+    run_alert_cycle,
     send_test,
 )
 from iceberg_maint.integrations.alerts.receivers import Alertmanager, Email, Receiver, Slack, Webhook
@@ -48,7 +48,7 @@ class Fleet:
         history = QUARANTINED if on else PartitionHistory()
         self.world.ledger.health.set_partition_history(self.uuid, REWRITE, {"p=a": history})
 
-    def alert_pass(
+    def alert_cycle(
         self,
         receivers: Mapping[str, Receiver],
         owners: frozenset[str] = frozenset(),
@@ -57,7 +57,7 @@ class Fleet:
         self.world.clock.ms += 1000
         assess(TABLE, self.context)
         made = {n: ConfiguredReceiver(owners, lambda r=r: r) for n, r in receivers.items()}
-        return run_alert_pass(self.context, made, send_seconds)
+        return run_alert_cycle(self.context, made, send_seconds)
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def kinds(report: PassReport) -> list[str]:
 def test_incident_is_sent_once_and_its_end_once(fleet: Fleet, http: HttpReceiver):
     hook = Webhook(http.url + "/hook", {"X-Team": "a"}, 5)
     fleet.quarantine(on=True)
-    reports = [fleet.alert_pass({"ops": hook}) for _ in range(3)]
+    reports = [fleet.alert_cycle({"ops": hook}) for _ in range(3)]
     fleet.quarantine(on=False)
-    reports += [fleet.alert_pass({"ops": hook}) for _ in range(2)]
+    reports += [fleet.alert_cycle({"ops": hook}) for _ in range(2)]
 
     assert [kinds(r) for r in reports] == [["quarantine"]] * 3 + [[]] * 2
     assert [r.sent for r in reports] == [1, 0, 0, 1, 0]
@@ -99,14 +99,14 @@ def test_receiver_that_fails_gets_the_messages_at_the_next_pass_and_fails_no_oth
     hook, down = Webhook(http.url, {}, 5), Webhook("http://127.0.0.1:9", {}, 0.5)
     fleet.quarantine(on=True)
     http.status = 503
-    first = fleet.alert_pass({"down": down, "ops": hook})
+    first = fleet.alert_cycle({"down": down, "ops": hook})
     assert sorted(first.failures or {}) == ["down", "ops"]
     assert (first.failures or {})["ops"].code == "ICM-151"
     http.status = 200
-    second = fleet.alert_pass({"down": down, "ops": hook})
+    second = fleet.alert_cycle({"down": down, "ops": hook})
     assert (sorted(second.failures or {}), second.sent) == (["down"], 1)
     assert len(http.documents) == 2
-    assert fleet.alert_pass({"down": down, "ops": hook}).sent == 0
+    assert fleet.alert_cycle({"down": down, "ops": hook}).sent == 0
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -116,12 +116,12 @@ def test_receiver_that_refuses_the_key_is_named_without_it_and_gets_the_message_
     hook = Webhook(http.url, {"Authorization": "Bearer wrong-key"}, 5)
     fleet.quarantine(on=True)
     http.status = status
-    (error,) = (fleet.alert_pass({"ops": hook}).failures or {}).values()
+    (error,) = (fleet.alert_cycle({"ops": hook}).failures or {}).values()
     assert error.code == "ICM-151"
     assert f"HTTP Error {status}" in str(error)
     assert "wrong-key" not in str(error)
     http.status = 200
-    assert fleet.alert_pass({"ops": hook}).sent == 1
+    assert fleet.alert_cycle({"ops": hook}).sent == 1
 
 
 def test_clock_of_this_machine_that_is_wrong_changes_no_time_of_an_incident(fleet: Fleet, http: HttpReceiver):
@@ -138,7 +138,7 @@ def test_clock_of_this_machine_that_is_wrong_changes_no_time_of_an_incident(flee
     fleet.context = changed(fleet.context, clock=Wrong())
     fleet.quarantine(on=True)
     now_ms = fleet.world.clock.ms + 1000
-    incidents = fleet.alert_pass({"ops": hook}).incidents
+    incidents = fleet.alert_cycle({"ops": hook}).incidents
     assert {i.since_ms for i in incidents} == {now_ms}
     assert [(i.kind, i.fired_ms) for i in incidents if i.fired_ms is not None] == [
         (AlertKind.QUARANTINE, now_ms)
@@ -148,14 +148,14 @@ def test_clock_of_this_machine_that_is_wrong_changes_no_time_of_an_incident(flee
 def test_redirect_is_not_followed(fleet: Fleet, http: HttpReceiver):
     http.status = 302
     fleet.quarantine(on=True)
-    report = fleet.alert_pass({"ops": Webhook(http.url + "/hook", {}, 5)})
+    report = fleet.alert_cycle({"ops": Webhook(http.url + "/hook", {}, 5)})
     assert sorted(report.failures or {}) == ["ops"]
     assert [path for path, _, _ in http.requests] == ["/hook"]
 
 
 def test_slack_message_holds_no_mention_and_no_markup_of_a_table(fleet: Fleet, http: HttpReceiver):
     fleet.quarantine(on=True)
-    fleet.alert_pass({"slack": Slack(http.url, 5)})
+    fleet.alert_cycle({"slack": Slack(http.url, 5)})
     (document,) = http.documents
     text = document["text"]
     assert text.startswith("*lake.db.t: quarantine*\n```NEW quarantine (docs/how-to/alerts.md#quarantine)")
@@ -171,7 +171,7 @@ def test_mail_has_one_subject_line_and_the_action(fleet: Fleet):
             "127.0.0.1", server.port, "icm@example.org", ("oncall@example.org",), None, None, False
         )
         fleet.quarantine(on=True)
-        fleet.alert_pass({"mail": Email(config, 5)})
+        fleet.alert_cycle({"mail": Email(config, 5)})
     (mail,) = server.mails
     assert (mail["Subject"], mail["To"]) == ("lake.db.t: quarantine", "oncall@example.org")
     assert "iceberg-maint release lake.db.t" in " ".join(mail.get_content().split())
@@ -180,11 +180,11 @@ def test_mail_has_one_subject_line_and_the_action(fleet: Fleet):
 def test_alertmanager_gets_every_open_alert_in_each_pass_and_its_end_once(fleet: Fleet, http: HttpReceiver):
     manager = Alertmanager(http.url, {}, 5)
     fleet.quarantine(on=True)
-    fleet.alert_pass({"am": manager})
-    fleet.alert_pass({"am": manager})
+    fleet.alert_cycle({"am": manager})
+    fleet.alert_cycle({"am": manager})
     fleet.quarantine(on=False)
-    fleet.alert_pass({"am": manager})
-    fleet.alert_pass({"am": manager})
+    fleet.alert_cycle({"am": manager})
+    fleet.alert_cycle({"am": manager})
     assert [path for path, _, _ in http.requests] == ["/api/v2/alerts"] * 3
     first, second, end = (d[0] for d in http.documents)
     assert first["labels"] == {"alertname": "iceberg_maint_quarantine", "table": str(TABLE), "owner": ""}
@@ -242,7 +242,7 @@ def test_receiver_that_answers_slowly_keeps_no_other_from_its_messages(fleet: Fl
     with serving(server):
         slow = Webhook(f"http://127.0.0.1:{server.server_address[1]}", {}, 0.5)
         started = time.monotonic()
-        report = fleet.alert_pass({"slow": slow, "ops": Webhook(http.url, {}, 5)}, send_seconds=1.0)
+        report = fleet.alert_cycle({"slow": slow, "ops": Webhook(http.url, {}, 5)}, send_seconds=1.0)
         assert time.monotonic() - started < 5
     (error,) = (report.failures or {}).values()
     assert "TimeoutError: no answer within 1 s" in str(error)
@@ -253,35 +253,35 @@ def test_pause_mutes_the_table_and_ends_nothing(fleet: Fleet, http: HttpReceiver
     hook = Webhook(http.url, {}, 5)
     fleet.quarantine(on=True)
     fleet.world.ledger.registry.pause(str(TABLE), "later")
-    assert fleet.alert_pass({"ops": hook}).incidents == ()
+    assert fleet.alert_cycle({"ops": hook}).incidents == ()
     fleet.world.ledger.registry.resume(str(TABLE))
-    assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
+    assert kinds(fleet.alert_cycle({"ops": hook})) == ["quarantine"]
     fleet.world.ledger.registry.pause(str(TABLE), "later")
     fleet.quarantine(on=False)
-    assert kinds(fleet.alert_pass({"ops": hook})) == ["quarantine"]
+    assert kinds(fleet.alert_cycle({"ops": hook})) == ["quarantine"]
     fleet.world.ledger.registry.resume(str(TABLE))
-    assert kinds(fleet.alert_pass({"ops": hook})) == []
+    assert kinds(fleet.alert_cycle({"ops": hook})) == []
     assert len(http.documents) == 2
 
 
 def test_second_process_does_nothing_while_the_first_sends(fleet: Fleet):
     lease = fleet.world.ledger.leases.acquire("alerts", "alerts", "other", 60, 0)
     assert lease is not None
-    assert fleet.alert_pass({}).is_busy
+    assert fleet.alert_cycle({}).is_busy
     fleet.world.ledger.leases.release(lease)
-    assert not fleet.alert_pass({}).is_busy
+    assert not fleet.alert_cycle({}).is_busy
 
 
 def test_table_that_cannot_be_judged_keeps_its_incident(fleet: Fleet, http: HttpReceiver):
     hook = Webhook(http.url, {}, 5)
     fleet.quarantine(on=True)
-    fleet.alert_pass({"ops": hook})
+    fleet.alert_cycle({"ops": hook})
 
     def broken(_table: object, _properties: object) -> object:
         raise ValueError("a policy that cannot be read")
 
     context = changed(fleet.context, policy_for=broken)
-    report = run_alert_pass(context, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
+    report = run_alert_cycle(context, {"ops": ConfiguredReceiver(frozenset(), lambda: hook)})
     assert kinds(report) == ["quarantine"]
     assert len(http.documents) == 1
 
@@ -336,8 +336,8 @@ def test_catalog_that_hangs_delays_no_alert(fleet: Fleet, http: HttpReceiver):
     hook = {"ops": ConfiguredReceiver(frozenset(), lambda: Webhook(http.url, {}, 5))}
     started = time.monotonic()
     try:
-        report = run_alert_pass(context, hook, holder_seconds=0.1)
-        again = run_alert_pass(context, hook, holder_seconds=0.1)
+        report = run_alert_cycle(context, hook, holder_seconds=0.1)
+        again = run_alert_cycle(context, hook, holder_seconds=0.1)
         assert time.monotonic() - started < 10
     finally:
         answers.set()
@@ -352,5 +352,5 @@ def test_paused_table_with_a_blocked_expiry_reads_no_catalog(fleet: Fleet):
     fleet.world.ledger.registry.pause(str(TABLE), "later")
     catalog = Pinning(fleet)
     context = changed(fleet.context, catalogs={TABLE.catalog: catalog})
-    assert run_alert_pass(context, {}).incidents == ()
+    assert run_alert_cycle(context, {}).incidents == ()
     assert catalog.pins == 0

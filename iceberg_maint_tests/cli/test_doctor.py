@@ -315,8 +315,8 @@ def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch:
     assert found["warehouse of lake"] == (
         "failed",
         (
-            "ICM-179 the warehouse of catalog 'lake' gave no answer within 5 seconds (catalogs.lake.look_seconds). Fix: look "
-            "for what does not answer: the catalog, the store, a network file system; or raise catalogs.lake.look_seconds."
+            "ICM-179 the warehouse of catalog 'lake' gave no answer within 5 seconds (catalogs.lake.read_timeout_seconds). Fix: look "
+            "for what does not answer: the catalog, the store, a network file system; or raise catalogs.lake.read_timeout_seconds."
         ),
     )
     assert [name for name, (status, _) in found.items() if status == "failed"] == ["warehouse of lake"]

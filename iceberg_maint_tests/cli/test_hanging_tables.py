@@ -76,10 +76,10 @@ class HangingLake:
             TableFiles(folder / name, schema, [PartitionSpec()]).register(self.database, f"db.{name}")
         self.configure()
 
-    def configure(self, more: str = "", catalogs: Sequence[str] = (), look_seconds: int = 15) -> None:
+    def configure(self, more: str = "", catalogs: Sequence[str] = (), read_timeout_seconds: int = 15) -> None:
         lake = (
             f"lake: {{type: jdbc, uri: 'sqlite:///{self.database}', warehouse: 'file://{self.folder}', "
-            f"look_seconds: {look_seconds}}}"
+            f"read_timeout_seconds: {read_timeout_seconds}}}"
         )
         lines = ["catalogs:", *(f"  {c}" for c in (lake, *catalogs)), more]
         (self.folder / "maint.yaml").write_text("\n".join(lines))
@@ -145,7 +145,7 @@ def test_metadata_file_that_hangs_holds_no_other_table_of_observe_and_its_health
     assert [("error" in t) for t in tables] == [False, True, False, False]
     assert tables[1]["error"]["code"] == "ICM-179"
     assert tables[1]["error"]["message"] == (
-        "lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds (catalogs.lake.look_seconds). "
+        "lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds (catalogs.lake.read_timeout_seconds). "
         "What is known of it stays as it is."
     )
     assert (code, lake.measured("b")) == (1, before)
@@ -164,12 +164,12 @@ def test_metadata_file_that_hangs_holds_no_other_table_of_tables(lake: HangingLa
 def test_catalog_that_never_answers_holds_no_other_and_forgets_no_table(lake: HangingLake) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', look_seconds: 15}}"])
+        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', read_timeout_seconds: 15}}"])
         code, out, err = lake.program("observe", "--json")
     assert [t["table"] for t in json.loads(out)["tables"]] == [f"lake.db.{name}" for name in TABLES]
     assert code == 1
     assert (
-        "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.look_seconds)."
+        "ICM-179 catalog 'dead' did not list its tables within 15 seconds (catalogs.dead.read_timeout_seconds)."
         in err
     )
 
@@ -179,7 +179,7 @@ def test_metadata_file_that_hangs_fails_the_checks_of_doctor_that_read_it_and_th
 ) -> None:
     late = (
         "ICM-179 lake.db.b: catalog 'lake' or the store of the table gave no answer within 15 seconds "
-        "(catalogs.lake.look_seconds)."
+        "(catalogs.lake.read_timeout_seconds)."
     )
     lake.hang("b")
     code, out, _ = lake.program("doctor", "--no-spark", "--json")
@@ -192,7 +192,7 @@ def test_metadata_file_that_hangs_fails_the_checks_of_doctor_that_read_it_and_th
 
 
 def test_doctor_shows_each_check_as_it_ends(lake: HangingLake) -> None:
-    lake.configure(look_seconds=600)
+    lake.configure(read_timeout_seconds=600)
     lake.hang("a")
     process = lake.start("-m", "iceberg_maint", "doctor", "--no-spark")
     assert process.stdout is not None
@@ -208,7 +208,7 @@ def test_doctor_shows_each_check_as_it_ends(lake: HangingLake) -> None:
 def test_catalog_that_never_answers_is_one_failed_check_of_doctor(lake: HangingLake) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', look_seconds: 1}}"])
+        lake.configure(catalogs=[f"dead: {{type: rest, uri: '{uri}', read_timeout_seconds: 1}}"])
         code, out, _ = lake.program("doctor", "--no-spark", "--json")
     failed = [c for c in json.loads(out)["checks"] if c["status"] == "failed"]
     assert [(c["check"], c["code"]) for c in failed] == [("catalog dead", "ICM-179")]
@@ -219,7 +219,7 @@ def test_catalog_that_never_answers_is_one_failed_check_of_doctor(lake: HangingL
 def test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays(lake: HangingLake) -> None:
     server = RestServer(lake.database)
     with serving(server) as url:
-        rest = f"catalogs: {{lake: {{type: rest, uri: '{url}', look_seconds: 15}}}}"
+        rest = f"catalogs: {{lake: {{type: rest, uri: '{url}', read_timeout_seconds: 15}}}}"
         (lake.folder / "maint.yaml").write_text(rest)
         assert lake.program("observe")[0] == 0
         before = lake.measured("c")
@@ -251,7 +251,9 @@ def test_table_that_hangs_in_a_run_is_given_up_and_the_next_one_goes_on(lake: Ha
 def test_run_that_waits_for_a_file_that_hangs_answers_sigterm(lake: HangingLake) -> None:
     lake.configure("defaults: {mode: act}")
     (lake.folder / "maint.yaml").write_text(
-        (lake.folder / "maint.yaml").read_text().replace("look_seconds: 15", "look_seconds: 600")
+        (lake.folder / "maint.yaml")
+        .read_text()
+        .replace("read_timeout_seconds: 15", "read_timeout_seconds: 600")
     )
     lake.hang("a")
     process = lake.start("-c", _RUN_THAT_SAYS_WHEN_IT_HANGS)

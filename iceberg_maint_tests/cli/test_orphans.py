@@ -17,7 +17,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.removal.orphan_pass import OrphanPass
+from iceberg_maint.removal.remove_orphans import OrphanRemoval
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, LAYOUTS, ORPHANS, Lake, ShiftedStore
@@ -110,7 +110,7 @@ def test_scan_reports_what_would_go_and_moves_nothing(program: Program, lake: La
 def test_scan_whose_output_cannot_be_written_is_refused_before_it_looks(
     program: Program, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OrphanPass, "look", lambda *_, **__: pytest.fail("looked for nothing"))
+    monkeypatch.setattr(OrphanRemoval, "look", lambda *_, **__: pytest.fail("looked for nothing"))
     error = document(program("scan", "db.t", "--json", "--output", f"{lake.folder}/no/file"), 2)["error"]
     assert (error["code"], error["message"]) == (
         "ICM-100",
@@ -239,7 +239,7 @@ def whole(session: Session, *arguments: str) -> Any:
 def remembered(session: Session) -> str:
     """What `why` tells of the last pass."""
     [told] = [
-        u["last_pass"]
+        u["last_scan"]
         for u in whole(session, "why", "lake.db.t")["housekeeping"]
         if u["operation"] == "remove_orphan_files"
     ]

@@ -1,4 +1,4 @@
-"""`looks_at_once`, `look_seconds` and `pass_seconds` of a catalog: how they are read and what is refused."""
+"""`read_concurrency`, `read_timeout_seconds` and `cycle_timeout_seconds` of a catalog: how they are read and what is refused."""
 
 from __future__ import annotations
 
@@ -15,27 +15,39 @@ LAKE = "catalogs.lake"
 
 def test_limits_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
     assert load(tmp_path, "").catalogs["lake"].looks == CallLimits(8, 600, 3600)
-    text = ", looks_at_once: 64, look_seconds: 1.5, pass_seconds: 604800"
+    text = ", read_concurrency: 64, read_timeout_seconds: 1.5, cycle_timeout_seconds: 604800"
     assert load(tmp_path, text).catalogs["lake"].looks == CallLimits(64, 1.5, 604_800)
 
 
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
-        ("looks_at_once: 0", f"{LAKE}.looks_at_once is 0. It must be at least 1 and at most 64."),
-        ("looks_at_once: 65", f"{LAKE}.looks_at_once is 65. It must be at least 1 and at most 64."),
-        ("looks_at_once: 2.5", f"{LAKE}.looks_at_once is 2.5. It must be a whole number from 1 to 64."),
-        ("look_seconds: 0.5", f"{LAKE}.look_seconds is 0.5. It must be at least 1 and at most 604,800."),
-        ("look_seconds: .nan", f"{LAKE}.look_seconds is nan. It must be at least 1 and at most 604,800."),
-        ("look_seconds: null", f"{LAKE}.look_seconds is null. It must be a number from 1 to 604,800."),
-        ("pass_seconds: .inf", f"{LAKE}.pass_seconds is inf. It must be at least 1 and at most 604,800."),
+        ("read_concurrency: 0", f"{LAKE}.read_concurrency is 0. It must be at least 1 and at most 64."),
+        ("read_concurrency: 65", f"{LAKE}.read_concurrency is 65. It must be at least 1 and at most 64."),
+        ("read_concurrency: 2.5", f"{LAKE}.read_concurrency is 2.5. It must be a whole number from 1 to 64."),
         (
-            "pass_seconds: 604801",
-            f"{LAKE}.pass_seconds is 604801. It must be at least 1 and at most 604,800.",
+            "read_timeout_seconds: 0.5",
+            f"{LAKE}.read_timeout_seconds is 0.5. It must be at least 1 and at most 604,800.",
         ),
         (
-            "look_seconds: 60, pass_seconds: 59",
-            f"{LAKE}.pass_seconds is 59. It must be at least look_seconds, which is 60.",
+            "read_timeout_seconds: .nan",
+            f"{LAKE}.read_timeout_seconds is nan. It must be at least 1 and at most 604,800.",
+        ),
+        (
+            "read_timeout_seconds: null",
+            f"{LAKE}.read_timeout_seconds is null. It must be a number from 1 to 604,800.",
+        ),
+        (
+            "cycle_timeout_seconds: .inf",
+            f"{LAKE}.cycle_timeout_seconds is inf. It must be at least 1 and at most 604,800.",
+        ),
+        (
+            "cycle_timeout_seconds: 604801",
+            f"{LAKE}.cycle_timeout_seconds is 604801. It must be at least 1 and at most 604,800.",
+        ),
+        (
+            "read_timeout_seconds: 60, cycle_timeout_seconds: 59",
+            f"{LAKE}.cycle_timeout_seconds is 59. It must be at least read_timeout_seconds, which is 60.",
         ),
     ],
 )

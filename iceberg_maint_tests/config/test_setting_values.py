@@ -17,7 +17,7 @@ from iceberg_maint.errors import ConfigurationError
 LAKE: dict[str, Any] = {"type": "jdbc", "uri": "sqlite:////x/c.db", "warehouse": "file:///x/w"}
 EMAIL = {"kind": "email", "host": "h", "sender": "a@b.c", "to": ["a@b.c"]}
 SECTIONS: dict[str, dict[str, Any]] = {
-    "catalogs.lake": {**LAKE, "look_seconds": 1},
+    "catalogs.lake": {**LAKE, "read_timeout_seconds": 1},
     "telemetry": {},
     "telemetry.dogstatsd": {},
     "audit": {"location": "file:///x/audit"},
@@ -124,8 +124,8 @@ def test_rule_has_the_limits_that_are_checked(setting: str, rule: str) -> None:
     ],
 )
 def test_text_is_shown_only_where_it_is_no_secret(value: object, shown: str) -> None:
-    assert refusal("catalogs.lake.looks_at_once", value).startswith(
-        f"ICM-100 catalogs.lake.looks_at_once is {shown}. It must be a whole number from 1 to 64."
+    assert refusal("catalogs.lake.read_concurrency", value).startswith(
+        f"ICM-100 catalogs.lake.read_concurrency is {shown}. It must be a whole number from 1 to 64."
     )
 
 

@@ -331,7 +331,7 @@ def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does
             "/t/data/b",
             "/t/data/c",
         ]
-    assert checked["last_pass"].startswith("IMPROVED, orphan_files: ")
+    assert checked["last_scan"].startswith("IMPROVED, orphan_files: ")
     assert checked["orphan_files"] == 7
     assert "unlogged_metadata_files" not in checked
     described = world.evaluations("orphan_files")[None].description

@@ -54,7 +54,6 @@ CREATE TABLE icm_fleet_wait (
   since_ms BIGINT NOT NULL,
   until_ms BIGINT NOT NULL,
   decided_ms BIGINT NOT NULL,
-  left_alone BOOLEAN NOT NULL,
   PRIMARY KEY (table_uuid, partition)
 )
 

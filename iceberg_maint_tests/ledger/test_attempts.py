@@ -449,7 +449,7 @@ def test_snapshot_before_files_is_the_pinned_one_until_the_batch_has_other_conte
 
 
 def test_leftover_is_as_old_as_the_attempt_that_wrote_it(ledger, lease, attempt, place):
-    """One that adopted it has an INTENT of its own; an orphan pass goes by when files were written."""
+    """One that adopted it has an INTENT of its own; an orphan scan goes by when files were written."""
     settled(ledger, lease, attempt)
     place.age("icm_attempt", "started_ms", 3_601_000)
     place.age("icm_intent", "recorded_ms", 3_601_000)

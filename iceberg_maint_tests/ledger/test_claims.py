@@ -1,4 +1,4 @@
-"""The claims of tables, kept for the orphan passes of later processes."""
+"""The claims of tables, kept for the orphan scans of later processes."""
 
 from __future__ import annotations
 

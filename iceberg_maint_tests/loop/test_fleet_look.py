@@ -138,7 +138,7 @@ def test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table(fleet
     listing = list_and_forget(fleet.context)
     assert [str(t) for t in listing.tables] == ["pond.db.x", "pond.db.y"]
     assert str(listing.errors["lake"]).startswith(
-        "ICM-179 catalog 'lake' did not list its tables within 2 seconds (catalogs.lake.look_seconds)."
+        "ICM-179 catalog 'lake' did not list its tables within 2 seconds (catalogs.lake.read_timeout_seconds)."
     )
     assert len(fleet.context.ledger.health.known_tables()) == 6
     fleet.pond.is_mute = True

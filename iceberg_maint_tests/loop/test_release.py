@@ -27,8 +27,8 @@ COUNTS = {
     "released_bytes": 700,
     "released_deleted_files": 5,
     "released_deleted_bytes": 500,
-    "released_held_files": 9,
-    "released_held_bytes": 900,
+    "released_retained_files": 9,
+    "released_retained_bytes": 900,
 }
 
 
@@ -75,7 +75,7 @@ def test_files_of_an_expiry_that_cannot_be_removed_leave_the_expiry_improved(
     outcome = world.run(operations=(EXPIRE,))
     assert outcome.outcome is OutcomeStatus.IMPROVED
     assert (
-        "the files that the expiry released wait for the next one or an orphan pass: ICM-111 two owners."
+        "the files that the expiry released wait for the next one or an orphan scan: ICM-111 two owners."
         in (outcome.batches[0].message)
     )
     assert outcome.batches[0].counts["released_files"] == 7

@@ -1,4 +1,4 @@
-"""Orphan passes by clocks that disagree: nothing is set aside and no trash is swept."""
+"""Orphan scans by clocks that disagree: nothing is set aside and no trash is swept."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from iceberg_maint_tests.support.removal.passes import DAILY, Passes
 pytestmark = pytest.mark.seconds
 
 ALL = ORPHANS + 1
-HOLD_MS = DAILY.hold_seconds * 1000 + 60_000
-REFUSED = (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
+HOLD_MS = DAILY.delete_after_seconds * 1000 + 60_000
+REFUSED = (OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW)
 
 
 @pytest.fixture

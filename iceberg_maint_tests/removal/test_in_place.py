@@ -13,8 +13,8 @@ import pytest
 from iceberg_maint.core.policy.housekeeping import ReleasedHold
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.removal import in_place_hold
-from iceberg_maint.removal.orphan_pass import Scope
+from iceberg_maint.removal import in_place_retention
+from iceberg_maint.removal.remove_orphans import Scope
 from iceberg_maint_tests.removal.test_released import ALONE, HOLD_DAYS, WITHOUT_SIDE, Killed
 from iceberg_maint_tests.support.catalog.table_files import File, register
 from iceberg_maint_tests.support.removal.expired_table import (
@@ -56,7 +56,7 @@ def register_again(table: ExpiredTable, name: str, number: int = 6) -> None:
 
 def run_pass(table: ExpiredTable, **options: Any) -> Any:
     state = table.lake.catalog.pin(TABLE)
-    return table.orphan_pass().run(
+    return table.remove_orphans().run(
         state, table.policy, in_flight=frozenset(), sweep=True, holds=lambda: True, **options
     )
 
@@ -109,7 +109,7 @@ def test_file_registered_again_during_the_hold_in_place_stays(table: ExpiredTabl
 def test_file_registered_during_the_deletion_in_place_stays(
     table: ExpiredTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_place_hold, "_FILES_PER_LOOK", 1)
+    monkeypatch.setattr(in_place_retention, "_FILES_PER_LOOK", 1)
     expired(table, 1, 2, 3, 5).remove()
 
     def act(name: str, path: str) -> None:
@@ -178,7 +178,7 @@ def test_orphan_pass_leaves_files_held_in_place_and_counts_them_as_released(tabl
     expired(table, 1, 2, 3, 5).remove()
     table.file("nobody", "data/nobody.parquet")
     state = table.lake.catalog.pin(TABLE)
-    with table.orphan_pass().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
         assert [o.path for o in scan.paths.orphans()] == [table.uri("nobody")]
         assert (scan.counts.kept[Kept.RELEASED], scan.needs_approval) == (len(ALONE), False)
     done = run_pass(table)
@@ -190,16 +190,16 @@ def test_orphan_pass_leaves_files_held_in_place_and_counts_them_as_released(tabl
 def test_restored_mark_in_place_keeps_its_files_for_good(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5).remove()
     state = table.lake.catalog.pin(TABLE)
-    [batch] = table.orphan_pass().trash_batches(state, table.policy)
+    [batch] = table.remove_orphans().trash_batches(state, table.policy)
     assert (batch.files, batch.restored) == (len(ALONE), False)
     emptied: list[Any] = []
-    table.orphan_pass().restore(
-        state, table.policy, mark_id=batch.header.mark_id, holds=lambda: True, tell=emptied.append
+    table.remove_orphans().restore(
+        state, table.policy, mark_id=batch.header.mark_id, holds=lambda: True, report=emptied.append
     )
     assert ([e.restored_files for e in emptied], lists(table)) == ([len(ALONE)], [])
     table.later(HOLD_DAYS).remove()
     assert (run_pass(table).trashed_files, table.gone()) == (0, set())
-    assert [b.restored for b in table.orphan_pass().trash_batches(state, table.policy)] == [True]
+    assert [b.restored for b in table.remove_orphans().trash_batches(state, table.policy)] == [True]
 
 
 def test_restoration_in_place_that_was_killed_keeps_its_files(table: ExpiredTable) -> None:
@@ -212,8 +212,8 @@ def test_restoration_in_place_that_was_killed_keeps_its_files(table: ExpiredTabl
 
     table.store.act = act
     with pytest.raises(Killed):
-        table.orphan_pass().restore(
-            state, table.policy, mark_id=None, holds=lambda: True, tell=lambda _: None
+        table.remove_orphans().restore(
+            state, table.policy, mark_id=None, holds=lambda: True, report=lambda _: None
         )
     table.store.act = lambda *_: None
     assert len(lists(table)) == 1

@@ -55,7 +55,7 @@ def test_trash_is_restored_after_the_scheme_of_the_location_has_changed(world: W
     document["location"] = document["location"].replace("s3://", "s3a://")
     world.bucket.objects[key] = (json.dumps(document).encode(), LONG_AGO)
     state = world.catalog.pin(TABLE)
-    world.orphan_pass().restore(state, POLICY, mark_id=None, holds=lambda: True, tell=lambda _: None)
+    world.remove_orphans().restore(state, POLICY, mark_id=None, holds=lambda: True, report=lambda _: None)
     assert world.has(world.lake.orphans) == ALL
 
 
@@ -63,7 +63,7 @@ def test_orphan_that_its_writer_deletes_during_the_moves_is_skipped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = next(str(path).lstrip("/") for path in world.lake.orphans)
-    store = type(world.orphan_pass()._around.store(world.catalog.pin(TABLE)))
+    store = type(world.remove_orphans()._context.store(world.catalog.pin(TABLE)))
     move = store.move
 
     def deleted_first(self: object, source: str, target: str) -> None:
@@ -119,7 +119,7 @@ def test_two_installations_that_pass_in_the_same_second_have_manifests_of_their_
     monkeypatch.setattr(time, "time_ns", lambda: int(LONG_AGO) * 10**9)
     for key, (content, _) in list(world.bucket.objects.items()):
         world.bucket.objects[key] = (content, LONG_AGO)
-    store = type(world.orphan_pass()._around.store(world.catalog.pin(TABLE)))
+    store = type(world.remove_orphans()._context.store(world.catalog.pin(TABLE)))
     create, works = store.create, list[OrphanWork]()
 
     def other_first(self: object, path: str, lines: Iterable[bytes]) -> None:
@@ -140,7 +140,7 @@ def test_manifest_that_another_pass_has_swept_since_the_listing_is_none(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run()
-    store = type(world.orphan_pass()._around.store(world.catalog.pin(TABLE)))
+    store = type(world.remove_orphans()._context.store(world.catalog.pin(TABLE)))
     read = store.read_lines
 
     def gone_first(self: object, path: str) -> Iterator[bytes]:

@@ -22,8 +22,8 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import OrphanWork, Store
-from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
-from iceberg_maint.removal.pass_progress import Emptied
+from iceberg_maint.removal.removal_progress import TrashChange
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.removal.layouts import (
@@ -79,7 +79,7 @@ class World:
     scratch: Path
     arrow_only: bool = False
 
-    def orphan_pass(self) -> OrphanPass:
+    def remove_orphans(self) -> OrphanRemoval:
         def store(state: TableState) -> Store:
             found = open_store(self.catalog.io_of(TABLE), state.location)
             assert isinstance(found, S3Store)
@@ -87,8 +87,8 @@ class World:
                 return LaterArrow(found._resolve)
             return LaterS3(found._resolve, found._properties, found._region)
 
-        return OrphanPass(
-            Surroundings(
+        return OrphanRemoval(
+            CleanupContext(
                 FleetClaims({"lake": self.catalog}, ClaimMemory()).others,
                 store,
                 lambda state: MetadataWalk(self.catalog, state.table, state.uuid),
@@ -98,7 +98,7 @@ class World:
         )
 
     def run(self) -> OrphanWork:
-        return self.orphan_pass().run(
+        return self.remove_orphans().run(
             self.catalog.pin(TABLE), POLICY, in_flight=frozenset(), sweep=True, holds=lambda: True
         )
 
@@ -147,9 +147,9 @@ def test_orphans_of_an_object_store_go_and_come_back(world: World) -> None:
         len(lake.stays),
         0,
     )
-    told: list[Emptied] = []
+    told: list[TrashChange] = []
     state = world.catalog.pin(TABLE)
-    world.orphan_pass().restore(state, POLICY, mark_id=None, holds=lambda: True, tell=told.append)
+    world.remove_orphans().restore(state, POLICY, mark_id=None, holds=lambda: True, report=told.append)
     assert [t.restored_files for t in told] == [ALL]
     assert world.has(lake.orphans) == ALL
     assert world.run().trashed_files == 0  # what a person put back stays
@@ -187,8 +187,8 @@ class ObjectPasses(Passes):
 
     world: World
 
-    def orphan_pass(self) -> OrphanPass:
-        return self.world.orphan_pass()
+    def remove_orphans(self) -> OrphanRemoval:
+        return self.world.remove_orphans()
 
     def context(self) -> Context:
         def store_now_ms(state: TableState) -> int:
@@ -204,7 +204,7 @@ class ObjectPasses(Passes):
         Later.ahead_ms += hours * HOUR_MS
         self.store.ahead_ms = Later.ahead_ms
         [batch] = self.run(force=True).batches
-        if batch.reason is Reason.CLOCKS_DISAGREE:
+        if batch.reason is Reason.CLOCK_SKEW:
             return batch.message[:7]
         return f"{batch.counts['trashed_files'] + batch.counts['swept_files']} files"
 

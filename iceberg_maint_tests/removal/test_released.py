@@ -10,7 +10,7 @@ import pytest
 
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError
-from iceberg_maint.removal.orphan_pass import Scope
+from iceberg_maint.removal.remove_orphans import Scope
 from iceberg_maint_tests.support.catalog.table_files import File, register
 from iceberg_maint_tests.support.removal.expired_table import SIZE, TABLE, CountingWalk, ExpiredTable
 from iceberg_maint_tests.support.removal.layouts import flink_manifest
@@ -186,7 +186,9 @@ def test_file_that_a_person_restored_stays(table: ExpiredTable) -> None:
     release = stored.read_bytes()
     table.remove()
     state = table.lake.catalog.pin(TABLE)
-    table.orphan_pass().restore(state, table.policy, mark_id=None, holds=lambda: True, tell=lambda _: None)
+    table.remove_orphans().restore(
+        state, table.policy, mark_id=None, holds=lambda: True, report=lambda _: None
+    )
     stored.parent.mkdir(exist_ok=True)
     stored.write_bytes(release)
     assert (table.remove().released_files, table.gone(), table.stored()) == (0, set(), 0)
@@ -337,7 +339,7 @@ def test_stored_release_is_no_share_of_orphans(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5)
     table.file("nobody", "data/nobody.parquet")
     state = table.lake.catalog.pin(TABLE)
-    with table.orphan_pass().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
         assert [o.path for o in scan.paths.orphans()] == [table.uri("nobody")]
         assert scan.counts.kept[Kept.RELEASED] == len(ALONE)
         assert not scan.needs_approval
@@ -346,7 +348,7 @@ def test_stored_release_is_no_share_of_orphans(table: ExpiredTable) -> None:
 def test_expired_files_without_a_release_need_an_approval(table: ExpiredTable) -> None:
     table.expire(1, 2, 3, 5)
     state = table.lake.catalog.pin(TABLE)
-    with table.orphan_pass().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
         assert (scan.counts.orphan_files, scan.needs_approval) == (len(ALONE), True)
 
 
@@ -369,7 +371,7 @@ def test_orphan_pass_that_may_not_take_a_release_leaves_its_files(table: Expired
 
 def run_pass(table: ExpiredTable, **options: Any) -> Any:
     state = table.lake.catalog.pin(TABLE)
-    return table.orphan_pass().run(
+    return table.remove_orphans().run(
         state, table.policy, in_flight=frozenset(), sweep=True, holds=lambda: True, **options
     )
 

@@ -11,7 +11,7 @@ import pytest
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
-from iceberg_maint.removal.pass_progress import Emptied
+from iceberg_maint.removal.removal_progress import TrashChange
 from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
@@ -58,9 +58,9 @@ def test_sweep_puts_back_what_is_reached_after_all(lake: Lake) -> None:
     put_into_trash(lake)
     commit(lake, "data/orphan-3.parquet")  # its writer took longer than the age
     (lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet").unlink()
-    told: list[Emptied] = []
-    [swept] = sweep_all(lake, later(), tell=told.append)
-    assert told == [Emptied(swept.mark_id, restored_files=1), swept]
+    told: list[TrashChange] = []
+    [swept] = sweep_all(lake, later(), report=told.append)
+    assert told == [TrashChange(swept.mark_id, restored_files=1), swept]
     assert (swept.deleted_files, swept.left_files) == (ORPHANS, 0)
     assert [p.name for p in lake.remaining()] == ["orphan-3.parquet"]
     assert all(p.read_bytes() == lake.orphans[p] for p in lake.remaining())
@@ -77,11 +77,11 @@ def committed_late(lake: Lake) -> Path:
 def test_what_is_reached_is_put_back_though_nothing_may_be_deleted(lake: Lake) -> None:
     [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     place = committed_late(lake)
-    told: list[Emptied] = []
-    assert sweep_all(lake, ShiftedStore(), deletes=False, tell=told.append) == ()
-    assert told == [Emptied(mark, restored_files=1)]
+    told: list[TrashChange] = []
+    assert sweep_all(lake, ShiftedStore(), deletes=False, report=told.append) == ()
+    assert told == [TrashChange(mark, restored_files=1)]
     assert place.read_bytes() == lake.orphans[place]
-    assert sweep_all(lake, later(), deletes=False, tell=told.append) == ()
+    assert sweep_all(lake, later(), deletes=False, report=told.append) == ()
     assert (len(told), len(lake.remaining()), lake.lost()) == (1, 1, [])
 
 
@@ -109,11 +109,11 @@ def test_crash_while_putting_back_is_made_good(lake: Lake, crash_at: int) -> Non
     put_into_trash(lake)
     committed_late(lake)
     lake.in_flight |= {f"file://{p}" for p in lake.orphans if p.stem in ("orphan-5", "orphan-6")}
-    told: list[Emptied] = []
+    told: list[TrashChange] = []
     with pytest.raises(InterruptedError):
-        sweep_all(lake, Recording(HOLD_MS + 60_000, fail_at=crash_at), tell=told.append)
+        sweep_all(lake, Recording(HOLD_MS + 60_000, fail_at=crash_at), report=told.append)
     assert sum(e.restored_files for e in told) == crash_at
-    assert sweep_all(lake, ShiftedStore(), tell=told.append) == ()
+    assert sweep_all(lake, ShiftedStore(), report=told.append) == ()
     assert sum(e.restored_files for e in told) == 3
     assert {p.stem for p in lake.remaining()} == {"orphan-3", "orphan-5", "orphan-6"}
     assert lake.lost() == []

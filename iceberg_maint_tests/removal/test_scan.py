@@ -124,7 +124,7 @@ def test_file_of_the_future_and_file_without_time_stay(run: Run, lake: Lake) -> 
     ("policy", "code"),
     [
         (replace(POLICY, older_than_seconds=DAY_SECONDS - 1), r"ICM-114 .* Fix: set it to 86400 or more"),
-        (replace(POLICY, hold_seconds=DAY_SECONDS - 1), "ICM-114"),
+        (replace(POLICY, delete_after_seconds=DAY_SECONDS - 1), "ICM-114"),
     ],
 )
 def test_policy_below_the_floor_is_refused(run: Run, policy: RemoveOrphanFilesPolicy, code: str) -> None:

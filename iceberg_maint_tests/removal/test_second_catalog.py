@@ -17,7 +17,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint.core.removal.orphan_rules import UnloggedMetadata
-from iceberg_maint.removal.orphan_pass import Scope
+from iceberg_maint.removal.remove_orphans import Scope
 from iceberg_maint_tests.support.removal.layouts import DAY_MS, Lake, ShiftedStore
 from iceberg_maint_tests.support.removal.passes import DAILY, Passes
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.drawn(2)]
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 POLICY = Policy(remove_orphan_files=DAILY, expire_snapshots=ExpireSnapshotsPolicy(enabled=False))
 WEEK_MS = 7 * DAY_MS + 60_000
-HOLD_MS = DAILY.hold_seconds * 1000 + 60_000
+HOLD_MS = DAILY.delete_after_seconds * 1000 + 60_000
 
 
 def catalog(folder: Path, name: str) -> SqlCatalog:

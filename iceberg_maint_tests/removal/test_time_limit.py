@@ -59,7 +59,7 @@ def passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Passes:
 def run(passes: Passes, is_over: Callable[[], bool] = lambda: False, **options: Any) -> OrphanWork:
     state = passes.lake.catalog.pin(TABLE)
     arguments: dict[str, Any] = {"in_flight": frozenset(), "sweep": True, "holds": lambda: True} | options
-    return passes.orphan_pass().run(state, DAILY, is_over=is_over, **arguments)
+    return passes.remove_orphans().run(state, DAILY, is_over=is_over, **arguments)
 
 
 def name(passes: Passes, path: Path) -> str:
@@ -231,7 +231,7 @@ def test_stopped_run_reports_its_time_and_is_due_at_once(passes: Passes) -> None
 
 def test_sweep_stopped_between_files_is_continued(passes: Passes) -> None:
     run(passes)
-    passes.store = PagedStore(4 * DAY_MS + DAILY.hold_seconds * 1000)
+    passes.store = PagedStore(4 * DAY_MS + DAILY.delete_after_seconds * 1000)
     work = run(passes, over_after(3))
     assert work.unfinished
     assert 0 < work.swept_files < ALL
@@ -242,9 +242,9 @@ def test_sweep_stopped_between_files_is_continued(passes: Passes) -> None:
 
 def test_approved_pass_has_no_time_limit(passes: Passes) -> None:
     state = passes.lake.catalog.pin(TABLE)
-    with passes.orphan_pass().look(state, DAILY, in_flight=frozenset()) as scan:
+    with passes.remove_orphans().look(state, DAILY, in_flight=frozenset()) as scan:
         digest = scan.digest
-    approved = passes.orphan_pass().approving(digest)
+    approved = passes.remove_orphans().approving(digest)
     work = approved.run(
         state, DAILY, in_flight=frozenset(), sweep=False, holds=lambda: True, is_over=lambda: True
     )

@@ -16,7 +16,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
-from iceberg_maint.removal.pass_progress import Emptied, Moved
+from iceberg_maint.removal.removal_progress import Moved, TrashChange
 from iceberg_maint.removal.store_requests import Lease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.seconds
 
 PLAIN = LAYOUTS[0]
 POLICY = RemoveOrphanFilesPolicy()
-HOLD_MS = POLICY.hold_seconds * 1000
+HOLD_MS = POLICY.delete_after_seconds * 1000
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def put_into_trash(
 
 def sweep_all(
     lake: Lake, store: ShiftedStore, *, holds: Callable[[], bool] = lambda: True, **options: Any
-) -> tuple[Emptied, ...]:
+) -> tuple[TrashChange, ...]:
     target = lake.target()
     removal = Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
     return sweep(removal, Lease(holds), **options)
@@ -225,8 +225,8 @@ def test_sweep_waits_for_the_hold_by_the_stores_clock(lake: Lake) -> None:
 def test_sweep_spares_what_is_in_flight_after_all(lake: Lake) -> None:
     put_into_trash(lake)
     lake.in_flight.add(f"file://{lake.folder}/{PLAIN.table_folder}/data/orphan-3.parquet")
-    told: list[Emptied] = []
-    [swept] = sweep_all(lake, later(), tell=told.append)
+    told: list[TrashChange] = []
+    [swept] = sweep_all(lake, later(), report=told.append)
     assert (swept.deleted_files, [e.restored_files for e in told]) == (ORPHANS, [1, 0])
 
 
@@ -262,7 +262,7 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
         other = replace(target, state=replace(target.state, **change))
         with pytest.raises(RefusedError, match=code):
             sweep(Removal(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
-    quick = replace(POLICY, hold_seconds=60)
+    quick = replace(POLICY, delete_after_seconds=60)
     with pytest.raises(RefusedError, match="ICM-114"):
         sweep(Removal(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
     with pytest.raises(RefusedError, match="ICM-115"):
@@ -314,7 +314,7 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     [second] = (h.mark_id for h in put_into_trash(lake).headers)
     assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
     assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), second) == (
-        Emptied(second, restored_files=1),
+        TrashChange(second, restored_files=1),
     )
     assert lake.remaining() == [more]
     assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), "none") == ()
@@ -434,7 +434,7 @@ def test_restore_leaves_a_file_that_is_registered_in_the_trash(lake: Lake) -> No
     [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
     commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
     [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
-    assert restored == Emptied(mark, restored_files=ORPHANS, left_files=1)
+    assert restored == TrashChange(mark, restored_files=ORPHANS, left_files=1)
     assert trashed.is_file()
     assert lake.lost() == []
 

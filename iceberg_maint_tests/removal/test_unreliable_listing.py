@@ -1,4 +1,4 @@
-"""An orphan pass on an S3 whose listing lags, repeats pages, loses its continuation, or does not end."""
+"""An orphan scan on an S3 whose listing lags, repeats pages, loses its continuation, or does not end."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def is_of_the_table(query: Query) -> bool:
 
 def scanned(world: World) -> tuple[int, int]:
     """Listed files and orphans of a scan."""
-    orphan_pass, state = world.orphan_pass(), world.catalog.pin(TABLE)
-    with orphan_pass.look(state, POLICY, in_flight=frozenset()) as scan:
+    remove_orphans, state = world.remove_orphans(), world.catalog.pin(TABLE)
+    with remove_orphans.look(state, POLICY, in_flight=frozenset()) as scan:
         return scan.counts.listed_files, scan.counts.orphan_files
 
 

@@ -201,7 +201,7 @@ def test_files_of_a_dead_run_whose_inputs_have_changed_are_refused_and_planned_a
     assert (outcome.outcome, file_counts(outcome)) == (OutcomeStatus.IMPROVED, {})
     assert {f.path for f in files}.isdisjoint(case.live())
     assert shop.writers.rows(case.name) == rows
-    # Not in flight any more: the orphan pass takes them when they are old enough.
+    # Not in flight any more: the orphan scan takes them when they are old enough.
     assert case.ledger.work.open_attempts(case.uuid) == ()
 
 

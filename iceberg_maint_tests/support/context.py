@@ -26,8 +26,8 @@ def no_spark(*_arguments: object) -> Any:
     raise RuntimeError("this context has no Spark")
 
 
-def no_orphan_pass(_table: object) -> Any:
-    raise RuntimeError("this context has no orphan pass")
+def no_orphan_scan(_table: object) -> Any:
+    raise RuntimeError("this context has no orphan scan")
 
 
 def spark_access(**parts: Any) -> SparkAccess:
@@ -42,7 +42,7 @@ def context_with(
     clock: Any,
     policy_for: Any,
     engine: Any = no_spark,
-    orphan_files: Any = no_orphan_pass,
+    orphan_files: Any = no_orphan_scan,
     **parts: Any,
 ) -> Context:
     """A context of these parts; the further ones are those of `changed`. `engine` makes the engine."""

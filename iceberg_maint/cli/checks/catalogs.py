@@ -21,7 +21,7 @@ from iceberg_maint.cli.checks.check import (
 from iceberg_maint.core.health.metrics import choose_source
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, file_system_fix
 from iceberg_maint.core.policy.housekeeping import HealthSource
-from iceberg_maint.core.removal.clock_skew import disagreement
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError, UnknownTableError
 
@@ -281,7 +281,7 @@ def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str
         else context.catalogs.in_time(probed.table, lambda: context.storage.now_ms(probed)),
         updated_ms=None if state is None else state.last_updated_ms,
     )
-    if doubt := disagreement(clocks):
+    if doubt := clock_skew_text(clocks):
         raise clock_refusal("every table", doubt)
     difference = (
         f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"

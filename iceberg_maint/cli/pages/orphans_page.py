@@ -102,7 +102,7 @@ def orphan_document(orphan: Orphan) -> Document:
 
 
 def mark_document(
-    header: TrashBatchHeader, files: int, size_bytes: int, hold_seconds: int, *, restored: bool
+    header: TrashBatchHeader, files: int, size_bytes: int, delete_after_seconds: int, *, restored: bool
 ) -> Document:
     """The JSON document of one mark of the trash; `sweep_after_ms` is null for restored files."""
     return {
@@ -110,7 +110,7 @@ def mark_document(
         "prefix": printable_path(header.prefix),
         "state": "restored" if restored else "held",
         "marked_ms": header.marked_ms,
-        "sweep_after_ms": None if restored else header.marked_ms + hold_seconds * 1000,
+        "sweep_after_ms": None if restored else header.marked_ms + delete_after_seconds * 1000,
         "files": files,
         "bytes": size_bytes,
         "digest": header.digest,

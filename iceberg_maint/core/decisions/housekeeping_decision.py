@@ -50,10 +50,10 @@ def decide_housekeeping(
     situation: Situation,
     retention: Retention,
     *,
-    doubt: str | None = None,
+    skew: str | None = None,
 ) -> Decision:
     """Returns the decision on one housekeeping operation. `retention` is the present result of
-    `core.decisions.retention.retain`. `doubt` says how the clocks disagree; nothing is removed then. A forced operation
+    `core.decisions.retention.retain`. `skew` says how the clocks disagree; nothing is removed then. A forced operation
     is due, whatever thresholds and back-off say."""
     measured, policy, now_ms = situation.measured, situation.policy, situation.now_ms
     history = situation.history(operation)
@@ -61,8 +61,8 @@ def decide_housekeeping(
     unit = _unit(operation, found, history, now_ms, force=situation.force)
     evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, situation)
-    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:
-        stop = Verdict.REFUSE, Reason.CLOCKS_DISAGREE, {"clocks": doubt}
+    if stop is None and skew is not None and operation in REMOVING_OPERATIONS:
+        stop = Verdict.REFUSE, Reason.CLOCK_SKEW, {"clocks": skew}
     until_ms: int | None = None
     if stop is None and unit.verdict is Verdict.RUN:
         waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
@@ -137,13 +137,13 @@ def housekeeping_findings(
 
 
 def may_sweep(
-    retention: Retention, expiry: TableHistory, hold_seconds: int, now_ms: int, *, expires: bool
+    retention: Retention, expiry: TableHistory, delete_after_seconds: int, now_ms: int, *, expires: bool
 ) -> bool:
     """Returns whether trash past its hold may be deleted: an expiry has succeeded since the files were moved,
     or no snapshot is left to expire, or this program `expires` none. Returns False while the expiry is held
     for a person, because that person may need files of the trash. `expiry` is the history of expiries."""
     expired_ms = expiry.last_done_ms
-    since = expired_ms is not None and now_ms - expired_ms < hold_seconds * 1000
+    since = expired_ms is not None and now_ms - expired_ms < delete_after_seconds * 1000
     return (since or not retention.expire or not expires) and not expiry.of(WHOLE_TABLE).quarantined
 
 

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     ORPHAN_FILES = "orphan_files"
     APPROVAL_REQUIRED = "approval_required"
     GC_DISABLED = "gc_disabled"
-    CLOCKS_DISAGREE = "clocks_disagree"
+    CLOCK_SKEW = "clock_skew"
     REFUSED = "refused"
     REFS_LOST = "refs_lost"
     PENDING_PUBLISH = "pending_publish"
@@ -127,7 +127,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.APPROVAL_REQUIRED: "so many files look orphaned that a person must approve it; see orphans trash "
     "--approve",
     Reason.GC_DISABLED: "the table forbids deletion of its files (gc.enabled=false)",
-    Reason.CLOCKS_DISAGREE: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
+    Reason.CLOCK_SKEW: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",
     Reason.REFUSED: "refused with a code; nothing was changed",
     Reason.PENDING_PUBLISH: "waits for a branch or a staged snapshot to be published; a commit to main would make that "
     "impossible; see write_audit_publish",

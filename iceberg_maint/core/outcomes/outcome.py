@@ -87,7 +87,7 @@ SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.COMMITTED, Outcome
 class BatchOutcome:
     """The outcome of one batch, with the evidence. `snapshot_before` is the parent of its commit; without one, the plan's
     snapshot. `counts` holds the counts of housekeeping, by name.
-    `held` holds the files that an orphan pass left for a later sweep or for a person. `unlogged` is the
+    `held` holds the files that an orphan scan left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
     files before it ran, and `cost` what the batch worked on and took in CPU; None where it did not run."""
 

@@ -225,7 +225,7 @@ _WORKS: Mapping[Operation, type[Work]] = {
     )
 }
 _SWEEP = "sweep"
-"""The field of the work of an orphan pass that its label says."""
+"""The field of the work of an orphan scan that its label says."""
 _OF_WORK = {o: frozenset(f.name for f in fields(work)) - {_SWEEP} for o, work in _WORKS.items()}
 """The fields that only some operations have and that their batches may set."""
 _OF_SOME = frozenset().union(*_OF_WORK.values())
@@ -236,7 +236,7 @@ _OF_ALL = frozenset(f.name for f in fields(Batch)) - {"work"}
 class BatchBody:
     """A batch of any operation. The fields of the other operations are empty.
 
-    `strategy` is the label of the work. For an orphan pass it says whether the pass sweeps.
+    `strategy` is the label of the work. For an orphan scan it says whether the pass sweeps.
     """
 
     batch_id: str

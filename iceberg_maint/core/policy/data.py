@@ -346,7 +346,7 @@ class Policy:
     blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
     max_run_seconds: int | None = _key(
         3600,
-        "no new batch starts after this time in one run; an orphan pass stops after it and continues later",
+        "no new batch starts after this time in one run; an orphan scan stops after it and continues later",
         minimum=1,
     )
     table_timeout_seconds: int | None = _key(

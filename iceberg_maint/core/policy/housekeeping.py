@@ -84,7 +84,7 @@ class AlertsPolicy:
 
 ORPHAN_AGE_FLOOR_SECONDS = DAY_SECONDS
 """A file younger than this is never treated as an orphan, whatever the policy says."""
-TRASH_HOLD_FLOOR_SECONDS = DAY_SECONDS
+DELETE_AFTER_FLOOR_SECONDS = DAY_SECONDS
 """A file is not swept from the trash earlier than this after it was put there."""
 
 
@@ -191,7 +191,7 @@ class RemoveOrphanFilesPolicy:
     enabled: bool = field(default=True, metadata={"doc": "whether orphan files are removed"})
     every_seconds: int = field(
         default=7 * DAY_SECONDS,
-        metadata={"doc": "time between two orphan passes; each lists the storage", "minimum": 0},
+        metadata={"doc": "time between two orphan scans; each lists the storage", "minimum": 0},
     )
     older_than_seconds: int = field(
         default=7 * DAY_SECONDS,
@@ -200,11 +200,11 @@ class RemoveOrphanFilesPolicy:
             "minimum": ORPHAN_AGE_FLOOR_SECONDS,
         },
     )
-    hold_seconds: int = field(
+    delete_after_seconds: int = field(
         default=3 * DAY_SECONDS,
         metadata={
             "doc": "time that orphans stay in the trash before they are swept",
-            "minimum": TRASH_HOLD_FLOOR_SECONDS,
+            "minimum": DELETE_AFTER_FLOOR_SECONDS,
         },
     )
     released_files: ReleasedHold = field(

@@ -30,7 +30,7 @@ class Role(StrEnum):
 
 ROLE_RIGHTS: dict[Role, tuple[Right, ...]] = {
     Role.ADVISE: (Right.LOAD, Right.GET),
-    # What a dead attempt wrote stays for the orphan pass, so a rewrite deletes nothing.
+    # What a dead attempt wrote stays for the orphan scan, so a rewrite deletes nothing.
     Role.COMPACT: (Right.LOAD, Right.GET, Right.PUT, Right.COMMIT),
     # Released files go to the trash by copy and delete; the store's clock comes from a file that is written and removed.
     Role.EXPIRE: (Right.LOAD, Right.LIST, Right.GET, Right.PUT, Right.DELETE, Right.COMMIT),

@@ -57,7 +57,7 @@ class Clocks:
         return min(self.machine_ms, self.ledger_ms, *(() if self.store_ms is None else (self.store_ms,)))
 
 
-def disagreement(clocks: Clocks) -> str | None:
+def clock_skew_text(clocks: Clocks) -> str | None:
     """Returns how the clocks disagree, with every clock's time. None if they agree to `MAX_SKEW_MS`.
 
     A table that was last updated long ago is idle. If it was updated later than now, the clock that dated

@@ -22,7 +22,7 @@ from iceberg_maint.defs.assets.table_asset import build_op_asset
 from iceberg_maint.defs.assets.table_card import assessed_view
 from iceberg_maint.defs.assets.table_checks import housekeeping_check_specs, housekeeping_evaluations
 from iceberg_maint.defs.automation.conditions import HousekeepingDue, not_in_progress
-from iceberg_maint.defs.automation.due_work import last_expiry, last_orphan_pass
+from iceberg_maint.defs.automation.due_work import last_expiry, last_orphan_scan
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -98,13 +98,13 @@ class HousekeepingRun(TableRun):
                 approved = self._context.run.tags.get(APPROVE_TAG)
                 outcomes = self._maintain() if approved is None else self._approve(approved)
             assessment = assess(self._table, self._loop_context, CYCLE)
-            last_pass = last_orphan_pass(self._loop_context, assessment.state.uuid)
+            last_scan = last_orphan_scan(self._loop_context, assessment.state.uuid)
             last = last_expiry(self._loop_context, assessment.state.uuid)
-            evaluations = housekeeping_evaluations(assessment, self._translator, last_pass, last)
+            evaluations = housekeeping_evaluations(assessment, self._translator, last_scan, last)
             log_evaluations(self._context, evaluations)
             if outcomes:
                 cursors = self._loop_context.ledger.work.cursors(assessment.state.uuid)
-                self._materialize(outcomes, assessment, last_pass, cursors)
+                self._materialize(outcomes, assessment, last_scan, cursors)
         if outcomes:
             self._report_health(assessment.state.uuid)
             whole = combine_outcomes(outcomes)
@@ -115,7 +115,7 @@ class HousekeepingRun(TableRun):
             self._end(whole, failures if failed else (), waits=whole.reason is Reason.LEASE_HELD)
 
     def _approve(self, digest: str) -> tuple[OperationOutcome, ...]:
-        """Runs an orphan pass now, due or not, that moves exactly the orphans of the scan with this digest."""
+        """Runs an orphan scan now, due or not, that moves exactly the orphans of the scan with this digest."""
         storage = self._loop_context.storage
         approving = replace(
             self._loop_context,
@@ -147,14 +147,14 @@ class HousekeepingRun(TableRun):
             keys = [self._translator.get_housekeeping_check_key(self._table, name) for name in names]
             log_evaluations(self._context, last_results(self._context.instance, keys))
             raise
-        last_pass = last_orphan_pass(self._loop_context, assessment.state.uuid)
-        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_pass))
+        last_scan = last_orphan_scan(self._loop_context, assessment.state.uuid)
+        log_evaluations(self._context, housekeeping_evaluations(assessment, self._translator, last_scan))
 
     def _materialize(
         self,
         outcomes: tuple[OperationOutcome, ...],
         assessment: Assessment,
-        last_pass: Report | None,
+        last_scan: Report | None,
         cursors: Mapping[str, Cursor],
     ) -> None:
         self._batch_outcomes = [(o.operation, b) for o in outcomes for b in o.batches]
@@ -163,9 +163,9 @@ class HousekeepingRun(TableRun):
         if not _complete(outcomes):
             return
         run_id = self._context.run.run_id
-        hold_seconds = assessment.policy.remove_orphan_files.hold_seconds
+        delete_after_seconds = assessment.policy.remove_orphan_files.delete_after_seconds
         metadata = self._card_metadata(lambda: assessed_view(self._loop_context, assessment), uuid)
-        metadata |= housekeeping_metadata(outcomes, last_pass, hold_seconds, run_id)
+        metadata |= housekeeping_metadata(outcomes, last_scan, delete_after_seconds, run_id)
         metadata |= proof
         metadata |= cursor_metadata(cursors, HOUSEKEEPING_OPERATIONS)
         self._context.log_event(

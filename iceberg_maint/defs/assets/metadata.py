@@ -187,13 +187,13 @@ def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -
 def housekeeping_check_metadata(
     assessment: Assessment,
     decision: Decision,
-    last_pass: Report | None,
+    last_scan: Report | None,
     last_expiry: Report | None = None,
 ) -> Metadata:
     """Metadata of a housekeeping check.
 
     It contains metrics and thresholds, the decision, the holders of snapshots, and what would be
-    rewritten, expired or removed. Orphans are those that the last orphan pass, `last_pass`, reported.
+    rewritten, expired or removed. Orphans are those that the last orphan scan, `last_scan`, reported.
     """
     data: Metadata = {
         "verdict": dg.MetadataValue.text(decision.verdict.value),
@@ -224,26 +224,26 @@ def housekeeping_check_metadata(
         data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
             data |= counts_metadata(last_expiry.outcome.counts)
-    if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_pass is not None:
-        data |= _orphan_pass_metadata(last_pass, assessment.policy.remove_orphan_files.hold_seconds)
+    if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_scan is not None:
+        data |= _orphan_pass_metadata(last_scan, assessment.policy.remove_orphan_files.delete_after_seconds)
     return data
 
 
-def _orphan_pass_metadata(last: Report, hold_seconds: int) -> Metadata:
-    """The last orphan pass, and the files that a later pass may remove: number, size and times."""
+def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
+    """The last orphan scan, and the files that a later pass may remove: number, size and times."""
     words = outcome_sentence(last.outcome.outcome, last.outcome.reason, ran=True)
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"
     data: Metadata = {
         "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
-        "last_pass": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
+        "last_scan": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
         **counts_metadata(last.outcome.counts),
     }
     if last.outcome.unlogged is not None and last.outcome.unlogged.files:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
-    return data | held_metadata(last.outcome.held, hold_seconds)
+    return data | held_metadata(last.outcome.held, delete_after_seconds)
 
 
-def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Metadata:
+def held_metadata(held: Sequence[HeldOrphans] | None, delete_after_seconds: int) -> Metadata:
     """The orphans that a pass has left in the trash or for a person to approve.
 
     It contains the time from which each mark may be swept, and some of the paths. Empty if the pass
@@ -259,7 +259,7 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
             "size": size(h.size_bytes),
             "written from": _utc(h.oldest_ms) if h.oldest_ms is not None else "",
             "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
-            "swept from": _utc(h.marked_ms + hold_seconds * 1000) if h.marked_ms else "once approved",
+            "swept from": _utc(h.marked_ms + delete_after_seconds * 1000) if h.marked_ms else "once approved",
         }
         for h in held[:WORST_PARTITIONS]
     ]
@@ -276,10 +276,10 @@ def held_metadata(held: Sequence[HeldOrphans] | None, hold_seconds: int) -> Meta
 
 
 def housekeeping_metadata(
-    outcomes: Sequence[OperationOutcome], last_pass: Report | None, hold_seconds: int, run_id: str
+    outcomes: Sequence[OperationOutcome], last_scan: Report | None, delete_after_seconds: int, run_id: str
 ) -> Metadata:
     """Metadata of the housekeeping asset's materialization: the counts of each operation in one run, and
-    the orphans that the last orphan pass has left."""
+    the orphans that the last orphan scan has left."""
     data: Metadata = {"run_id": dg.MetadataValue.text(run_id)}
     counts: dict[str, int] = {}
     for outcome in outcomes:
@@ -287,11 +287,11 @@ def housekeeping_metadata(
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {words}"
         data[outcome.operation.value] = dg.MetadataValue.text(text)
         for batch in outcome.batches:
-            # An expiry and an orphan pass both move and delete released files. What is held at the end counts.
+            # An expiry and an orphan scan both move and delete released files. What is held at the end counts.
             for name, value in batch.counts.items():
                 counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
     data |= counts_metadata(counts)
-    return data | (held_metadata(last_pass.outcome.held, hold_seconds) if last_pass else {})
+    return data | (held_metadata(last_scan.outcome.held, delete_after_seconds) if last_scan else {})
 
 
 def counts_metadata(counts: Mapping[str, int]) -> Metadata:

@@ -35,13 +35,13 @@ def housekeeping_check_specs(table: TableId, translator: IcebergTranslator) -> l
 def housekeeping_evaluations(
     assessment: Assessment,
     translator: IcebergTranslator,
-    last_pass: Report | None,
+    last_scan: Report | None,
     last_expiry: Report | None = None,
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The checks of the housekeeping operations that `assessment` decided on.
 
     A check passes if its operation is turned off or the table's owner forbids it. The metadata shows
-    what would be removed, and what holds it. `last_pass` is the table's last orphan pass, and `last_expiry` its
+    what would be removed, and what holds it. `last_scan` is the table's last orphan scan, and `last_expiry` its
     last expiry; the function does not read storage.
     """
     for decision in assessment.decisions:
@@ -50,18 +50,18 @@ def housekeeping_evaluations(
             continue
         findings = [f for p in decision.partitions for f in p.findings]
         turned_off = decision.reason in (Reason.DISABLED, Reason.GC_DISABLED)
-        doubt = decision.evidence.get("clocks")
-        passed = (not findings or turned_off) and doubt is None
+        skew = decision.evidence.get("clocks")
+        passed = (not findings or turned_off) and skew is None
         name = CHECK_OF[operation].value
         description = "; ".join(map(finding_sentence, findings)) or (
-            SENTENCES[decision.reason] if turned_off else _passing(name, last_pass)
+            SENTENCES[decision.reason] if turned_off else _passing(name, last_scan)
         )
         if findings and (delay := hold(decision)):
             description += f"; held by {delay}"
-        if doubt is not None:
-            description = f"{SENTENCES[Reason.CLOCKS_DISAGREE]}: {doubt}. {description}"
+        if skew is not None:
+            description = f"{SENTENCES[Reason.CLOCK_SKEW]}: {skew}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
-            description += _waiting(last_pass)
+            description += _waiting(last_scan)
         if holders := decision.evidence.get("held_by"):
             description += f" Held by {holders}."
         if operation is Operation.EXPIRE_SNAPSHOTS:
@@ -72,7 +72,7 @@ def housekeeping_evaluations(
             passed=passed,
             severity=dg.AssetCheckSeverity.WARN,
             description=printable(description),
-            metadata=housekeeping_check_metadata(assessment, decision, last_pass, last_expiry),
+            metadata=housekeeping_check_metadata(assessment, decision, last_scan, last_expiry),
         )
 
 
@@ -86,26 +86,26 @@ def _released(last_expiry: Report | None) -> str:
     return f"{held} {last_expiry.outcome.message}".rstrip()
 
 
-def _passing(name: str, last_pass: Report | None) -> str:
+def _passing(name: str, last_scan: Report | None) -> str:
     """The criterion of a check that passes, or why no search for orphan files is due although the last one
     was refused or failed."""
-    refused = last_pass is not None and last_pass.outcome.outcome not in SUCCESSFUL
+    refused = last_scan is not None and last_scan.outcome.outcome not in SUCCESSFUL
     if name == Check.ORPHAN_FILES.value and refused:
         return "No search for orphan files is due. The last one did not end with success."
     return DESCRIPTIONS[name]
 
 
-def _waiting(last_pass: Report | None) -> str:
-    if last_pass is None:
+def _waiting(last_scan: Report | None) -> str:
+    if last_scan is None:
         return ""
-    files = sum(h.files for h in (last_pass.outcome.held or ()))
+    files = sum(h.files for h in (last_scan.outcome.held or ()))
     waiting = (
         f" {counted(files, 'file is in the trash or waits', 'files are in the trash or wait')} for approval."
         if files
         else ""
     )
-    refused = last_pass.outcome.reason is Reason.REFUSED
-    message = last_pass.outcome.message if refused else sign(last_pass.outcome.unlogged)
+    refused = last_scan.outcome.reason is Reason.REFUSED
+    message = last_scan.outcome.message if refused else sign(last_scan.outcome.unlogged)
     return f"{waiting} {message}".rstrip()
 
 

@@ -26,7 +26,7 @@ from iceberg_maint.core.model.ids import (
 )
 from iceberg_maint.core.model.reasons import CHECK_OF, SENTENCES, Decision, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
-from iceberg_maint.core.removal.clock_skew import Clocks, disagreement
+from iceberg_maint.core.removal.clock_skew import Clocks, clock_skew_text
 from iceberg_maint.defs.dagster_internals import CheckStatus
 from iceberg_maint.errors import with_code
 from iceberg_maint.loop.clocks import read_clocks
@@ -76,8 +76,8 @@ def last_expiry(context: Context, table_uuid: str) -> Report | None:
     return context.ledger.records.last_report(table_uuid, Operation.EXPIRE_SNAPSHOTS)
 
 
-def last_orphan_pass(context: Context, table_uuid: str) -> Report | None:
-    """The report of the table's last orphan pass, from any run."""
+def last_orphan_scan(context: Context, table_uuid: str) -> Report | None:
+    """The report of the table's last orphan scan, from any run."""
     return context.ledger.records.last_report(table_uuid, Operation.REMOVE_ORPHAN_FILES)
 
 
@@ -130,7 +130,7 @@ def _work(
     work = context.policies.decisions.decide(
         "sensor", basis, context.clock.now_ms(), lambda now_ms: decided_work(basis, now_ms), _due_partitions
     )
-    if disagreement(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None:
+    if clock_skew_text(replace(clocks, updated_ms=measured.table_health.last_change_ms)) is None:
         return work
     return replace(work, allowed=tuple(o for o in work.allowed if o not in REMOVING_OPERATIONS))
 

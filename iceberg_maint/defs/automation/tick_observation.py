@@ -55,7 +55,7 @@ class TickTime:
 
 REPEAT_AFTER_SECONDS = 600
 """A change whose observation failed is observed again after this time."""
-LOOK_SECONDS = 8.0
+READ_TIMEOUT_SECONDS = 8.0
 """Seconds that a tick waits for the pointers of its tables, and for each table that it measures. Dagster fails a tick after
 60."""
 TABLES_PER_TICK = 3

@@ -48,7 +48,7 @@ from iceberg_maint.defs.assets.table_checks import (
 )
 from iceberg_maint.defs.automation.due_work import (
     last_expiry,
-    last_orphan_pass,
+    last_orphan_scan,
     unknown_partitions,
 )
 from iceberg_maint.defs.automation.observations import (
@@ -196,10 +196,10 @@ class TableReports:
         data, uuid = assessment.only(DATA_OPERATIONS), assessment.state.uuid
         examined, unexamined = self._examine(assessment, card, limit)
         self._log_checks(data, held_by, examined, again=again)
-        last_pass, expiry = last_orphan_pass(self._loop_context, uuid), last_expiry(self._loop_context, uuid)
+        last_scan, expiry = last_orphan_scan(self._loop_context, uuid), last_expiry(self._loop_context, uuid)
         evaluations = [
             *table_evaluations(assessment.state.table, self._translator, data.history),
-            *housekeeping_evaluations(assessment, self._translator, last_pass, expiry),
+            *housekeeping_evaluations(assessment, self._translator, last_scan, expiry),
         ]
         log_evaluations(self._context, changed_evaluations(self._instance, evaluations))
         title = f"{data.decision.verdict.value} ({data.decision.reason.value})"

@@ -160,7 +160,7 @@ class SparkEngine:
         keys that cannot be compared, ICM-124 if applying equality deletes needs more than the declared
         memory or scratch space, and IcebergMaintError ICM-124 if Spark ran out of memory, ICM-135 for files that Iceberg cannot
         read, ICM-183 for a path that the store does not take, EnvironmentFailedError for credentials, connections or classes that are missing, EngineFailedError for everything
-        else that Spark raises. The orphan pass removes files that were written by then.
+        else that Spark raises. The orphan scan removes files that were written by then.
         """
         try:
             return self._write(batch, policy)
@@ -308,7 +308,7 @@ class SparkEngine:
                     files = restore_batch_files(bridge, batch, load_planned_table(bridge, batch), written)
                 return commit_batch(access, batch, written, context, files)
             case RemoveOrphanFiles():
-                raise ValueError("an orphan pass commits nothing")
+                raise ValueError("an orphan scan commits nothing")
             case _:
                 assert_never(batch.work)
 

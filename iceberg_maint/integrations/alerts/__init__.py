@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from iceberg_maint.config import Config
-from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver, run_alert_pass
+from iceberg_maint.integrations.alerts.alert_cycle import ConfiguredReceiver, run_alert_cycle
 from iceberg_maint.integrations.alerts.receivers import make_receiver
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.integrations import FleetWork, Integration, WorkReport
@@ -24,11 +24,11 @@ def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
 
 
 def alert_work(config: Config, context: Context) -> FleetWork | None:
-    """The pass over all tables that sends the alerts; None without a receiver."""
+    """The cycle over all tables that sends the alerts; None without a receiver."""
     receivers = alert_receivers(config)
 
     def run() -> WorkReport:
-        report = run_alert_pass(context, receivers)
+        report = run_alert_cycle(context, receivers)
         if report.is_busy:
             return WorkReport("another process sends the alerts")
         fired = sum(i.fired_ms is not None and i.cleared_ms is None for i in report.incidents)

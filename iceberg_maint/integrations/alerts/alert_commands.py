@@ -18,7 +18,7 @@ def alerts() -> None:
 @alerts.command("list")
 @command
 def list_(session: Session) -> int:
-    """Show the open alerts of the fleet, as the last pass stored them."""
+    """Show the open alerts of the fleet, as the last cycle stored them."""
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
 
     incidents = session.context().ledger.registry.incidents()
@@ -35,9 +35,9 @@ def send(session: Session) -> int:
     """
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
     from iceberg_maint.integrations.alerts import alert_receivers
-    from iceberg_maint.integrations.alerts.alert_cycle import run_alert_pass
+    from iceberg_maint.integrations.alerts.alert_cycle import run_alert_cycle
 
-    report = run_alert_pass(session.context(), alert_receivers(session.config()))
+    report = run_alert_cycle(session.context(), alert_receivers(session.config()))
     failures = report.failures or {}
 
     def draw(console: Any) -> None:

@@ -35,8 +35,8 @@ _CHUNK = 200
 """Tables whose health is in memory at the same time."""
 _MOST_PASSES = 10
 HOLDER_SECONDS = 20.0
-"""One pass reads catalogs for this long. A catalog that hangs, or the first pass over a large lake, would else outlast the
-lease of the pass, which would then send nothing."""
+"""One cycle reads catalogs for this long. A catalog that hangs, or the first cycle over a large lake, would else outlast the
+lease of the cycle, which would then send nothing."""
 
 
 def judge_tables(context: Context, known: Sequence[KnownTable], now_ms: int) -> Iterator[TableConditions]:
@@ -85,7 +85,7 @@ def named_holders(
     seconds: float = HOLDER_SECONDS,
 ) -> tuple[TableConditions, ...]:
     """Returns the conditions with the holders of snapshots in the summary of an expiry that is blocked. The catalog is
-    read only for an incident that is new, and for `seconds` in one pass; the summary of a known one stays."""
+    read only for an incident that is new, and for `seconds` in one cycle; the summary of a known one stays."""
     known = {i.key: i.summary for i in incidents if i.cleared_ms is None}
     unnamed = [
         t.table
@@ -138,7 +138,7 @@ def _holders(table: str, context: Context) -> str:
 
 
 _LEASE = "alerts"
-"""The lease of the pass: one process sends at a time."""
+"""The lease of the cycle: one process sends at a time."""
 _LEASE_SECONDS = 120
 SEND_SECONDS = 60.0
 """One receiver may take this long. The timeout of a receiver is one of each read, and a slow one may answer a byte at a
@@ -155,8 +155,8 @@ class ConfiguredReceiver:
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did. `failures` has the error of each receiver that did not take its messages; they are sent
-    again by the next pass. `is_busy`: another process held the lease, and nothing was done."""
+    """What one cycle did. `failures` has the error of each receiver that did not take its messages; they are sent
+    again by the next cycle. `is_busy`: another process held the lease, and nothing was done."""
 
     incidents: tuple[Incident, ...] = ()
     sent: int = 0
@@ -164,7 +164,7 @@ class PassReport:
     is_busy: bool = False
 
 
-def run_alert_pass(
+def run_alert_cycle(
     context: Context,
     receivers: Mapping[str, ConfiguredReceiver],
     send_seconds: float = SEND_SECONDS,
@@ -217,7 +217,7 @@ def _send(
     seconds: float,
 ) -> None:
     """Sends in a thread. Raises what the receiver raises, and TimeoutError after the limit. The thread then ends by
-    itself, and the next pass sends the messages again, with the same ids."""
+    itself, and the next cycle sends the messages again, with the same ids."""
     raised: list[Exception] = []
 
     def run() -> None:
@@ -257,7 +257,7 @@ def send_test(name: str, receiver: ConfiguredReceiver, incident: Incident, conte
 
 
 def _failure(
-    name: str, why: Exception, context: Context, then: str = "The next pass sends the messages again."
+    name: str, why: Exception, context: Context, then: str = "The next cycle sends the messages again."
 ) -> IcebergMaintError:
     cause = " ".join(context.process.masked(f"{type(why).__name__}: {why}").split())[:300]
     return IcebergMaintError(

@@ -180,7 +180,7 @@ COUNTS: dict[str, Series] = {
         "iceberg_maint.manifests.created", "manifests written in their place", "counts.manifests_created"
     ),
     "listed_files": _counter(
-        "iceberg_maint.orphans.listed.files", "files that orphan passes listed", "counts.listed_files"
+        "iceberg_maint.orphans.listed.files", "files that orphan scans listed", "counts.listed_files"
     ),
     "orphan_files": _counter(
         "iceberg_maint.orphans.identified.files",

@@ -165,13 +165,13 @@ def predicted(batch: Batch, policy: Policy, context: Context, earlier: int) -> B
 
 _log = logging.getLogger(__name__)
 
-PASS_SECONDS = 60
-"""A pass is not repeated within this time, in whatever process."""
+CYCLE_SECONDS = 60
+"""A cycle is not repeated within this time, in whatever process."""
 _TABLES_AT_ONCE = 50
 
 
 def divide_budget(context: Context) -> None:
-    """Stores which due partitions wait for the budget of the fleet. Does nothing within `PASS_SECONDS` of the last
+    """Stores which due partitions wait for the budget of the fleet. Does nothing within `CYCLE_SECONDS` of the last
     pass. Without a budget it deletes the waits of an earlier configuration."""
     budget, ledger = context.policies.fleet_budget, context.ledger
     passed_ms = ledger.registry.fleet_passed_ms()
@@ -179,7 +179,7 @@ def divide_budget(context: Context) -> None:
         if passed_ms is not None:
             ledger.registry.replace_fleet_waits(None)
         return
-    if passed_ms is None or not 0 <= ledger.registry.now_ms() - passed_ms < PASS_SECONDS * 1000:
+    if passed_ms is None or not 0 <= ledger.registry.now_ms() - passed_ms < CYCLE_SECONDS * 1000:
         store_waits(context, budget)
 
 

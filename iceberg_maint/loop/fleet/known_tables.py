@@ -35,7 +35,7 @@ def pointer_questions(
     name: str, tables: Collection[TableId], context: Context
 ) -> Iterator[tuple[tuple[TableId, ...], Any]]:
     """Yields the calls that give the pointers of tables of one catalog, each with its tables. A service is asked for each
-    table, those first that were observed the longest time ago: they may be what the last pass had no time for."""
+    table, those first that were observed the longest time ago: they may be what the last cycle had no time for."""
     catalog = context.catalogs[name]
     if not catalog.asks_each_table:
         if tables:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Mode
-from iceberg_maint.core.removal.clock_skew import disagreement
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
 from iceberg_maint.loop.catalogs import late_catalog
 from iceberg_maint.loop.clocks import read_clocks
@@ -62,9 +62,9 @@ def prune_dropped_tables(context: Context) -> None:
             old.append((table, dropped.table_uuid, keep_days))
     if not old:
         return
-    doubt = disagreement(read_clocks(context.clock, context.ledger))
-    if doubt is not None:
-        _log.warning("The ledger keeps the work of dropped tables: %s.", doubt)
+    skew = clock_skew_text(read_clocks(context.clock, context.ledger))
+    if skew is not None:
+        _log.warning("The ledger keeps the work of dropped tables: %s.", skew)
         return
     for table, uuid, keep_days in old:
         if context.observers.audit.settle(str(table), uuid):

@@ -27,7 +27,7 @@ def kinds(given: TableFacts, now_ms: int = NOW_MS) -> list[str]:
     return [c.kind.value for c in conditions(given, now_ms)]
 
 
-def orphan_pass(orphans: int, reason: Reason = Reason.ORPHAN_FILES, held: tuple[HeldOrphans, ...] = ()):
+def remove_orphans(orphans: int, reason: Reason = Reason.ORPHAN_FILES, held: tuple[HeldOrphans, ...] = ()):
     return BatchOutcome(
         "b", ("",), OutcomeStatus.IMPROVED, reason, 0, 0, 0, 0, 0, 1.0, None,
         counts={"orphan_files": orphans}, held=held,
@@ -104,7 +104,9 @@ def test_orphans_that_wait_for_approval_name_their_digest():
         HeldOrphans("digest-1", None, 7, 700, 1, 2, ("a",)),
         HeldOrphans("mark-1", 5, 9, 900, 1, 2, ("b",)),
     )
-    (condition,) = conditions(facts(orphan_passes=(orphan_pass(7, Reason.APPROVAL_REQUIRED, held),)), NOW_MS)
+    (condition,) = conditions(
+        facts(orphan_scans=(remove_orphans(7, Reason.APPROVAL_REQUIRED, held),)), NOW_MS
+    )
     assert (condition.kind, condition.summary) == (
         AlertKind.APPROVAL_WAITING,
         "7 orphan files for a person to approve, digest digest-1.",
@@ -123,8 +125,8 @@ def test_orphans_that_wait_for_approval_name_their_digest():
     ],
 )
 def test_orphans_grow_if_each_of_three_passes_counts_more(counts, grows):
-    passes = tuple(orphan_pass(c) for c in counts)
-    assert kinds(facts(orphan_passes=passes)) == (["orphans_growing"] if grows else [])
+    passes = tuple(remove_orphans(c) for c in counts)
+    assert kinds(facts(orphan_scans=passes)) == (["orphans_growing"] if grows else [])
 
 
 def test_table_that_was_not_observed_is_reported_after_half_an_hour():

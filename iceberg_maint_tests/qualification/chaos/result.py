@@ -22,7 +22,7 @@ SURELY_KILLED_SECONDS = 900.0
 """A run of so long in which none of ours was killed has not tested it."""
 MOST_LEFT_BATCHES = 2
 """Bytes never committed that a kill or a failed batch may leave, in batches. Those of a whole run add up:
-no orphan pass takes a young file, and what it takes lies in the trash."""
+no orphan scan takes a young file, and what it takes lies in the trash."""
 
 
 def result(run: Run, observer: Observer, began: float, ended: float, rounds: int | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Event, OperationEnded
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.removal.orphan_pass import OrphanPass
+from iceberg_maint.removal.remove_orphans import OrphanRemoval
 from iceberg_maint_tests.qualification.kill.points import Seam
 from iceberg_maint_tests.support.context import changed
 
@@ -64,11 +64,11 @@ def with_failpoint(context: Context, failpoint: Failpoint, data_folder: Path) ->
     ledger: Any = replace(real, leases=leases, work=work)
     engine = _Engine(context.engine, failpoint, data_folder)
 
-    def orphan_files(table: TableId) -> OrphanPass:
+    def orphan_files(table: TableId) -> OrphanRemoval:
         real: Any = context.storage.orphan_files(table)
-        store_of = real._around.store
-        around = replace(real._around, store=lambda state: _Store(store_of(state), failpoint))
-        return OrphanPass(around)
+        store_of = real._context.store
+        around = replace(real._context, store=lambda state: _Store(store_of(state), failpoint))
+        return OrphanRemoval(around)
 
     return changed(context, ledger=ledger, engine=lambda: engine, orphan_files=orphan_files)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from iceberg_maint_tests.qualification.mutants.mutant import Mutant
 
 _HERE = "iceberg_maint_tests/removal"
-SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layouts", "orphan_pass"))
+SCAN, LAYOUTS, OPERATION = (f"{_HERE}/test_{name}.py" for name in ("scan", "layouts", "remove_orphans"))
 SECOND, LINEAGE, OWNER = (
     f"{_HERE}/test_{name}.py" for name in ("second_catalog", "second_owner", "table_ownership")
 )
@@ -85,7 +85,7 @@ MUTANTS = (
     Mutant("the owner may not forbid it", "removal/target.py", "if not gc_enabled(state.properties):", "if False:", (SCAN,)),
     Mutant("the floor is no floor", "removal/target.py", "if seconds is not None and seconds < floor:", "if False:", (SCAN,)),
     Mutant("any share is normal", "removal/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
-    Mutant("any digest approves", "removal/orphan_pass.py", "if orphan_scan.digest != approved and", "if approved is None and", (OPERATION,)),
+    Mutant("any digest approves", "removal/remove_orphans.py", "if orphan_scan.digest != approved and", "if approved is None and", (OPERATION,)),
     Mutant("a live file waits in the trash for the hold", "removal/sweep.py", "                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, tell)\n", "                pass\n", (OPERATION,)),
     Mutant("a file that is registered in the trash is swept", "removal/sweep.py", "line.path in reached or paths.reaches(line.trash_path)", "line.path in reached", TRASH),
     Mutant("a key ends at a mark of an address", "catalog/arrow_store.py", "if separator and scheme.lower() not in _WITH_HOST:", "if False:", (f"{_HERE}/test_object_keys.py",)),
@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant("the trash of another table is ours", "removal/trash.py", "if header.table_uuid != target.state.uuid:", "if False:", TRASH),
     Mutant("a manifest may name any file", "removal/trash_manifest.py", 'if not file.path.startswith(f"{root}/") or file.trash_path != folder + file.path[len(root) :]:', "if False:", TRASH),
     Mutant("what is put back replaces what is there", "catalog/local_store.py", "if _exists(new, new_fd):", "if False:", TRASH),
-    Mutant("snapshots need not have expired", "removal/orphan_pass.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
+    Mutant("snapshots need not have expired", "removal/remove_orphans.py", "deletes = sweep and self._scope.sweeps", "deletes = self._scope.sweeps", (OPERATION,)),
     Mutant("a neighbour has files where it writes only", "catalog/location_owners.py", "{}, pointer, folders)", "{}, pointer)", (OPERATION,)),
     Mutant("a neighbour that cannot be read has nothing", "catalog/location_owners.py", "                    raise RefusedError(", "                    return None\n                    raise RefusedError(", (OPERATION,)),
     Mutant("released files need no proof", "removal/trash.py", "    if paths.releases_manifests():\n        _read_current(removal, paths, pending)\n", "", (RELEASED,)),
@@ -119,21 +119,21 @@ MUTANTS = (
     Mutant("released files are orphans", "removal/orphan_scan.py", "        paths.keep_released()\n", "", (RELEASED,)),
     Mutant("an expiry sweeps all trash", "removal/sweep.py", " and (m.released or not released_only)", "", (RELEASED,)),
     Mutant("manifests that stay are opened for candidates", "core/removal/released_file_rules.py", "            if add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),)):\n", "            add((ReleasedFile(manifest.path, ReleasedKind.MANIFEST, size, number, at_ms),))\n            if True:\n", (RELEASED, CORE_RELEASED)),
-    Mutant("files held in place are proved once", "removal/in_place_hold.py", "        self._read()\n        check_second_opinion(self._removal, self._paths)\n", "        self._proved_at = self._reachability.metadata_location()\n", (IN_PLACE,)),
-    Mutant("what is registered during the deletion in place is gone", "removal/in_place_hold.py", "if self._reachability.metadata_location() != self._proved_at:", "if False:", (IN_PLACE,)),
-    Mutant("one decoder is enough for files held in place", "removal/in_place_hold.py", "        check_second_opinion(self._removal, self._paths)\n", "", (IN_PLACE,)),
-    Mutant("the hold in place does not matter", "removal/in_place_hold.py", ">= m.header.marked_ms + hold_ms", "> 0", (IN_PLACE,)),
-    Mutant("the older of two marks in place counts", "removal/in_place_hold.py", "            self._paths.add_reached((f.path for f in listed_files(self._store, mark)), Kept.RELEASED)\n", "            pass\n", (IN_PLACE,)),
-    Mutant("a release of this run does not hold its files", "removal/in_place_hold.py", "        self._paths.keep_released()\n", "", (IN_PLACE,)),
-    Mutant("files held in place go before a release is taken", "removal/in_place_hold.py", "    if stored and not marks:\n        return\n", "", (IN_PLACE,)),
-    Mutant("any file at a path held in place may go", "removal/in_place_hold.py", "            and file.is_same(stored.size_bytes, stored.modified_ms)\n", "", (IN_PLACE,)),
+    Mutant("files held in place are proved once", "removal/in_place_retention.py", "        self._read()\n        check_second_opinion(self._removal, self._paths)\n", "        self._proved_at = self._reachability.metadata_location()\n", (IN_PLACE,)),
+    Mutant("what is registered during the deletion in place is gone", "removal/in_place_retention.py", "if self._reachability.metadata_location() != self._proved_at:", "if False:", (IN_PLACE,)),
+    Mutant("one decoder is enough for files held in place", "removal/in_place_retention.py", "        check_second_opinion(self._removal, self._paths)\n", "", (IN_PLACE,)),
+    Mutant("the hold in place does not matter", "removal/in_place_retention.py", ">= m.header.marked_ms + hold_ms", "> 0", (IN_PLACE,)),
+    Mutant("the older of two marks in place counts", "removal/in_place_retention.py", "            self._paths.add_reached((f.path for f in listed_files(self._store, mark)), Kept.RELEASED)\n", "            pass\n", (IN_PLACE,)),
+    Mutant("a release of this run does not hold its files", "removal/in_place_retention.py", "        self._paths.keep_released()\n", "", (IN_PLACE,)),
+    Mutant("files held in place go before a release is taken", "removal/in_place_retention.py", "    if stored and not marks:\n        return\n", "", (IN_PLACE,)),
+    Mutant("any file at a path held in place may go", "removal/in_place_retention.py", "            and file.is_same(stored.size_bytes, stored.modified_ms)\n", "", (IN_PLACE,)),
     Mutant("files held in place are orphans", "removal/orphan_scan.py", "            paths.add_released(listed_files(store, mark))\n", "            pass\n", (IN_PLACE,)),
-    Mutant("files held in place have one owner", "removal/in_place_hold.py", "        check_folders(target, store, removal.reachability, memo, folders)\n", "", (IN_PLACE,)),
-    Mutant("restored files are deleted in place", "removal/in_place_hold.py", "            paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)\n", "", (IN_PLACE,)),
-    Mutant("a mark in place that was cut off counts", "removal/in_place_hold.py", "sum(1 for _ in listed_files(store, mark)) == mark.files", "True", (IN_PLACE,)),
-    Mutant("a crash begins a second hold in place", "removal/in_place_hold.py", "if not _is_marked(file, release, own)]", "]", (IN_PLACE,)),
-    Mutant("one list of two is enough", "removal/in_place_hold.py", "len(listing) >= max(mark.lists for mark in listing)", "True", (IN_PLACE,)),
-    Mutant("a release ends before its list is written", "removal/in_place_hold.py", "    if unmarked or due:\n        memo", "    for file, _ in stored:\n        store.delete(file.path)\n    if unmarked or due:\n        memo", (IN_PLACE,)),
+    Mutant("files held in place have one owner", "removal/in_place_retention.py", "        check_folders(target, store, removal.reachability, memo, folders)\n", "", (IN_PLACE,)),
+    Mutant("restored files are deleted in place", "removal/in_place_retention.py", "            paths.add_reached(restored_paths(target.prefixes, store), Kept.RESTORED)\n", "", (IN_PLACE,)),
+    Mutant("a mark in place that was cut off counts", "removal/in_place_retention.py", "sum(1 for _ in listed_files(store, mark)) == mark.files", "True", (IN_PLACE,)),
+    Mutant("a crash begins a second hold in place", "removal/in_place_retention.py", "if not _is_marked(file, release, own)]", "]", (IN_PLACE,)),
+    Mutant("one list of two is enough", "removal/in_place_retention.py", "len(listing) >= max(mark.lists for mark in listing)", "True", (IN_PLACE,)),
+    Mutant("a release ends before its list is written", "removal/in_place_retention.py", "    if unmarked or due:\n        memo", "    for file, _ in stored:\n        store.delete(file.path)\n    if unmarked or due:\n        memo", (IN_PLACE,)),
     Mutant("a release is stored after the commit", "loop/execute.py", "    record_release(work, batch, policy, context)\n", "", (RELEASE,)),
     Mutant("files of a lost expiry may go", "loop/housekeeping_attempt.py", "    if context.ledger.health.history(state.uuid, str(state.table), expiry).of(WHOLE_TABLE).quarantined:\n        return False\n", "", (RELEASE,)),
     Mutant("files of an unsettled expiry may go", "loop/housekeeping_attempt.py", "        a.operation == expiry and a.attempt_id != own_attempt_id\n", "        False\n", (RELEASE,)),

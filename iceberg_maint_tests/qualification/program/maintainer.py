@@ -15,7 +15,7 @@ from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
 from iceberg_maint_tests.qualification.program.kinds import KINDS
 from iceberg_maint_tests.qualification.program.second_catalog import SecondCatalog
 from iceberg_maint_tests.qualification.program.wide import Wide, WideWriters
@@ -140,7 +140,7 @@ class Keeper(Maintainer):
         """Their names."""
         return {p.name for p in self.trashed(twin)}
 
-    def orphan_files(self, _table: TableId) -> OrphanPass:
+    def orphan_files(self, _table: TableId) -> OrphanRemoval:
         """A pass by the set clock."""
         around = Surroundings(
             others=self._claims.others,
@@ -149,7 +149,7 @@ class Keeper(Maintainer):
             scratch=self.lake_dir / "orphan_scratch",
             now_ms=self.time.now_ms,
         )
-        return OrphanPass(around)
+        return OrphanRemoval(around)
 
 
 ALL_KINDS = tuple(k for k in KINDS if k not in ("long_decimal", "keyed_struct"))

@@ -1,4 +1,4 @@
-"""Files that nothing reaches, planted below a table, and what an orphan pass has to make of them."""
+"""Files that nothing reaches, planted below a table, and what an orphan scan has to make of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Planted:
         now_ms, trash = self.keeper.time.now_ms(), self.keeper.trash(self.twin)
         swept = 0
         for name, since_ms in list(self.marked_ms.items()):
-            held = now_ms - since_ms < policy.hold_seconds * 1000
+            held = now_ms - since_ms < policy.delete_after_seconds * 1000
             assert (name in trash) == held, f"{name}: in the trash for {(now_ms - since_ms) // HOUR_MS} h"
             if not held:
                 del self.marked_ms[name]

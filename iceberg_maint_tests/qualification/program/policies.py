@@ -70,7 +70,7 @@ class Policies(SecondLines):
             remove_orphan_files=RemoveOrphanFilesPolicy(
                 every_seconds=0,
                 older_than_seconds=pick([1, 3]) * DAY_SECONDS,
-                hold_seconds=pick([1, 2]) * DAY_SECONDS,
+                delete_after_seconds=pick([1, 2]) * DAY_SECONDS,
                 max_orphan_ratio=1.0,
             ),
         )

@@ -107,7 +107,7 @@ class Program(Policies):
         self.check_kept(3)
 
     def keep_all_files(self, other: Version) -> None:
-        """Expires snapshots and runs an orphan pass. Files are old enough for it, and all are still there."""
+        """Expires snapshots and runs an orphan scan. Files are old enough for it, and all are still there."""
         self.keeper.pass_time(self.twin, 100)
         policy = self._housekeeping()
         files, trash = self.keeper.files(self.twin), self.keeper.trashed(self.twin)
@@ -187,7 +187,7 @@ class Program(Policies):
         self.trail.append(
             f"keep house {hours} h later: expire beyond {expires.min_snapshots_to_keep} and "
             f"{expires.max_snapshot_age_seconds} s, orphans of {orphans.older_than_seconds} s, "
-            f"held {orphans.hold_seconds} s"
+            f"held {orphans.delete_after_seconds} s"
         )
         if everything or self.rng.random() < 0.7:
             self._operate(Operation.REWRITE_MANIFESTS, policy)

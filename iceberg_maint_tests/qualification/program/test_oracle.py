@@ -57,7 +57,7 @@ def test_values_of_every_kind_read_the_same_by_three_readers(keeper: Keeper) -> 
 @pytest.mark.spark
 def test_orphan_that_stays_too_long_or_goes_too_early_is_noticed(keeper: Keeper) -> None:
     twin, _ = _wide(keeper)
-    policy = RemoveOrphanFilesPolicy(older_than_seconds=86_400, hold_seconds=86_400)
+    policy = RemoveOrphanFilesPolicy(older_than_seconds=86_400, delete_after_seconds=86_400)
     planted = Planted(keeper, twin)
     planted.check(policy)
     keeper.settle_times(twin)

@@ -392,7 +392,7 @@ KEYS_AND_SECRETS = (
     Regression(
         "name-stops-the-passes-of-all",
         "found in review",
-        "The ledger keeps the claim of a table named `..`, cannot read the name again, and all orphan passes end with "
+        "The ledger keeps the claim of a table named `..`, cannot read the name again, and all orphan scans end with "
         "a traceback",
         "Claims of such tables are not stored",
         off(

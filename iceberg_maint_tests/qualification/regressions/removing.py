@@ -6,7 +6,7 @@ from iceberg_maint_tests.qualification.regressions.regression import Regression,
 
 SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
     f"removal/test_{name}.py::test"
-    for name in ("scan", "trash", "restore", "orphan_pass", "second_catalog", "pending_manifests")
+    for name in ("scan", "trash", "restore", "remove_orphans", "second_catalog", "pending_manifests")
 )
 BULK, PASSES = "removal/test_bulk_deletion.py::test", "removal/test_orphan_pass.py::test"
 RELEASED, RELEASE = "removal/test_released.py::test", "loop/test_release.py::test"
@@ -233,7 +233,7 @@ REMOVING = (
     Regression(
         "clock-set-while-files-move",
         "found in review",
-        "A clock is set while an orphan pass moves files",
+        "A clock is set while an orphan scan moves files",
         "The pass reads the clocks again at each check of its lease",
         off(
             "loop/housekeeping_attempt.py",
@@ -915,7 +915,7 @@ REMOVING = (
     Regression(
         "vended-credentials-expire-in-a-pass",
         "found in review",
-        "A REST catalog vends credentials for an hour. An orphan pass takes longer and fails at each attempt",
+        "A REST catalog vends credentials for an hour. An orphan scan takes longer and fails at each attempt",
         "The FileIO of a table with vended credentials loads the table again before they expire",
         off(
             "catalog/rights.py",

@@ -14,7 +14,7 @@ from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.orphan_rules import Standing
 from iceberg_maint.loop import assess as surveying
 from iceberg_maint.loop import clocks, housekeeping_attempt, maintain
-from iceberg_maint.removal import in_place_hold, orphan_pass, orphan_scan, second_owner, sweep
+from iceberg_maint.removal import in_place_retention, orphan_scan, remove_orphans, second_owner, sweep
 from iceberg_maint.removal import trash as releasing
 from iceberg_maint_tests.qualification.simulation import test_hazards as hazards
 from iceberg_maint_tests.qualification.simulation.mutants import wrapped
@@ -62,7 +62,7 @@ def released_files_are_believed(patch: pytest.MonkeyPatch) -> None:
 )
 def files_held_in_place_are_believed(patch: pytest.MonkeyPatch) -> None:
     for name in ("read_reached", "check_second_opinion"):
-        patch.setattr(in_place_hold, name, lambda *_: None)
+        patch.setattr(in_place_retention, name, lambda *_: None)
     # A release of the same run is read before the deletion.
     patch.setattr(releasing, "_read_current", lambda *_: None)
 
@@ -89,7 +89,7 @@ def line_beside_ours_is_no_sign(patch: pytest.MonkeyPatch) -> None:
 )
 def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     nothing = lambda *_args, **_kwargs: None  # noqa: E731
-    for module in (in_place_hold, orphan_pass, releasing, sweep):
+    for module in (in_place_retention, remove_orphans, releasing, sweep):
         patch.setattr(module, "check_folders", nothing)
     patch.setattr(orphan_scan, "check_lineage", nothing)
 
@@ -100,7 +100,7 @@ def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 )
 def clocks_that_disagree_are_believed(patch: pytest.MonkeyPatch) -> None:
     for module in (clocks, housekeeping_attempt, maintain, surveying):
-        patch.setattr(module, "disagreement", lambda _clocks: None)
+        patch.setattr(module, "clock_skew_text", lambda _clocks: None)
     _by_the_machine(patch)
 
 
@@ -131,7 +131,7 @@ def clocks_are_read_at_the_plan_only(patch: pytest.MonkeyPatch) -> None:
         "checked_clocks",
         lambda context, state, *, store: clocks.table_clocks(context, state, store=store),
     )
-    patch.setattr(housekeeping_attempt, "disagreement", lambda _clocks: None)
+    patch.setattr(housekeeping_attempt, "clock_skew_text", lambda _clocks: None)
 
 
 @planted(

@@ -22,7 +22,7 @@ from iceberg_maint_tests.qualification.simulation.sim_table import Swap
 
 
 class StorageWatch(Protocol):
-    """What checks an expiry or a step of the orphan pass before it takes effect."""
+    """What checks an expiry or a step of the orphan scan before it takes effect."""
 
     def moves(self, source: str) -> None: ...
 

@@ -63,7 +63,7 @@ class Retries:
                 )
             elif status == "DONE" and body["outcome"] == "IMPROVED":
                 self._watch.hold("I-20", now == CLEAN, f"{attempt}: success leaves {now}")
-            elif status == "FAILED" and reason is Reason.CLOCKS_DISAGREE:
+            elif status == "FAILED" and reason is Reason.CLOCK_SKEW:
                 same = (now.ineffective, now.crashes) == (past.ineffective, past.crashes)
                 self._watch.hold("I-20", same, f"{attempt}: clocks are no fault of it, {past}, then {now}")
             elif status == "FAILED" and reason not in (Reason.STALE, Reason.TERMINATED):

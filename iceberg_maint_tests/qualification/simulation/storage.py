@@ -1,4 +1,4 @@
-"""Storage and metadata as one process's orphan pass sees them, each call a step."""
+"""Storage and metadata as one process's orphan scan sees them, each call a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from iceberg_maint.core.removal.orphan_rules import MetadataLog
 from iceberg_maint.core.removal.released_file_rules import NamedFile
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
 from iceberg_maint_tests.qualification.simulation.disk import Disk
 from iceberg_maint_tests.qualification.simulation.process import Process
 from iceberg_maint_tests.qualification.simulation.process_ports import ProcessClock
@@ -135,10 +135,10 @@ class ProcessReachability:
         return now
 
 
-def orphan_pass(process: Process) -> OrphanPass:
+def remove_orphans(process: Process) -> OrphanRemoval:
     """The real pass over the simulated disk."""
     clock = ProcessClock(process)
-    return OrphanPass(
+    return OrphanRemoval(
         Surroundings(
             others=lambda _table: (),
             store=lambda _state: ProcessStore(process),

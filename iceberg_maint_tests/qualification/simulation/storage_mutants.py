@@ -1,4 +1,4 @@
-"""Planted faults in adoption, expiry and the orphan pass."""
+"""Planted faults in adoption, expiry and the orphan scan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from iceberg_maint.loop import housekeeping_attempt
 from iceberg_maint.loop import select_batches as preparing
 from iceberg_maint.loop import settle as reconciling
 from iceberg_maint.ports.engine import Written
-from iceberg_maint.removal import orphan_pass, orphan_scan, target, trash
+from iceberg_maint.removal import orphan_scan, remove_orphans, target, trash
 from iceberg_maint.removal import sweep as sweeping
 from iceberg_maint_tests.qualification.simulation import test_adoption as adoption
 from iceberg_maint_tests.qualification.simulation import test_housekeeping as keeping
@@ -47,7 +47,7 @@ def stopped_before_its_swap() -> None:
 
 
 @planted(
-    "files are adopted only while no orphan pass may take them",
+    "files are adopted only while no orphan scan may take them",
     keeping.test_files_that_an_orphan_pass_may_be_about_to_move_are_not_adopted,
 )
 def files_are_adopted_however_old(patch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def files_in_flight_are_orphans(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda self, *args, in_flight, **kwargs: real(self, *args, in_flight=frozenset(), **kwargs)
 
-    wrapped(patch, orphan_pass.OrphanPass, "run", make)
+    wrapped(patch, remove_orphans.OrphanRemoval, "run", make)
 
 
 @planted(
@@ -206,9 +206,11 @@ def metadata_is_read_once(patch: pytest.MonkeyPatch) -> None:
 def hold_of_the_trash_is_ignored(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         def sweep(removal, *args, **kwargs):
-            return real(replace(removal, policy=replace(removal.policy, hold_seconds=0)), *args, **kwargs)
+            return real(
+                replace(removal, policy=replace(removal.policy, delete_after_seconds=0)), *args, **kwargs
+            )
 
         return sweep
 
-    wrapped(patch, orphan_pass, "sweep", make)
+    wrapped(patch, remove_orphans, "sweep", make)
     patch.setattr(sweeping, "check_target", lambda _target, _policy: None)

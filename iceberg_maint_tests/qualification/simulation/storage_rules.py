@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.policy.housekeeping import ORPHAN_AGE_FLOOR_SECONDS, TRASH_HOLD_FLOOR_SECONDS
+from iceberg_maint.core.policy.housekeeping import DELETE_AFTER_FLOOR_SECONDS, ORPHAN_AGE_FLOOR_SECONDS
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint_tests.qualification.simulation.process import Process
 from iceberg_maint_tests.qualification.simulation.rule_context import RuleContext
@@ -29,7 +29,7 @@ _MARK = re.compile(rf"/{re.escape(TRASH)}/.*?(\d+)-[0-9a-f]{{16}}/")
 
 
 class StorageRules:
-    """What the watch demands of expiry and of the orphan pass."""
+    """What the watch demands of expiry and of the orphan scan."""
 
     def __init__(self, watch: RuleContext) -> None:
         self._watch = watch
@@ -72,7 +72,7 @@ class StorageRules:
         # under a mark that is older by now.
         (marked_ms,) = _MARK.findall(path)
         held_ms = lake.now_ms - int(marked_ms)
-        right = held_ms >= TRASH_HOLD_FLOOR_SECONDS * 1000
+        right = held_ms >= DELETE_AFTER_FLOOR_SECONDS * 1000
         watch.hold("I-10", right, f"{origin} is deleted after {held_ms} ms in the trash")
 
     def _deletes_in_place(self, path: str) -> None:
@@ -86,7 +86,7 @@ class StorageRules:
             for at, (first, *lines) in lake.disk.lines.items()
             if f"/{TRASH}/in-place/" in at and any(json.loads(line)[0] == path for line in lines)
         ]
-        right = bool(marked) and lake.now_ms - max(marked, default=0) >= TRASH_HOLD_FLOOR_SECONDS * 1000
+        right = bool(marked) and lake.now_ms - max(marked, default=0) >= DELETE_AFTER_FLOOR_SECONDS * 1000
         watch.hold("I-10", right, f"{path} is deleted at its place, marked at {marked}")
         flying = [a for a in watch.seen.attempts.values() if a.status in _OPEN and path in (a.files or ())]
         watch.hold("I-12", not flying, f"{path} is deleted, which is of {flying}")

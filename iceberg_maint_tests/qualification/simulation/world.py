@@ -53,7 +53,7 @@ from iceberg_maint_tests.qualification.simulation.process_ports import (
     unknown_table,
 )
 from iceberg_maint_tests.qualification.simulation.sim_table import Swap
-from iceberg_maint_tests.qualification.simulation.storage import forget_versions, orphan_pass
+from iceberg_maint_tests.qualification.simulation.storage import forget_versions, remove_orphans
 from iceberg_maint_tests.qualification.simulation.violations import ViolationError
 from iceberg_maint_tests.support.context import changed, context_with
 from iceberg_maint_tests.support.core.values import NOW_MS
@@ -70,7 +70,10 @@ POLICY = Policy(
     ),
     rewrite_manifests=RewriteManifestsPolicy(max_manifests=8, min_manifests=2),
     remove_orphan_files=RemoveOrphanFilesPolicy(
-        every_seconds=3600, older_than_seconds=DAY_SECONDS, hold_seconds=DAY_SECONDS, max_orphan_ratio=1.0
+        every_seconds=3600,
+        older_than_seconds=DAY_SECONDS,
+        delete_after_seconds=DAY_SECONDS,
+        max_orphan_ratio=1.0,
     ),
     windows=WindowsPolicy(max_partitions_per_batch=1),
     retry=RetryPolicy(
@@ -247,7 +250,7 @@ class World:
             clock=ProcessClock(process),
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,
-            orphan_files=lambda _table: orphan_pass(process),
+            orphan_files=lambda _table: remove_orphans(process),
             store_now_ms=lambda _state: self.store_now_ms(),
         )
 

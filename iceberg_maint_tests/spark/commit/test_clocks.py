@@ -70,7 +70,7 @@ def test_machine_a_month_off_the_ledger_expires_nothing(
     keeper.ledger_clock = SetClock(now_ms(keeper, name))
     outcome = keeper.run(name, EXPIRE, days=days)
     assert kept(keeper, name) == (6, REFS)
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW)
     assert outcome.message.startswith(f"ICM-115 {name}: the clocks of this machine and of the ledger are 2")
 
 
@@ -86,9 +86,9 @@ def test_machine_and_ledger_a_month_ahead_of_the_store_expire_nothing(
     keeper.store_now_ms = store_now_ms
     outcome = keeper.run(name, EXPIRE, days=30)
     assert kept(keeper, name) == (6, REFS)
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW)
     assert "the clocks of this machine and of the store are 2" in outcome.batches[0].message
-    assert keeper.run(name, EXPIRE, days=0).reason is not Reason.CLOCKS_DISAGREE
+    assert keeper.run(name, EXPIRE, days=0).reason is not Reason.CLOCK_SKEW
 
 
 def test_clock_set_after_the_plan_is_reported_at_the_gate(keeper: Keeper, young: tuple[str, Any]) -> None:
@@ -102,7 +102,7 @@ def test_clock_set_after_the_plan_is_reported_at_the_gate(keeper: Keeper, young:
     keeper.before_commit = put_right
     outcome = keeper.run(name, EXPIRE, days=30)
     assert kept(keeper, name) == (6, REFS)
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.CLOCKS_DISAGREE)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.FAILED, Reason.CLOCK_SKEW)
     assert outcome.batches[0].message.startswith(f"ICM-115 {name}: ")
 
 
@@ -116,7 +116,7 @@ def test_clock_that_moved_backwards_between_two_runs_expires_nothing(
     keeper.with_policy(min_snapshots_to_keep=1)
     outcome = keeper.run(name, EXPIRE, days=1)
     assert kept(keeper, name) == (6, REFS)
-    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCKS_DISAGREE)
+    assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.CLOCK_SKEW)
     assert "a clock moved backwards: the ledger holds a time 17" in outcome.message
     keeper.ledger.leases.accept_clock()
     assert keeper.run(name, EXPIRE, days=1, force=True).outcome is OutcomeStatus.IMPROVED

@@ -98,7 +98,7 @@ def held(keeper: Keeper, hold: ReleasedHold) -> None:
 def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after_the_hold(
     keeper: Keeper, workshop: Workshop
 ) -> None:
-    """The run dies after the commit of the expiry, so that an orphan pass begins the hold."""
+    """The run dies after the commit of the expiry, so that an orphan scan begins the hold."""
     held(keeper, ReleasedHold.IN_PLACE)
     name = worn(workshop, 3)
     folder = Path(keeper.state(name).location.removeprefix("file://"))
@@ -114,7 +114,7 @@ def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after
     orphaned = stock_orphans(workshop, name)
 
     counts = keeper.run(name, CLEAN, days=0.1).batches[0].counts
-    assert (counts["released_files"], counts["released_held_files"]) == (len(orphaned), len(orphaned))
+    assert (counts["released_files"], counts["released_retained_files"]) == (len(orphaned), len(orphaned))
     assert (before <= files(folder), stock_orphans(workshop, name)) == (True, orphaned)
 
     # A writer registers a file again that only the hold keeps.
@@ -148,7 +148,7 @@ def test_released_files_are_what_stock_finds_orphaned_after_the_expiry(
     counts = outcome.batches[0].counts
     assert (outcome.outcome, outcome.batches[0].message) == (OutcomeStatus.IMPROVED, "")
     released = before - files(folder)
-    assert counts["released_files"] == counts["released_held_files"] == len(released)
+    assert counts["released_files"] == counts["released_retained_files"] == len(released)
     assert {Path(n).suffix for n in released} >= {".parquet", ".avro"}
     assert (stock_orphans(workshop, name), rows(workshop, name)) == (set(), shown)
 

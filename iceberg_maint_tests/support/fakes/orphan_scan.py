@@ -1,4 +1,4 @@
-"""A fake orphan pass without storage, for tests of its callers."""
+"""A fake orphan scan without storage, for tests of its callers."""
 
 from __future__ import annotations
 

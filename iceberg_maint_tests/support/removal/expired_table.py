@@ -27,7 +27,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.core.removal.released_file_rules import release_of
 from iceberg_maint.ports.storage import ReleasedWork, StoredFile
-from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval, Scope
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.catalog.table_files import (
     DELETED,
@@ -214,7 +214,7 @@ class ExpiredTable:
 
     # what is done with it
 
-    def orphan_pass(self) -> OrphanPass:
+    def remove_orphans(self) -> OrphanRemoval:
         catalog = self.lake.catalog
 
         def walk(state: Any) -> CountingWalk:
@@ -222,8 +222,8 @@ class ExpiredTable:
             made.opened = self.opened
             return made
 
-        return OrphanPass(
-            Surroundings(
+        return OrphanRemoval(
+            CleanupContext(
                 others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: self.store,
                 reachability=walk,
@@ -237,7 +237,9 @@ class ExpiredTable:
         """Stores the release of these snapshots."""
         state = self.lake.catalog.pin(TABLE)
         document = self.lake.catalog.metadata_document(TABLE, state.metadata_location)
-        self.orphan_pass().record_release(state, self.policy, release_of("batch-1", state, document, numbers))
+        self.remove_orphans().record_release(
+            state, self.policy, release_of("batch-1", state, document, numbers)
+        )
 
     def expire(self, *numbers: int) -> None:
         """Removes the snapshots, and the refs that point at them, from the metadata."""
@@ -252,7 +254,9 @@ class ExpiredTable:
     def remove(self, holds: Callable[[], bool] = lambda: True) -> ReleasedWork:
         """What the run of an expiry does after its commit."""
         state = self.lake.catalog.pin(TABLE)
-        return self.orphan_pass().remove_released(state, self.policy, in_flight=self.in_flight, holds=holds)
+        return self.remove_orphans().remove_released(
+            state, self.policy, in_flight=self.in_flight, holds=holds
+        )
 
     def later(self, days: float) -> ExpiredTable:
         """The same table, so many days later by all clocks."""

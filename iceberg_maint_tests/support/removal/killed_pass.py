@@ -1,4 +1,4 @@
-"""An orphan pass that kills itself, as a child process of the tests.
+"""An orphan scan that kills itself, as a child process of the tests.
 
 The store is wrapped here, in the test: the product holds no failpoint.
 """

@@ -1,4 +1,4 @@
-"""Orphan passes through the whole loop: the real ledger, catalog and files, a store whose clock is set."""
+"""Orphan scans through the whole loop: the real ledger, catalog and files, a store whose clock is set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.removal.orphan_pass import OrphanPass, Scope, Surroundings
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval, Scope
 from iceberg_maint.wiring.adapters import SystemClock
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import context_with
@@ -56,7 +56,7 @@ class StoreClock(SystemClock):
 
 
 class NoEngine:
-    """Nothing of an orphan pass needs Spark."""
+    """Nothing of an orphan scan needs Spark."""
 
     def versions(self) -> dict[str, str]:
         return {}
@@ -78,7 +78,7 @@ class Passes:
     def ledger(self) -> Ledger:
         return sql_ledger(f"sqlite:///{self.lake.folder}/ledger.db")
 
-    def orphan_pass(self) -> OrphanPass:
+    def remove_orphans(self) -> OrphanRemoval:
         catalog = self.lake.catalog
         around: dict[str, Any] = {
             "others": FleetClaims({"lake": catalog}, ClaimMemory()).others,
@@ -87,7 +87,7 @@ class Passes:
             "scratch": Path(self.lake.folder) / "scratch",
             "now_ms": self.store.local_now_ms,
         }
-        return OrphanPass(Surroundings(**(around | self.around)), self.scope)
+        return OrphanRemoval(CleanupContext(**(around | self.around)), self.scope)
 
     def context(self) -> Context:
         return context_with(
@@ -96,7 +96,7 @@ class Passes:
             clock=StoreClock(self.store, self.seconds),
             policy_for=lambda _table, _properties: self.policy,
             engine=NoEngine,
-            orphan_files=lambda _table: self.orphan_pass(),
+            orphan_files=lambda _table: self.remove_orphans(),
         )
 
     def run(self, *, force: bool = False) -> OperationOutcome:

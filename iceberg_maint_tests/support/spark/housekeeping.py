@@ -28,7 +28,7 @@ from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.plan import make_plans
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.removal.orphan_pass import OrphanPass, Surroundings
+from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
@@ -40,7 +40,10 @@ DAY_MS = DAY_SECONDS * 1000
 KEEP_ONE = Policy(
     expire_snapshots=ExpireSnapshotsPolicy(max_snapshot_age_seconds=0, min_snapshots_to_keep=1),
     remove_orphan_files=RemoveOrphanFilesPolicy(
-        every_seconds=0, older_than_seconds=DAY_SECONDS, hold_seconds=DAY_SECONDS, max_orphan_ratio=1.0
+        every_seconds=0,
+        older_than_seconds=DAY_SECONDS,
+        delete_after_seconds=DAY_SECONDS,
+        max_orphan_ratio=1.0,
     ),
     retry=RetryPolicy(backoff_seconds=0),
 )
@@ -109,14 +112,14 @@ class Keeper:
             clock=clock,
             policy_for=lambda _table, _properties: self.policy,
             engine=lambda: engine,
-            orphan_files=lambda _table: self._orphan_pass(days),
+            orphan_files=lambda _table: self._orphan_scan(days),
             store_now_ms=self.store_now_ms,
         )
 
-    def _orphan_pass(self, days: float) -> OrphanPass:
+    def _orphan_scan(self, days: float) -> OrphanRemoval:
         """Over the real files, by a store whose clock is as far ahead."""
         catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
-        return OrphanPass(
+        return OrphanRemoval(
             Surroundings(
                 others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: store,

@@ -2,7 +2,7 @@
 
 Iceberg's `RemoveSnapshots` also expires snapshots by each branch's own age and count, in addition to the ids it
 gets. It cannot follow a plan exactly. This module makes the changes with metadata updates
-(`MetadataUpdate.RemoveSnapshots`, `RemoveSnapshotRef`). It deletes no file: the orphan pass removes
+(`MetadataUpdate.RemoveSnapshots`, `RemoveSnapshotRef`). It deletes no file: the orphan scan removes
 unreachable files. Unused schemas and specs stay.
 
 Iceberg's `RewriteManifests` writes data manifests. Their entries keep sequence

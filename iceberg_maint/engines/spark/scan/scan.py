@@ -308,7 +308,7 @@ def scan(
 
 
 def discard_files(table: Any, locations: Iterable[str]) -> None:
-    """Deletes files of a Java table that no intent and no metadata name, so that no other process needs them. The orphan pass
+    """Deletes files of a Java table that no intent and no metadata name, so that no other process needs them. The orphan scan
     removes a file that cannot be deleted here."""
     with suppress(*DEAD_JVM_ERRORS):
         io = table.io()

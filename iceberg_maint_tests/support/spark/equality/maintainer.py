@@ -33,7 +33,7 @@ from iceberg_maint.loop.maintain import Observer, Request, maintain
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.storage import OrphanFiles
-from iceberg_maint_tests.support.context import context_with, no_orphan_pass
+from iceberg_maint_tests.support.context import context_with, no_orphan_scan
 from iceberg_maint_tests.support.loop.world import at_clock
 from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
@@ -146,7 +146,7 @@ class Maintainer:
 
     def orphan_files(self, table: TableId) -> OrphanFiles:
         """Nothing here removes files."""
-        return no_orphan_pass(table)
+        return no_orphan_scan(table)
 
     def partitions(self, twin: Twin) -> list[str]:
         """Partition keys of the table, sorted."""

@@ -1,4 +1,4 @@
-"""The orphan pass as an operation: due, resumed, refused and told like any other."""
+"""The orphan scan as an operation: due, resumed, refused and told like any other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.removal.orphan_pass import Scope
+from iceberg_maint.removal.remove_orphans import Scope
 from iceberg_maint.removal.store_requests import TRUSTED_MS, AskedLease
 from iceberg_maint_tests.removal.test_scan import commit
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.slow
 
 ALL = ORPHANS + 1
 LAYOUTS_BY_NAME = {layout.name: layout for layout in LAYOUTS}
-HOLD_MS = DAILY.hold_seconds * 1000 + 60_000
+HOLD_MS = DAILY.delete_after_seconds * 1000 + 60_000
 
 
 @pytest.fixture

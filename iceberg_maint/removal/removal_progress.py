@@ -1,4 +1,4 @@
-"""What an orphan pass has done so far."""
+"""What an orphan scan has done so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from iceberg_maint.removal.trash_manifest import files_of, manifest_location, re
 
 
 @dataclass(frozen=True, slots=True)
-class Emptied:
+class TrashChange:
     """The result for the files of a trash batch. `left` files are still in the trash: another file is at
     their place, they differ from what was put there, or the metadata reference them in the trash. `released`: an
     expiry released the files."""
@@ -38,10 +38,10 @@ class Moved:
 
 
 @dataclass(slots=True)
-class PassProgress:
-    """The work of a pass so far."""
+class RemovalProgress:
+    """The work of a scan so far."""
 
-    emptied: list[Emptied] = field(default_factory=list)
+    trash_changes: list[TrashChange] = field(default_factory=list)
     trashed: list[Moved] = field(default_factory=list)
     scan: Scan | None = None
     waiting: HeldOrphans | None = None
@@ -57,7 +57,7 @@ class PassProgress:
     @property
     def is_something(self) -> bool:
         """Returns whether a file was marked, moved or deleted."""
-        return any(e.deleted_files or e.restored_files for e in self.emptied) or any(
+        return any(e.deleted_files or e.restored_files for e in self.trash_changes) or any(
             t.files for t in (*self.trashed, *self.begun)
         )
 
@@ -76,13 +76,13 @@ class PassProgress:
 
     def released(self, stopped: Exception | None = None) -> ReleasedWork:
         """Returns the work on released files as one value."""
-        emptied = [e for e in self.emptied if e.released]
+        trash_changes = [e for e in self.trash_changes if e.released]
         held_files, held_bytes = self.held_released
         return ReleasedWork(
             released_files=sum(t.files for t in self.begun),
             released_bytes=sum(t.size_bytes for t in self.begun),
-            deleted_files=sum(e.deleted_files for e in emptied),
-            deleted_bytes=sum(e.deleted_bytes for e in emptied),
+            deleted_files=sum(e.deleted_files for e in trash_changes),
+            deleted_bytes=sum(e.deleted_bytes for e in trash_changes),
             held_files=held_files,
             held_bytes=held_bytes,
             skipped_files=sum(t.skipped for t in self.begun),
@@ -99,10 +99,10 @@ class PassProgress:
             orphan_bytes=counts.orphan_bytes if counts else 0,
             trashed_files=sum(t.files for t in self.trashed),
             trashed_bytes=sum(t.size_bytes for t in self.trashed),
-            swept_files=sum(e.deleted_files for e in self.emptied),
-            swept_bytes=sum(e.deleted_bytes for e in self.emptied),
-            restored_files=sum(e.restored_files for e in self.emptied),
-            left_files=sum(e.left_files for e in self.emptied),
+            swept_files=sum(e.deleted_files for e in self.trash_changes),
+            swept_bytes=sum(e.deleted_bytes for e in self.trash_changes),
+            restored_files=sum(e.restored_files for e in self.trash_changes),
+            left_files=sum(e.left_files for e in self.trash_changes),
             marks=tuple(dict.fromkeys(h.mark_id for t in self.trashed for h in t.headers)),
             digest=self.scan.digest if self.scan else "",
             needs_approval=self.waiting is not None,

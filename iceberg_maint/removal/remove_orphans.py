@@ -1,8 +1,8 @@
-"""One orphan pass over a table: restores referenced files, deletes trash past its hold, moves new orphans
+"""One orphan scan over a table: restores referenced files, deletes trash past its hold, moves new orphans
 to the trash.
 
-A pass that ends early reports what it did until then. A killed pass leaves every file at its place or in
-the trash, as the manifests there state. The next pass continues from there.
+A scan that ends early reports what it did until then. A killed scan leaves every file at its place or in
+the trash, as the manifests there state. The next scan continues from there.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from iceberg_maint.core.removal.released_file_rules import Release
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.private_files import private_folder
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
-from iceberg_maint.removal.in_place_hold import hold_in_place, restore_in_place
+from iceberg_maint.removal.in_place_retention import restore_in_place, retain_in_place
 from iceberg_maint.removal.orphan_scan import Scan, scan
-from iceberg_maint.removal.pass_progress import Emptied, PassProgress
-from iceberg_maint.removal.released_lists import batches_in_place, held_in_place, record_release
+from iceberg_maint.removal.released_lists import batches_in_place, record_release, retained_in_place
+from iceberg_maint.removal.removal_progress import RemovalProgress, TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import AskedLease, Lease, TimeUpError
 from iceberg_maint.removal.stored_listing import StoredListing
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PATHS_TOLD = 5
-"""The number of paths per trash batch that a pass reports."""
+"""The number of paths per trash batch that a scan reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which parts of a pass are done, and for which files. Without `takes_released`, stored releases and files that are held
+    """Which parts of a scan are done, and for which files. Without `takes_released`, stored releases and files that are held
     in place stay. `approved` is the digest of a scan that a
     person approves: only exactly those files are moved. `mark_id` is the only trash batch that is swept."""
 
@@ -58,8 +58,8 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a pass needs from outside: the claims of all other tables, a table's storage and the
+class CleanupContext:
+    """What a scan needs from outside: the claims of all other tables, a table's storage and the
     reachability of its metadata, a folder on local disk, this machine's clock, and the name under which the ledger
     knows the table with a UUID."""
 
@@ -71,11 +71,11 @@ class Surroundings:
     name_of: Callable[[str], str | None] = lambda _uuid: None
 
 
-class OrphanPass:
+class OrphanRemoval:
     """Finds the unreferenced files of one table, removes them in two steps, and restores them."""
 
-    def __init__(self, around: Surroundings, scope: Scope = Scope()) -> None:
-        self._around, self._scope = around, scope
+    def __init__(self, around: CleanupContext, scope: Scope = Scope()) -> None:
+        self._context, self._scope = around, scope
 
     def run(
         self,
@@ -87,9 +87,9 @@ class OrphanPass:
         holds: Callable[[], bool],
         is_over: Callable[[], bool] = lambda: False,
     ) -> OrphanWork:
-        """See `ports.storage.OrphanFiles`. A pass with an approval has no time limit: the digest that a person
+        """See `ports.storage.OrphanFiles`. A scan with an approval has no time limit: the digest that a person
         approves names all of its files."""
-        done, asked = PassProgress(), AskedLease(holds, self._around.now_ms)
+        done, asked = RemovalProgress(), AskedLease(holds, self._context.now_ms)
         lease = Lease(asked) if self._scope.approved is not None else Lease(asked, is_over)
         removal = self._removal(state, policy, in_flight)
         try:
@@ -113,7 +113,7 @@ class OrphanPass:
     def look(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
     ) -> Iterator[Scan]:
-        """Yields the scan of what a pass would move, for the body of the context to read. Moves nothing. Raises
+        """Yields the scan of what a scan would move, for the body of the context to read. Moves nothing. Raises
         the errors of `scan`."""
         removal = self._removal(state, policy, in_flight)
         # A scan without changes needs no lease, so several may run at once.
@@ -126,7 +126,7 @@ class OrphanPass:
 
     def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
         """Returns the trash batches of the table that are not yet swept, oldest first."""
-        target, store = _target(state, policy), self._around.store(state)
+        target, store = _target(state, policy), self._context.store(state)
         held = (
             *trash_batches(target.prefixes, store),
             *batches_in_place(target.prefixes, state.uuid, store),
@@ -135,23 +135,23 @@ class OrphanPass:
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `ports.storage.OrphanFiles`."""
-        target = replace(_target(state, policy), name_of=self._around.name_of)
-        store, reachability = self._around.store(state), self._around.reachability(state)
+        target = replace(_target(state, policy), name_of=self._context.name_of)
+        store, reachability = self._context.store(state), self._context.reachability(state)
         return check_folders(target, store, reachability, versions_memo(self._scratch(), state))
 
-    def approving(self, digest: str) -> OrphanPass:
+    def approving(self, digest: str) -> OrphanRemoval:
         """See `ports.storage.OrphanFiles`."""
-        return OrphanPass(self._around, replace(self._scope, approved=digest))
+        return OrphanRemoval(self._context, replace(self._scope, approved=digest))
 
-    def leaving_released(self) -> OrphanPass:
+    def leaving_released(self) -> OrphanRemoval:
         """See `ports.storage.OrphanFiles`."""
-        return OrphanPass(self._around, replace(self._scope, takes_released=False))
+        return OrphanRemoval(self._context, replace(self._scope, takes_released=False))
 
     def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """See `ports.storage.OrphanFiles`."""
-        target = replace(_target(state, policy), others=self._around.others(state.table))
+        target = replace(_target(state, policy), others=self._context.others(state.table))
         check_target(target, policy)
-        record_release(target.prefixes[0], self._around.store(state), release)
+        record_release(target.prefixes[0], self._context.store(state), release)
 
     def remove_released(
         self,
@@ -162,7 +162,7 @@ class OrphanPass:
         holds: Callable[[], bool],
     ) -> ReleasedWork:
         """See `ports.storage.OrphanFiles`."""
-        done, lease = PassProgress(), Lease(AskedLease(holds, self._around.now_ms))
+        done, lease = RemovalProgress(), Lease(AskedLease(holds, self._context.now_ms))
         stopped: Exception | None = None
         try:
             removal = self._removal(state, policy, in_flight)
@@ -182,21 +182,21 @@ class OrphanPass:
         *,
         mark_id: str | None,
         holds: Callable[[], bool],
-        tell: Callable[[Emptied], None],
+        report: Callable[[TrashChange], None],
     ) -> None:
         """Restores the files of one trash batch, or of all; see `sweep.restore`."""
         # The claims of other tables do not matter: a file goes back to the place it was taken from.
-        target, store = _target(state, policy), self._around.store(state)
-        lease = Lease(AskedLease(holds, self._around.now_ms))
-        restore(target, store, self._around.reachability(state), lease, mark_id, tell=tell)
-        for emptied in restore_in_place(target, store, mark_id, lease):
-            tell(emptied)
+        target, store = _target(state, policy), self._context.store(state)
+        lease = Lease(AskedLease(holds, self._context.now_ms))
+        restore(target, store, self._context.reachability(state), lease, mark_id, report=report)
+        for change in restore_in_place(target, store, mark_id, lease):
+            report(change)
 
     def _sweep(
         self,
         removal: Removal,
         lease: Lease,
-        done: PassProgress,
+        done: RemovalProgress,
         *,
         deletes: bool,
         released_only: bool = False,
@@ -208,10 +208,10 @@ class OrphanPass:
                 deletes=deletes,
                 mark_id=self._scope.mark_id,
                 released_only=released_only,
-                tell=done.emptied.append,
+                report=done.trash_changes.append,
             )
         finally:
-            if restored := sum(e.restored_files for e in done.emptied):
+            if restored := sum(e.restored_files for e in done.trash_changes):
                 _log.warning(
                     "%s: restored files from the trash that were committed after they were moved there: %d; "
                     "a write may take longer than remove_orphan_files.older_than_seconds",
@@ -219,16 +219,16 @@ class OrphanPass:
                     restored,
                 )
 
-    def _take_released(self, removal: Removal, lease: Lease, done: PassProgress, *, deletes: bool) -> None:
+    def _take_released(self, removal: Removal, lease: Lease, done: RemovalProgress, *, deletes: bool) -> None:
         """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
         in place."""
         in_place = removal.policy.released_files is ReleasedHold.IN_PLACE
         if self._scope.marks and not in_place:
             remove_released(self._renewed(removal), lease, done.taken.append)
         marks, mark_id = self._scope.marks and in_place, self._scope.mark_id
-        hold_in_place(self._renewed(removal), lease, done, marks=marks, deletes=deletes, mark_id=mark_id)
+        retain_in_place(self._renewed(removal), lease, done, marks=marks, deletes=deletes, mark_id=mark_id)
 
-    def _mark(self, removal: Removal, lease: Lease, done: PassProgress) -> None:
+    def _mark(self, removal: Removal, lease: Lease, done: RemovalProgress) -> None:
         listing = StoredListing(removal.target, removal.store, lease)
         is_approved = self._scope.approved is not None
         try:
@@ -237,13 +237,13 @@ class OrphanPass:
             listing.save()
             raise
         except (RefusedError, UnreadableTableError):
-            # A doubt about the listing must not outlive this pass.
+            # A doubt about the listing must not outlive this scan.
             listing.discard()
             raise
         listing.discard()
 
     def _mark_listed(
-        self, removal: Removal, lease: Lease, done: PassProgress, listing: StoredListing | None
+        self, removal: Removal, lease: Lease, done: RemovalProgress, listing: StoredListing | None
     ) -> None:
         approved = self._scope.approved
         orphan_scan = scan(self._renewed(removal), approved=approved, listing=listing)
@@ -253,13 +253,13 @@ class OrphanPass:
                 orphans, prefixes = orphan_scan.paths.orphans(), removal.target.prefixes
                 done.waiting = held_orphans(orphan_scan.digest, None, orphans, prefixes, _PATHS_TOLD)
                 return
-            trash(orphan_scan, lease, approved=approved, tell=done.trashed.append)
+            trash(orphan_scan, lease, approved=approved, report=done.trashed.append)
         finally:
             orphan_scan.paths.close()
 
-    def _held(self, removal: Removal, done: PassProgress) -> tuple[HeldOrphans, ...] | None:
+    def _held(self, removal: Removal, done: RemovalProgress) -> tuple[HeldOrphans, ...] | None:
         """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
-        Such an error does not undo the work of the pass. The next sweep or listing of the trash reports
+        Such an error does not undo the work of the scan. The next sweep or listing of the trash reports
         it."""
         target, store = removal.target, removal.store
         try:
@@ -267,7 +267,7 @@ class OrphanPass:
             in_trash = sorted(
                 (
                     *held_in_trash(target.prefixes, store, _PATHS_TOLD),
-                    *held_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
+                    *retained_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
                 ),
                 key=lambda h: (h.marked_ms or 0, h.mark_id),
             )
@@ -279,7 +279,7 @@ class OrphanPass:
     def _removal(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, in_flight: frozenset[str]
     ) -> Removal:
-        around, target = self._around, _target(state, policy)
+        around, target = self._context, _target(state, policy)
         return Removal(
             replace(target, others=around.others(state.table), in_flight=in_flight, name_of=around.name_of),
             policy,
@@ -292,10 +292,10 @@ class OrphanPass:
     def _renewed(self, removal: Removal) -> Removal:
         """Returns the removal with a reachability that has read nothing. A step keeps the paths that it reads, and one that has
         read a manifest does not name its files again."""
-        return replace(removal, reachability=self._around.reachability(removal.target.state))
+        return replace(removal, reachability=self._context.reachability(removal.target.state))
 
     def _scratch(self) -> Path:
-        return private_folder(self._around.scratch)
+        return private_folder(self._context.scratch)
 
 
 def _target(state: TableState, policy: RemoveOrphanFilesPolicy) -> Target:

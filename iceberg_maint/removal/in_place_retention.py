@@ -18,7 +18,6 @@ from tempfile import TemporaryFile
 from iceberg_maint.core.removal.orphan_rules import Kept, NameRules, TrashBatchHeader
 from iceberg_maint.core.removal.released_file_rules import Release, ReleasedFile
 from iceberg_maint.ports.storage import Store, StoredFile
-from iceberg_maint.removal.pass_progress import Emptied, Moved, PassProgress
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.released_lists import (
     InPlaceMark,
@@ -33,6 +32,7 @@ from iceberg_maint.removal.released_lists import (
     stored_marks,
     stored_releases,
 )
+from iceberg_maint.removal.removal_progress import Moved, RemovalProgress, TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import Lease, changed, with_facts
 from iceberg_maint.removal.target import (
@@ -51,10 +51,10 @@ _FILES_PER_LOOK = 1_000
 """The number of files that are deleted between two looks at the catalog's pointer."""
 
 
-def hold_in_place(
+def retain_in_place(
     removal: Removal,
     lease: Lease,
-    done: PassProgress,
+    done: RemovalProgress,
     *,
     marks: bool,
     deletes: bool,
@@ -98,14 +98,16 @@ def hold_in_place(
     tidy_trash(target, store)
 
 
-def restore_in_place(target: Target, store: Store, mark_id: str | None, lease: Lease) -> Iterator[Emptied]:
+def restore_in_place(
+    target: Target, store: Store, mark_id: str | None, lease: Lease
+) -> Iterator[TrashChange]:
     """Ends the hold of the files of one mark, or of all: they stay, and no scan treats them as orphans again. Yields what was
     done to each mark."""
     for mark in list(marks_of(target.prefixes, target.state.uuid, store)):
         if mark_id in (None, mark.header.mark_id):
             lease.require()
             restore_list(store, mark)
-            yield Emptied(mark.header.mark_id, restored_files=mark.files)
+            yield TrashChange(mark.header.mark_id, restored_files=mark.files)
 
 
 def _own(
@@ -147,14 +149,14 @@ def _is_marked(file: StoredFile, release: Release, marks: list[InPlaceMark]) -> 
 def _past_hold(marks: list[InPlaceMark], removal: Removal) -> list[InPlaceMark]:
     prefixes = {m.header.prefix for m in marks}
     clocks = {prefix: checked_clock(removal.store, prefix, removal.now_ms) for prefix in prefixes}
-    hold_ms = removal.policy.hold_seconds * 1000
+    hold_ms = removal.policy.delete_after_seconds * 1000
     return [m for m in marks if clocks[m.header.prefix] >= m.header.marked_ms + hold_ms]
 
 
 class _Work:
     """Marks and deletions of one run, on one reading of the metadata."""
 
-    def __init__(self, removal: Removal, paths: PathTables, lease: Lease, done: PassProgress) -> None:
+    def __init__(self, removal: Removal, paths: PathTables, lease: Lease, done: RemovalProgress) -> None:
         self._removal, self._paths, self._lease, self._done = removal, paths, lease, done
         self._target, self._store, self._reachability = removal.target, removal.store, removal.reachability
         self._pending = pending_manifests(self._target.state, removal.policy, removal.now_ms())
@@ -238,8 +240,8 @@ class _Work:
                 for stored in self._deleted_of(listed_files(self._store, mark)):
                     files, size_bytes = files + 1, size_bytes + stored.size_bytes
             finally:
-                emptied = Emptied(mark.header.mark_id, files, size_bytes, released=True)
-                self._done.emptied.append(emptied)
+                change = TrashChange(mark.header.mark_id, files, size_bytes, released=True)
+                self._done.trash_changes.append(change)
             self._lease.require()
             self._store.delete(mark_location(mark.header))
 
