@@ -86,7 +86,7 @@ MUTANTS = (
     Mutant("the floor is no floor", "removal/target.py", "if seconds is not None and seconds < floor:", "if False:", (SCAN,)),
     Mutant("any share is normal", "removal/trash.py", "if scan.needs_approval and approved != scan.digest:", "if False:", TRASH),
     Mutant("any digest approves", "removal/remove_orphans.py", "if orphan_scan.digest != approved and", "if approved is None and", (OPERATION,)),
-    Mutant("a live file waits in the trash for the hold", "removal/sweep.py", "                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, tell)\n", "                pass\n", (OPERATION,)),
+    Mutant("a live file waits in the trash for the hold", "removal/sweep.py", "                _put_back_of(header, reached[manifest_location(header)], paths, store, lease, report)\n", "                pass\n", (OPERATION,)),
     Mutant("a file that is registered in the trash is swept", "removal/sweep.py", "line.path in reached or paths.reaches(line.trash_path)", "line.path in reached", TRASH),
     Mutant("a key ends at a mark of an address", "catalog/arrow_store.py", "if separator and scheme.lower() not in _WITH_HOST:", "if False:", (f"{_HERE}/test_object_keys.py",)),
     Mutant("a tidied folder goes with what is in it", "catalog/s3_store.py", 'if not entry["Key"].endswith("/") or entry["Size"]:', "if False:", (f"{_HERE}/test_object_keys.py", f"{_HERE}/test_object_store.py")),

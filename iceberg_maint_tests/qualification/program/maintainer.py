@@ -15,7 +15,7 @@ from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 from iceberg_maint_tests.qualification.program.kinds import KINDS
 from iceberg_maint_tests.qualification.program.second_catalog import SecondCatalog
 from iceberg_maint_tests.qualification.program.wide import Wide, WideWriters
@@ -142,7 +142,7 @@ class Keeper(Maintainer):
 
     def orphan_files(self, _table: TableId) -> OrphanRemoval:
         """A pass by the set clock."""
-        around = Surroundings(
+        around = CleanupContext(
             others=self._claims.others,
             store=lambda _state: SetStore(self.time),
             reachability=lambda state: MetadataWalk(self.catalog, state.table, state.uuid),

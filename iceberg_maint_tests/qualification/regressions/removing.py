@@ -8,7 +8,7 @@ SCAN, TRASH, PUT_BACK, OPERATION, SECOND, PENDING = (
     f"removal/test_{name}.py::test"
     for name in ("scan", "trash", "restore", "remove_orphans", "second_catalog", "pending_manifests")
 )
-BULK, PASSES = "removal/test_bulk_deletion.py::test", "removal/test_orphan_pass.py::test"
+BULK, PASSES = "removal/test_bulk_deletion.py::test", "removal/test_remove_orphans.py::test"
 RELEASED, RELEASE = "removal/test_released.py::test", "loop/test_release.py::test"
 IN_PLACE = "removal/test_in_place.py::test"
 TIME = "removal/test_time_limit.py::test"
@@ -200,7 +200,7 @@ REMOVING = (
         "Nothing is removed while the clocks of the machine, the ledger, the store and the table disagree",
         off(
             "core/decisions/housekeeping_decision.py",
-            "    if stop is None and doubt is not None and operation in REMOVING_OPERATIONS:\n",
+            "    if stop is None and skew is not None and operation in REMOVING_OPERATIONS:\n",
             "    if False:\n",
             "loop/test_clocks.py::test_force_does_not_expire_by_clocks_that_disagree",
             "loop/test_clocks.py::test_table_updated_in_the_future_keeps_its_snapshots",
@@ -301,7 +301,7 @@ REMOVING = (
         "The ledger deletes no records while the clocks disagree",
         off(
             "loop/maintain.py",
-            "    if doubt is not None:\n",
+            "    if skew is not None:\n",
             "    if False:\n",
             "loop/test_clocks.py::test_ledger_forgets_records_only_by_clocks_that_agree",
         ),
@@ -1088,12 +1088,12 @@ REMOVING = (
     ),
     Regression(
         "decision-of-before-the-work",
-        "found while outlooks were built",
+        "found while tables were assessed",
         "An operation decides on an assessment that an earlier operation of the same run has made out of date",
         "An operation that takes the lease drops the assessment that the others shared",
         off(
             "loop/maintain.py",
-            "    outlook.forget()\n",
+            "    cache.forget()\n",
             "",
             "loop/test_outlook.py::test_operation_after_work_is_assessed_again",
         ),

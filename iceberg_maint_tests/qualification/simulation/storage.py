@@ -15,7 +15,7 @@ from iceberg_maint.core.removal.orphan_rules import MetadataLog
 from iceberg_maint.core.removal.released_file_rules import NamedFile
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import StoredFile
-from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 from iceberg_maint_tests.qualification.simulation.disk import Disk
 from iceberg_maint_tests.qualification.simulation.process import Process
 from iceberg_maint_tests.qualification.simulation.process_ports import ProcessClock
@@ -139,7 +139,7 @@ def remove_orphans(process: Process) -> OrphanRemoval:
     """The real pass over the simulated disk."""
     clock = ProcessClock(process)
     return OrphanRemoval(
-        Surroundings(
+        CleanupContext(
             others=lambda _table: (),
             store=lambda _state: ProcessStore(process),
             reachability=lambda state: ProcessReachability(process, state),

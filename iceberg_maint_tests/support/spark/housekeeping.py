@@ -28,7 +28,7 @@ from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.plan import make_plans
 from iceberg_maint.ports.engine import CommitContext, Written
 from iceberg_maint.ports.ledger import Ledger
-from iceberg_maint.removal.remove_orphans import OrphanRemoval, Surroundings
+from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 from iceberg_maint_tests.support.context import context_with
 from iceberg_maint_tests.support.fakes.ledger import memory_ledger
@@ -120,7 +120,7 @@ class Keeper:
         """Over the real files, by a store whose clock is as far ahead."""
         catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
         return OrphanRemoval(
-            Surroundings(
+            CleanupContext(
                 others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: store,
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
