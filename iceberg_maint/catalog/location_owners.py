@@ -29,7 +29,7 @@ class FleetClaims:
     """The claims of all tables. One metadata file is read per table, and again only after the table's
     pointer has changed. The ledger keeps the claims.
 
-    This object remembers what it has read, so that a pass over each of many tables does not read the claims of all
+    This object remembers what it has read, so that a scan of each of many tables does not read the claims of all
     from the ledger again. The catalog is asked for all tables and pointers each time."""
 
     def __init__(self, catalogs: Mapping[str, PyIcebergCatalog], ledger: Registry) -> None:
@@ -149,7 +149,7 @@ def _claim(name: TableId, pointer: str, data: bytes) -> Claim:
 
 def _every_file_named(document: dict[str, Any]) -> Iterator[str]:
     """Yields the files that the metadata file names. They may be in earlier locations of the table. The
-    data files are named in manifests, which are not read for every pass over another table."""
+    data files are named in manifests, which are not read for every scan of another table."""
     for snapshot in document.get("snapshots") or ():
         if "manifest-list" in snapshot:
             yield snapshot["manifest-list"]

@@ -184,7 +184,7 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
 def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
     """State that the table with UUID was dropped and that its files in the location of TABLE are orphans.
 
-    Passes over TABLE then no longer refuse its metadata files (ICM-111). They remove its data files as orphans.
+    Scans of TABLE then no longer refuse its metadata files (ICM-111). They remove its data files as orphans.
     """
     context = session.context()
     table = context.catalogs.find(name)

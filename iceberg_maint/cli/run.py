@@ -196,8 +196,8 @@ def run(
             budget = context.policies.fleet_budget
             reasons = {o.reason for r in results for o in r.outcomes}
             if budget is not None and Reason.FLEET_BUDGET in reasons:
-                # The pass before the run did not know the tables that the run was first to measure. Without this one, the
-                # next pass stores their waits.
+                # The cycle before the run did not know the tables that the run was first to measure. Without this one, the
+                # next cycle stores their waits.
                 with suppress(IcebergMaintError):
                     store_waits(context, budget)
     except (Terminated, KeyboardInterrupt) as why:

@@ -212,7 +212,7 @@ class End(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Look:
     """One table at one time: its data, and the due operations of housekeeping. `held` are the orphans that
-    the last pass has left in the trash."""
+    the last scan has left in the trash."""
 
     measured: Measured
     decision: Decision

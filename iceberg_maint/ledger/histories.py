@@ -32,7 +32,7 @@ Key = tuple[str, str]
 """UUID and operation."""
 
 _WAIT_MS = 86_400_000
-"""A wait for the budget of the fleet counts no longer after the pass that decided it."""
+"""A wait for the budget of the fleet counts no longer after the cycle that decided it."""
 _PAUSES = select(pause).order_by(pause.c.paused_ms.desc())
 _ended = outcome.alias()
 _has_ended = (

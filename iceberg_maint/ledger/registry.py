@@ -189,7 +189,7 @@ class SqlRegistry(Part):
             return conn.scalar(select(fleet_wait.c.decided_ms).where(fleet_wait.c.table_uuid == FLEET))
 
     def replace_fleet_waits(self, new: Mapping[WorkKey, FleetWait] | None) -> None:
-        """Stores these waits in place of all stored ones, with the time of the pass. None deletes the time, too."""
+        """Stores these waits in place of all stored ones, with the time of the cycle. None deletes the time, too."""
         with self._write("fleet waits") as conn:
             conn.execute(delete(fleet_wait))
             if new is None:

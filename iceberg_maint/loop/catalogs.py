@@ -116,7 +116,7 @@ class Catalogs(Mapping[str, Catalog]):
     # time limits
 
     def limits_of(self, name: str) -> CallLimits | None:
-        """Returns the limits of a pass over this catalog; None for one in memory."""
+        """Returns the limits of a cycle over this catalog; None for one in memory."""
         looks = self.adapters[name].looks
         return None if looks is None else looks.within(self.within_seconds)
 
@@ -209,7 +209,7 @@ def late_table(table: TableId, late: LateError, within: float | None = None) -> 
             what = f"{table}: the cycle over catalog '{name}' did not come to it within {time}."
         case Limit.LOST:
             what = (
-                f"{table}: {MOST_LOST} other tables of catalog '{name}' gave no answer within {time}, so the pass leaves "
+                f"{table}: {MOST_LOST} other tables of catalog '{name}' gave no answer within {time}, so the cycle leaves "
                 "out the rest."
             )
     return IcebergMaintError("ICM-179", f"{what} {_STAYS}", _fix(name, late))

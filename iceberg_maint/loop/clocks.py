@@ -44,7 +44,7 @@ def checked_clocks(context: Context, state: TableState, *, store: bool) -> Clock
 
 
 def clock_refusal(table: str, skew: str) -> RefusedError:
-    """Returns the error for clocks that disagree."""
+    """Returns the error for a clock skew."""
     return RefusedError("ICM-115", f"{table}: {skew}; nothing is removed.", FIX)
 
 

@@ -418,7 +418,7 @@ class Registry(Protocol):
         ...
 
     def replace_fleet_waits(self, waits: Mapping[WorkKey, FleetWait] | None) -> None:
-        """Stores these waits in place of all stored ones, with the time of the pass. None deletes the time, too: there is
+        """Stores these waits in place of all stored ones, with the time of the cycle. None deletes the time, too: there is
         no budget."""
         ...
 

@@ -84,11 +84,11 @@ class Store(Protocol):
 class OrphanWork:
     """The work of one orphan scan.
 
-    With `needs_approval` the pass moved nothing, and a person approves it by `digest`. `marks` are the ids of
+    With `needs_approval` the scan moved nothing, and a person approves it by `digest`. `marks` are the ids of
     the trash manifests that it wrote. `restored_files` were in the trash and are reachable. `left_files` are
     still in the trash although their hold is over. `held` is the content of the trash at the end, and the
     files that wait for approval; None if it is unknown. `unlogged` is the sign of a second owner, None
-    without a scan. `stopped` is the error that ended the pass after a part of this work. `unfinished`: the pass
+    without a scan. `stopped` is the error that ended the scan after a part of this work. `unfinished`: the scan
     used up its time, and the next one continues it.
     """
 
@@ -145,7 +145,7 @@ class OrphanFiles(Protocol):
 
         The hold of the files of stored releases begins first.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
-        still holds the lease. `is_over` returns whether the pass has used up its time; it is asked between the
+        still holds the lease. `is_over` returns whether the scan has used up its time; it is asked between the
         pages of the listing and between groups of moves and deletions. Raises FenceLostError. Raises
         RefusedError ICM-110 to 115, 122, 125 before the first file is moved or deleted. After that, it returns
         the error as `stopped`.
@@ -153,7 +153,7 @@ class OrphanFiles(Protocol):
         ...
 
     def leaving_released(self) -> OrphanFiles:
-        """The same, whose passes leave the files of stored releases, and those that are held in place."""
+        """The same, whose scans leave the files of stored releases, and those that are retained in place."""
         ...
 
     def approving(self, digest: str) -> OrphanFiles:
@@ -179,7 +179,7 @@ class OrphanFiles(Protocol):
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """Returns the sign of a second owner, from one listing of the table's metadata folders. Raises
-        RefusedError ICM-111 if a pass would be refused for it."""
+        RefusedError ICM-111 if a scan would be refused for it."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The hold in place: released files stay at their paths until the hold is over, then each is proved again and deleted.
+"""Retention in place: released files stay at their paths until it is over, then each is proved again and deleted.
 
 A mark lists the files of stored releases. It is on storage before the releases are deleted, so every step can be
 repeated after a crash. Nothing moves: during the hold every reader finds its files, and a file that is registered

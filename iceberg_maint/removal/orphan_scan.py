@@ -77,7 +77,7 @@ def scan(removal: Removal, *, approved: str | None = None, listing: StoredListin
     The scratch folder keeps the contents of old metadata files for the next scan. `approved` is the digest of an
     earlier scan: then no file counts that is younger than the youngest one of that scan, so that files
     that have since passed the minimum age do not change the digest. `listing` may hold files that an earlier
-    pass listed; ages count by the time when that scan began. The caller closes `Scan.paths`.
+    scan listed; ages count by the time when that scan began. The caller closes `Scan.paths`.
     Raises RefusedError, see `check_target`; ICM-111 for another table's metadata below a prefix or a
     second owner of this table, ICM-115, ICM-122, ICM-125; UnreadableTableError ICM-101 if any metadata
     cannot be read.

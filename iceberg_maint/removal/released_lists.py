@@ -2,7 +2,7 @@
 during the hold.
 
 A mark is one file of lines. The first line is the mark; each further line names one file. Only the marks define which
-files are held in place. A mark that is not complete, as a crash can leave it on a local disk, holds nothing: the releases
+files are retained in place. A mark that is not complete, as a crash can leave it on a local disk, holds nothing: the releases
 that it was made from are still stored.
 """
 

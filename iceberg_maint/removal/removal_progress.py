@@ -28,7 +28,7 @@ class TrashChange:
 
 @dataclass(slots=True)
 class Moved:
-    """The work of a mark so far: trash batches, and files moved to them or held in place. `skipped` files were referenced,
+    """The work of a mark so far: trash batches, and files moved to them or retained in place. `skipped` files were referenced,
     changed or deleted since they were found."""
 
     headers: list[TrashBatchHeader] = field(default_factory=list)

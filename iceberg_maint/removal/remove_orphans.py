@@ -113,7 +113,7 @@ class OrphanRemoval:
     def look(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
     ) -> Iterator[Scan]:
-        """Yields the scan of what a scan would move, for the body of the context to read. Moves nothing. Raises
+        """Yields what a scan would move, for the body of the context to read. Moves nothing. Raises
         the errors of `scan`."""
         removal = self._removal(state, policy, in_flight)
         # A scan without changes needs no lease, so several may run at once.

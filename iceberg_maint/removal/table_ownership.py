@@ -74,7 +74,7 @@ class SeenFiles:
             self._db.executemany("INSERT OR REPLACE INTO owned VALUES (?, ?, ?, ?, ?)", rows)
 
     def forget_others(self) -> None:
-        """Removes the entries that this look has not met: their files are gone."""
+        """Removes the entries that this scan has not met: their files are gone."""
         with self._db:
             self._db.execute("DELETE FROM owned WHERE look != ?", (self._look,))
 
@@ -121,7 +121,7 @@ def metadata_versions(
 
     If nothing deletes old metadata files, hundreds of thousands can accumulate. Only the beginning of
     each is read, several at once, and only once: `memo` on local disk keeps the versions from earlier
-    passes. With `forgets`, the entries of files that this look has not met are removed from it.
+    scans. With `forgets`, the entries of files that this scan has not met are removed from it.
     """
     complete_reads = iter(range(_MOST_WHOLE))
     with ThreadPoolExecutor(_AT_ONCE) as readers, closing(SeenFiles(memo)) as cache:

@@ -207,7 +207,7 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
         due = "" if why.next_ms is None else f"; due again at {moment(why.next_ms)}"
         write(console, f"  last success: {moment(why.last_done_ms)}{due}")
     if why.last_scan and why.last_scan not in why.change:
-        write(console, f"  last pass: {escape(escape_control_chars(why.last_scan))}")
+        write(console, f"  last scan: {escape(escape_control_chars(why.last_scan))}")
     for holder in why.held_by:
         write(console, f"  held back by {escape(holder)}")
     if why.change:

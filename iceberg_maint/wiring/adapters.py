@@ -263,7 +263,7 @@ def missing_rights(
 
 class OrphanPasses:
     """Makes the orphan scan of a table, which compares the table with all tables of all catalogs. The ledger
-    keeps what the passes read of those tables."""
+    keeps what the scans read of those tables."""
 
     def __init__(self, config: Config, catalogs: Mapping[str, Catalog], clock: Clock, ledger: Ledger) -> None:
         self._scratch = config.home / "orphans"
@@ -273,7 +273,7 @@ class OrphanPasses:
         self._is_first = True
 
     def __call__(self, table: TableId, scope: Scope | None = None) -> OrphanRemoval:
-        """The orphan scan of one table. The first one deletes what passes have not used for months."""
+        """The orphan scan of one table. The first one deletes what scans have not used for months."""
         from iceberg_maint.catalog.approved_io import open_store
         from iceberg_maint.catalog.reachable_files import MetadataWalk
         from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval, Scope

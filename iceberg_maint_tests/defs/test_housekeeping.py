@@ -160,7 +160,7 @@ def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) 
     world.orphans.work = OrphanWork(10, 100, 0, 0, released=ReleasedWork(1, 10, 2, 20, 8, 800))
     world.observe()
     assert housekeep(world).success
-    names = [f"released_{what}{unit}" for what in ("", "deleted_", "held_") for unit in ("files", "mib")]
+    names = [f"released_{what}{unit}" for what in ("", "deleted_", "retained_") for unit in ("files", "mib")]
     assert [told(world)[-1][n] for n in names] == [8, 0.0006771, 7, 0.0004959, 8, 0.0007629]
     world.observe(changed_only=False)
     check = world.evaluations("snapshots")[None]

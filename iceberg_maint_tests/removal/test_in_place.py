@@ -1,4 +1,4 @@
-"""Released files that are held in place: nothing moves, and after the hold exactly the unreferenced ones are deleted."""
+"""Released files that are retained in place: nothing moves, and after the hold exactly the unreferenced ones are deleted."""
 
 from __future__ import annotations
 

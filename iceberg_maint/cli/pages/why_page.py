@@ -222,7 +222,7 @@ def _housekeeping(why: HousekeepingExplanation, verdict: str) -> list[str]:
     if why.last_done_ms is not None:
         facts.append(f"last success {moment(why.last_done_ms)}")
     if why.last_scan and why.last_scan not in why.change:
-        facts.append(f"last pass: {why.last_scan}")
+        facts.append(f"last scan: {why.last_scan}")
     facts += [f"held back by {holder}" for holder in why.held_by[:2]]
     if len(why.held_by) > 2:
         facts.append(f"and by {counted(len(why.held_by) - 2, 'other', 'others')}")

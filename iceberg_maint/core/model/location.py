@@ -202,7 +202,7 @@ def overlaps(
 
 @lru_cache(maxsize=100_000)
 def _folder(text: str) -> tuple[tuple[str, str], bytes]:
-    """Scheme and authority of a location, and its key with a slash at the end. A pass over each of many tables compares
+    """Scheme and authority of a location, and its key with a slash at the end. A scan of each of many tables compares
     the locations of all."""
     scheme, authority, path = _parts(text)
     return (scheme, authority), path_key(path).rstrip(b"/") + b"/"

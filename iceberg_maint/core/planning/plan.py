@@ -236,7 +236,7 @@ _OF_ALL = frozenset(f.name for f in fields(Batch)) - {"work"}
 class BatchBody:
     """A batch of any operation. The fields of the other operations are empty.
 
-    `strategy` is the label of the work. For an orphan scan it says whether the pass sweeps.
+    `strategy` is the label of the work. For an orphan scan it says whether the scan sweeps.
     """
 
     batch_id: str

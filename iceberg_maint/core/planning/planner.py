@@ -80,7 +80,7 @@ def plan_housekeeping(
                 regrouped = due_manifests(state, policy.rewrite_manifests, force=Reason.FORCED in reasons)
                 batches += [batch(RewriteManifests(due.paths), due.paths) for due in regrouped]
             case Operation.REMOVE_ORPHAN_FILES:
-                # Storage has no snapshots. Each pass is a new batch, even at the same snapshot of the table.
+                # Storage has no snapshots. Each scan is a new batch, even at the same snapshot of the table.
                 after = f"after {history.last_done_ms}"
                 batches.append(batch(RemoveOrphanFiles(sweeps), (after,)))
             case Operation.EXPIRE_SNAPSHOTS:

@@ -272,7 +272,7 @@ class RemoveOrphanFiles:
 
     @property
     def strategy(self) -> Strategy:
-        """Whether the pass sweeps."""
+        """Whether the scan sweeps."""
         return Strategy.SWEEP_AND_MARK if self.sweep else Strategy.MARK
 
 

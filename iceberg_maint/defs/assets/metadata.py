@@ -230,7 +230,7 @@ def housekeeping_check_metadata(
 
 
 def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
-    """The last orphan scan, and the files that a later pass may remove: number, size and times."""
+    """The last orphan scan, and the files that a later scan may remove: number, size and times."""
     words = outcome_sentence(last.outcome.outcome, last.outcome.reason, ran=True)
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"
     data: Metadata = {
@@ -244,9 +244,9 @@ def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
 
 
 def held_metadata(held: Sequence[HeldOrphans] | None, delete_after_seconds: int) -> Metadata:
-    """The orphans that a pass has left in the trash or for a person to approve.
+    """The orphans that a scan has left in the trash or for a person to approve.
 
-    It contains the time from which each mark may be swept, and some of the paths. Empty if the pass
+    It contains the time from which each mark may be swept, and some of the paths. Empty if the scan
     reported none of this. Marks and paths are JSON: Dagster draws a table at its full width, and the page around it
     does not wrap.
     """
@@ -289,7 +289,7 @@ def housekeeping_metadata(
         for batch in outcome.batches:
             # An expiry and an orphan scan both move and delete released files. What is held at the end counts.
             for name, value in batch.counts.items():
-                counts[name] = value + (0 if name.startswith("released_held_") else counts.get(name, 0))
+                counts[name] = value + (0 if name.startswith("released_retained_") else counts.get(name, 0))
     data |= counts_metadata(counts)
     return data | (held_metadata(last_scan.outcome.held, delete_after_seconds) if last_scan else {})
 

@@ -81,7 +81,7 @@ def _released(last_expiry: Report | None) -> str:
     if last_expiry is None:
         return ""
     counts = last_expiry.outcome.counts
-    files, size_bytes = (counts.get(f"released_held_{what}", 0) for what in ("files", "bytes"))
+    files, size_bytes = (counts.get(f"released_retained_{what}", 0) for what in ("files", "bytes"))
     held = f" {files} released files ({size(size_bytes)}) are held before their deletion." if files else ""
     return f"{held} {last_expiry.outcome.message}".rstrip()
 

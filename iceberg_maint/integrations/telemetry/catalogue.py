@@ -184,7 +184,7 @@ COUNTS: dict[str, Series] = {
     ),
     "orphan_files": _counter(
         "iceberg_maint.orphans.identified.files",
-        "orphan files that passes identified",
+        "orphan files that scans identified",
         "counts.orphan_files",
     ),
     "trashed_files": _counter(
@@ -201,7 +201,7 @@ COUNTS: dict[str, Series] = {
     ),
     "released_files": _counter(
         "iceberg_maint.released.moved.files",
-        "files that expiries released, moved to the trash or held in place",
+        "files that expiries released, moved to the trash or retained in place",
         "counts.released_files",
     ),
     "released_bytes": _counter(

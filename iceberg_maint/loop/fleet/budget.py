@@ -172,7 +172,7 @@ _TABLES_AT_ONCE = 50
 
 def divide_budget(context: Context) -> None:
     """Stores which due partitions wait for the budget of the fleet. Does nothing within `CYCLE_SECONDS` of the last
-    pass. Without a budget it deletes the waits of an earlier configuration."""
+    cycle. Without a budget it deletes the waits of an earlier configuration."""
     budget, ledger = context.policies.fleet_budget, context.ledger
     passed_ms = ledger.registry.fleet_passed_ms()
     if budget is None:

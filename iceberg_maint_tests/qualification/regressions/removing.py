@@ -793,14 +793,14 @@ REMOVING = (
         "the current metadata are read before the deletion, and what they reference stays",
         known(
             "orphans",
-            "files held in place are proved once",
+            "files retained in place are proved once",
             f"{IN_PLACE}_file_registered_again_during_the_hold_in_place_stays",
         ),
     ),
     Regression(
         "registered-during-the-deletion-in-place",
         "found in review",
-        "a writer registers a file while files that were held in place are deleted",
+        "a writer registers a file while files that were retained in place are deleted",
         "the catalog's pointer is looked at before every 1,000 files, and a changed table is read again",
         known(
             "orphans",

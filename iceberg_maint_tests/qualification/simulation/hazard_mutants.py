@@ -57,7 +57,7 @@ def released_files_are_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 @planted(
-    "files held in place are looked for once more before they are deleted",
+    "files retained in place are looked for once more before they are deleted",
     hazards.test_file_registered_again_while_it_is_held_in_place_stays,
 )
 def files_held_in_place_are_believed(patch: pytest.MonkeyPatch) -> None:

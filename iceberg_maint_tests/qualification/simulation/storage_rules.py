@@ -76,7 +76,7 @@ class StorageRules:
         watch.hold("I-10", right, f"{origin} is deleted after {held_ms} ms in the trash")
 
     def _deletes_in_place(self, path: str) -> None:
-        """A file is about to be deleted that is not in the trash: an expiry released it, and it was held in place."""
+        """A file is about to be deleted that is not in the trash: an expiry released it, and it was retained in place."""
         watch, lake = self._watch, self._watch.world.lake
         watch.found["deleted in place"] += 1
         reached = lake.reaching(path)

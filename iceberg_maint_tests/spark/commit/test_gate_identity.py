@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -20,6 +20,7 @@ from iceberg_maint.core.planning.plan import Batch, batch_of_text, batch_text
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.loop.catalogs import Catalogs
 from iceberg_maint.loop.select_batches import Changes, still_valid
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
 from iceberg_maint_tests.support.spark.position_deletes import mark, paths, registered_again, unguarded
@@ -33,9 +34,6 @@ from iceberg_maint_tests.support.spark.rewrites import (
 )
 from iceberg_maint_tests.support.spark.workshop import FULL, workshop_of
 from iceberg_maint_tests.support.spark.writers import Writers
-
-if TYPE_CHECKING:
-    from iceberg_maint.loop.catalogs import Catalogs
 
 pytestmark = pytest.mark.spark
 

@@ -133,7 +133,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         "engines/spark/deletes/membership.py",
-        "_Membership._checkpoint",
+        "_Membership._remove_shuffles",
         "cleaner.doCleanupShuffle(shuffle, True)",
         "cleaner.doCleanupShuffle(shuffle, False)",
         "Spark still removes the shuffle files, and does not wait for the executors' answer. No row depends on it.",
