@@ -250,7 +250,7 @@ health_day = Table(
     Column("body", Text, nullable=False),
 )
 
-# Partitions that wait for the budget of the fleet, or that are left alone. The row of table `*` has the time of the last
+# Partitions that wait for the budget of the fleet. The row of table `*` has the time of the last
 # cycle over the fleet.
 fleet_wait = Table(
     "icm_fleet_wait",

@@ -34,7 +34,7 @@ from iceberg_maint.removal.released_lists import (
 )
 from iceberg_maint.removal.removal_progress import Moved, RemovalProgress, TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import Lease, changed, with_facts
+from iceberg_maint.removal.store_requests import RemovalLease, changed, with_facts
 from iceberg_maint.removal.target import (
     Removal,
     Target,
@@ -53,7 +53,7 @@ _FILES_PER_LOOK = 1_000
 
 def retain_in_place(
     removal: Removal,
-    lease: Lease,
+    lease: RemovalLease,
     done: RemovalProgress,
     *,
     marks: bool,
@@ -99,7 +99,7 @@ def retain_in_place(
 
 
 def restore_in_place(
-    target: Target, store: Store, mark_id: str | None, lease: Lease
+    target: Target, store: Store, mark_id: str | None, lease: RemovalLease
 ) -> Iterator[TrashChange]:
     """Ends the hold of the files of one mark, or of all: they stay, and no scan treats them as orphans again. Yields what was
     done to each mark."""
@@ -156,7 +156,9 @@ def _past_hold(marks: list[InPlaceMark], removal: Removal) -> list[InPlaceMark]:
 class _Work:
     """Marks and deletions of one run, on one reading of the metadata."""
 
-    def __init__(self, removal: Removal, paths: PathTables, lease: Lease, done: RemovalProgress) -> None:
+    def __init__(
+        self, removal: Removal, paths: PathTables, lease: RemovalLease, done: RemovalProgress
+    ) -> None:
         self._removal, self._paths, self._lease, self._done = removal, paths, lease, done
         self._target, self._store, self._reachability = removal.target, removal.store, removal.reachability
         self._pending = pending_manifests(self._target.state, removal.policy, removal.now_ms())

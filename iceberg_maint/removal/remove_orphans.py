@@ -29,7 +29,7 @@ from iceberg_maint.removal.orphan_scan import Scan, scan
 from iceberg_maint.removal.released_lists import batches_in_place, record_release, retained_in_place
 from iceberg_maint.removal.removal_progress import RemovalProgress, TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import AskedLease, Lease, TimeUpError
+from iceberg_maint.removal.store_requests import AskedLease, RemovalLease, TimeUpError
 from iceberg_maint.removal.stored_listing import StoredListing
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal, Target, check_target
@@ -90,7 +90,7 @@ class OrphanRemoval:
         """See `ports.storage.OrphanFiles`. A scan with an approval has no time limit: the digest that a person
         approves names all of its files."""
         done, asked = RemovalProgress(), AskedLease(holds, self._context.now_ms)
-        lease = Lease(asked) if self._scope.approved is not None else Lease(asked, is_over)
+        lease = RemovalLease(asked) if self._scope.approved is not None else RemovalLease(asked, is_over)
         removal = self._removal(state, policy, in_flight)
         try:
             deletes = sweep and self._scope.sweeps
@@ -162,7 +162,7 @@ class OrphanRemoval:
         holds: Callable[[], bool],
     ) -> ReleasedWork:
         """See `ports.storage.OrphanFiles`."""
-        done, lease = RemovalProgress(), Lease(AskedLease(holds, self._context.now_ms))
+        done, lease = RemovalProgress(), RemovalLease(AskedLease(holds, self._context.now_ms))
         stopped: Exception | None = None
         try:
             removal = self._removal(state, policy, in_flight)
@@ -187,7 +187,7 @@ class OrphanRemoval:
         """Restores the files of one trash batch, or of all; see `sweep.restore`."""
         # The claims of other tables do not matter: a file goes back to the place it was taken from.
         target, store = _target(state, policy), self._context.store(state)
-        lease = Lease(AskedLease(holds, self._context.now_ms))
+        lease = RemovalLease(AskedLease(holds, self._context.now_ms))
         restore(target, store, self._context.reachability(state), lease, mark_id, report=report)
         for change in restore_in_place(target, store, mark_id, lease):
             report(change)
@@ -195,7 +195,7 @@ class OrphanRemoval:
     def _sweep(
         self,
         removal: Removal,
-        lease: Lease,
+        lease: RemovalLease,
         done: RemovalProgress,
         *,
         deletes: bool,
@@ -219,7 +219,9 @@ class OrphanRemoval:
                     restored,
                 )
 
-    def _take_released(self, removal: Removal, lease: Lease, done: RemovalProgress, *, deletes: bool) -> None:
+    def _take_released(
+        self, removal: Removal, lease: RemovalLease, done: RemovalProgress, *, deletes: bool
+    ) -> None:
         """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
         in place."""
         in_place = removal.policy.released_files is ReleasedHold.IN_PLACE
@@ -228,7 +230,7 @@ class OrphanRemoval:
         marks, mark_id = self._scope.marks and in_place, self._scope.mark_id
         retain_in_place(self._renewed(removal), lease, done, marks=marks, deletes=deletes, mark_id=mark_id)
 
-    def _mark(self, removal: Removal, lease: Lease, done: RemovalProgress) -> None:
+    def _mark(self, removal: Removal, lease: RemovalLease, done: RemovalProgress) -> None:
         listing = StoredListing(removal.target, removal.store, lease)
         is_approved = self._scope.approved is not None
         try:
@@ -243,7 +245,7 @@ class OrphanRemoval:
         listing.discard()
 
     def _mark_listed(
-        self, removal: Removal, lease: Lease, done: RemovalProgress, listing: StoredListing | None
+        self, removal: Removal, lease: RemovalLease, done: RemovalProgress, listing: StoredListing | None
     ) -> None:
         approved = self._scope.approved
         orphan_scan = scan(self._renewed(removal), approved=approved, listing=listing)

@@ -25,12 +25,10 @@ class TimeUpError(Exception):
     """The scan has used up its time. It is continued by a later one."""
 
 
-class Lease:
-    """The lease of a scan, and its time. `is_over` returns whether the time is used up."""
+class RemovalLease:
+    """The lease of a scan, and its time. `holds` returns whether this run has the lease, `is_over` whether the time is used up."""
 
-    def __init__(
-        self, holds: Callable[[], bool] = lambda: True, is_over: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, holds: Callable[[], bool], is_over: Callable[[], bool] = lambda: False) -> None:
         self._holds, self._is_over = holds, is_over
         self._is_first = True
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Store, StoredFile
-from iceberg_maint.removal.store_requests import Lease, TimeUpError
+from iceberg_maint.removal.store_requests import RemovalLease, TimeUpError
 from iceberg_maint.removal.target import Target
 from iceberg_maint.removal.trash_manifest import trash_folder
 
@@ -41,7 +41,7 @@ class _Part:
 class StoredListing:
     """The listing of the prefixes of one table. It is stored when the time of the lease is up."""
 
-    def __init__(self, target: Target, store: Store, lease: Lease) -> None:
+    def __init__(self, target: Target, store: Store, lease: RemovalLease) -> None:
         self._uuid, self._prefixes, self._store, self._lease = (
             target.state.uuid,
             target.prefixes,

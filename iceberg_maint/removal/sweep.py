@@ -14,7 +14,7 @@ from iceberg_maint.ports.storage import Reachability, Store
 from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.removal_progress import TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import Lease, changed, deleted_in_bulk
+from iceberg_maint.removal.store_requests import RemovalLease, changed, deleted_in_bulk
 from iceberg_maint.removal.target import (
     Removal,
     Target,
@@ -39,7 +39,7 @@ def restore(
     target: Target,
     store: Store,
     reachability: Reachability,
-    lease: Lease,
+    lease: RemovalLease,
     mark_id: str | None = None,
     *,
     report: Callable[[TrashChange], None] = lambda _: None,
@@ -95,7 +95,7 @@ def _restored(done: TrashChange, *, put_back: bool) -> TrashChange:
 
 def sweep(
     removal: Removal,
-    lease: Lease,
+    lease: RemovalLease,
     *,
     deletes: bool = True,
     mark_id: str | None = None,
@@ -169,7 +169,7 @@ def _put_back_of(
     reached: frozenset[str],
     paths: PathTables,
     store: Store,
-    lease: Lease,
+    lease: RemovalLease,
     report: Callable[[TrashChange], None],
 ) -> None:
     """Restores the referenced files of a trash batch. If another file is at the place by now, readers use
@@ -199,7 +199,7 @@ def _sweep_one(
     header: TrashBatchHeader,
     lines: Iterator[tuple[TrashedFile, bool]],
     removal: Removal,
-    lease: Lease,
+    lease: RemovalLease,
     report: Callable[[TrashChange], None],
 ) -> TrashChange:
     store, done = removal.store, TrashChange(header.mark_id, released=header.released)

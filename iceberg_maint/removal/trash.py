@@ -35,7 +35,7 @@ from iceberg_maint.removal.path_index import PathTables
 from iceberg_maint.removal.released_lists import PrefixSpelling, add_names, stored_releases
 from iceberg_maint.removal.removal_progress import Moved
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
-from iceberg_maint.removal.store_requests import Lease, TimeUpError, changed, with_facts
+from iceberg_maint.removal.store_requests import RemovalLease, TimeUpError, changed, with_facts
 from iceberg_maint.removal.target import (
     Removal,
     Target,
@@ -61,7 +61,7 @@ _WHY = "no metadata references it"
 
 def trash(
     scan: Scan,
-    lease: Lease,
+    lease: RemovalLease,
     *,
     approved: str | None = None,
     report: Callable[[Moved], None] = lambda _: None,
@@ -101,7 +101,7 @@ def trash(
     return replace(progress, skipped=progress.skipped + reached_since)
 
 
-def _move(scan: Scan, prefix: str, lease: Lease, progress: Moved) -> None:
+def _move(scan: Scan, prefix: str, lease: RemovalLease, progress: Moved) -> None:
     """Writes the manifest of one prefix, then moves the files that it names."""
     header = new_header(scan.removal, prefix, scan.digest)
     if next(_below(scan, prefix), None) is not None:
@@ -240,7 +240,7 @@ def check_own(header: TrashBatchHeader, target: Target) -> None:
         )
 
 
-def remove_released(removal: Removal, lease: Lease, report: Callable[[Moved], None]) -> None:
+def remove_released(removal: Removal, lease: RemovalLease, report: Callable[[Moved], None]) -> None:
     """Moves the files of all stored releases to the trash, one trash batch per prefix that has any, then
     deletes the releases. `report` receives what was done, however it ends.
 
@@ -318,7 +318,9 @@ def _same_files(
             progress.skipped += 1
 
 
-def _move_released(removal: Removal, paths: PathTables, prefix: str, lease: Lease, progress: Moved) -> None:
+def _move_released(
+    removal: Removal, paths: PathTables, prefix: str, lease: RemovalLease, progress: Moved
+) -> None:
     header = new_header(removal, prefix, orphans_digest(_taken_below(paths, prefix)), released=True)
     if next(_taken_below(paths, prefix), None) is not None:
         lines = partial(_lines, paths, prefix, header.mark_id)

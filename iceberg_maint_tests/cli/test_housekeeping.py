@@ -22,9 +22,8 @@ def aged(lake: Lake) -> Lake:
     """`sick` with eleven more snapshots, all a month old; two of the twelve may go."""
     table = lake.catalog.content[SICK]
     assert table.state.snapshot is not None
-    lake.clock.ms = (
-        lake.context.ledger.registry.database_ms()
-    )  # when a reader was last heard of is told by this clock
+    # The ledger's clock dates the last sign of a reader.
+    lake.clock.ms = lake.context.ledger.registry.database_ms()
     old = replace(table.state.snapshot, timestamp_ms=lake.clock.ms - 30 * DAY_MS)
     chain = [replace(old, snapshot_id=n, parent_id=n - 1 or None, sequence_number=0) for n in range(1, 12)]
     head = replace(old, parent_id=11)

@@ -32,9 +32,8 @@ DAY_MS = 86_400_000
 @pytest.fixture
 def world(world: World) -> World:
     """With one healthy table of twelve snapshots, two of which may expire."""
-    world.clock.ms = (
-        world.ledger.registry.database_ms()
-    )  # when an operation last ended is told by the ledger's clock
+    # The ledger's clock dates the end of an operation.
+    world.clock.ms = world.ledger.registry.database_ms()
     world.policy = replace(world.policy, expire_snapshots=ExpireSnapshotsPolicy(min_snapshots_to_keep=10))
     table = world.catalog.create("db.t")
     for _ in range(12):

@@ -8,7 +8,7 @@ import pytest
 
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.removal.orphan_scan import Scan, scan
-from iceberg_maint.removal.store_requests import Lease
+from iceberg_maint.removal.store_requests import RemovalLease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal, Target
 from iceberg_maint.removal.trash import trash
@@ -36,7 +36,7 @@ def run_scan(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
 def put_into_trash(lake: Lake, target: Target, store: ShiftedStore) -> Scan:
     found = run_scan(lake, target, store)
     try:
-        done = trash(found, Lease(), approved=found.digest)
+        done = trash(found, RemovalLease(lambda: True), approved=found.digest)
         assert (done.files, done.skipped) == (len(lake.orphans), 0)
     finally:
         found.paths.close()
@@ -51,7 +51,7 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
     assert found.counts.orphan_files == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
 
-    [mark, *_] = restored = restore(target, store, lake.walk(target), Lease())
+    [mark, *_] = restored = restore(target, store, lake.walk(target), RemovalLease(lambda: True))
     assert sum(r.restored_files for r in restored) == len(lake.orphans)
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert [m.restored for m in trash_batches(target.prefixes, store)] == [True] * len(restored)
@@ -60,10 +60,17 @@ def test_layout_loses_no_live_file_and_every_orphan(layout: Layout, tmp_path: Pa
 
     put_into_trash(lake, target, store)
     assert (
-        sweep(Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms), Lease()) == ()
+        sweep(
+            Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms),
+            RemovalLease(lambda: True),
+        )
+        == ()
     )
     store.ahead_ms = 3 * DAY_MS + 1
-    swept = sweep(Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms), Lease())
+    swept = sweep(
+        Removal(target, POLICY, store, lake.walk(target), tmp_path, store.local_now_ms),
+        RemovalLease(lambda: True),
+    )
     assert sum(s.deleted_files for s in swept) == len(lake.orphans)
     assert (lake.lost(), lake.remaining()) == ([], [])
     assert [p for p in tmp_path.rglob("*trash*/**/*") if p.is_file()] == []

@@ -15,7 +15,7 @@ from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
-from iceberg_maint.removal.store_requests import Lease
+from iceberg_maint.removal.store_requests import RemovalLease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
 from iceberg_maint.removal.trash import trash
@@ -96,7 +96,7 @@ def put_into_trash(lake: Lake, store: ShiftedStore | None = None) -> int:
     target, store = lake.target(), store or ShiftedStore()
     found = scan(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms))
     try:
-        return trash(found, Lease(), approved=found.digest).files
+        return trash(found, RemovalLease(lambda: True), approved=found.digest).files
     finally:
         found.paths.close()
 
@@ -210,7 +210,10 @@ def test_file_in_the_trash_that_a_manifest_names_comes_back(lake: Lake) -> None:
     pend(lake, 3)
     store.ahead_ms = 3 * DAY_MS + 1
     target = lake.target()
-    swept = sweep(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
+    swept = sweep(
+        Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms),
+        RemovalLease(lambda: True),
+    )
     assert sum(s.deleted_files for s in swept) == ORPHANS
     assert orphan(lake, 3).read_bytes() == lake.orphans[orphan(lake, 3)]
 
@@ -222,8 +225,11 @@ def test_sweep_deletes_nothing_while_a_manifest_cannot_be_read(lake: Lake) -> No
     store.ahead_ms = 3 * DAY_MS + 1
     target = lake.target()
     with pytest.raises(UnreadableTableError, match="ICM-101 pending manifest"):
-        sweep(Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
-    [restored] = restore(target, store, lake.walk(target), Lease())
+        sweep(
+            Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms),
+            RemovalLease(lambda: True),
+        )
+    [restored] = restore(target, store, lake.walk(target), RemovalLease(lambda: True))
     assert restored.restored_files == ORPHANS + 1
     assert lake.remaining() == list(lake.orphans)
 

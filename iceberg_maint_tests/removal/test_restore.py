@@ -12,7 +12,7 @@ from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
 from iceberg_maint.removal.removal_progress import TrashChange
-from iceberg_maint.removal.store_requests import Lease
+from iceberg_maint.removal.store_requests import RemovalLease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
 from iceberg_maint.removal.trash_manifest import read_batch_headers, trash_batches
@@ -91,7 +91,10 @@ def test_what_is_reached_is_put_back_though_the_owner_forbids_deleting(lake: Lak
     target, store = lake.target(), later()
     forbidden = replace(target, state=replace(target.state, properties={"gc.enabled": "false"}))
     with pytest.raises(RefusedError, match="ICM-110"):
-        sweep(Removal(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
+        sweep(
+            Removal(forbidden, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms),
+            RemovalLease(lambda: True),
+        )
     assert lake.remaining() == [place]
 
 
@@ -160,7 +163,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
     put_into_trash(lake)
     place = lake.folder / PLAIN.table_folder / "data" / "orphan-3.parquet"
     place.write_bytes(b"somebody's")
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     assert (restored.restored_files, restored.left_files) == (ORPHANS, 1)
     assert place.read_bytes() == b"somebody's"
     assert len(list(read_batch_headers(lake.target().prefixes, ShiftedStore()))) == 1
@@ -168,7 +171,7 @@ def test_file_put_back_replaces_nothing(lake: Lake) -> None:
 
 def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> None:
     [mark] = (h.mark_id for h in put_into_trash(lake).headers)
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     assert (told.header.mark_id, told.restored, told.files) == (mark, True, ORPHANS + 1)
     assert told.size_bytes == sum(len(b) for b in lake.orphans.values())
@@ -185,7 +188,7 @@ def test_what_was_put_back_is_no_orphan_until_its_manifest_goes(lake: Lake) -> N
 
 def test_manifest_of_what_was_put_back_that_was_tampered_with_is_refused(lake: Lake) -> None:
     put_into_trash(lake)
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     [told] = trash_batches(lake.target().prefixes, ShiftedStore())
     place = Path(told.location.removeprefix("file://"))
     place.write_bytes(place.read_bytes() + b"no json\n")

@@ -17,7 +17,7 @@ from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.removal.orphan_scan import scan
 from iceberg_maint.removal.removal_progress import Moved, TrashChange
-from iceberg_maint.removal.store_requests import Lease
+from iceberg_maint.removal.store_requests import RemovalLease
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal
 from iceberg_maint.removal.trash import trash
@@ -57,7 +57,7 @@ def put_into_trash(
     found = scan(Removal(target, policy, store, walk, lake.folder, store.local_now_ms))
     meanwhile()
     try:
-        return trash(found, Lease(holds), **options)
+        return trash(found, RemovalLease(holds), **options)
     finally:
         found.paths.close()
 
@@ -67,7 +67,7 @@ def sweep_all(
 ) -> tuple[TrashChange, ...]:
     target = lake.target()
     removal = Removal(target, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms)
-    return sweep(removal, Lease(holds), **options)
+    return sweep(removal, RemovalLease(holds), **options)
 
 
 def later() -> ShiftedStore:
@@ -193,14 +193,14 @@ def test_lease_is_asked_for_before_each_file(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         put_into_trash(lake, moving, holds=held_for(3))
     assert moving.steps == ["manifest", "move", "move"]
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     forget(lake)
     put_into_trash(lake)
     with pytest.raises(FenceLostError):
         sweep_all(lake, sweeping, holds=held_for(2))
     assert sweeping.steps == ["delete", "delete"]
     with pytest.raises(FenceLostError):
-        restore(lake.target(), restoring, lake.walk(lake.target()), Lease(held_for(4)))
+        restore(lake.target(), restoring, lake.walk(lake.target()), RemovalLease(held_for(4)))
     assert restoring.steps == ["move", "move"]  # of the two deleted there is nothing to move
 
 
@@ -261,14 +261,20 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
     ):
         other = replace(target, state=replace(target.state, **change))
         with pytest.raises(RefusedError, match=code):
-            sweep(Removal(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
+            sweep(
+                Removal(other, POLICY, store, lake.walk(target), lake.folder, store.local_now_ms),
+                RemovalLease(lambda: True),
+            )
     quick = replace(POLICY, delete_after_seconds=60)
     with pytest.raises(RefusedError, match="ICM-114"):
-        sweep(Removal(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms), Lease())
+        sweep(
+            Removal(target, quick, store, lake.walk(target), lake.folder, store.local_now_ms),
+            RemovalLease(lambda: True),
+        )
     with pytest.raises(RefusedError, match="ICM-115"):
         sweep(
             Removal(target, POLICY, store, lake.walk(target), lake.folder, ShiftedStore().local_now_ms),
-            Lease(),
+            RemovalLease(lambda: True),
         )
 
 
@@ -299,7 +305,7 @@ def test_manifest_that_was_tampered_with_is_refused(
     place.write_bytes(b"".join(edit(place.read_bytes().splitlines(keepends=True))))
     for work in (
         lambda: sweep_all(lake, later()),
-        lambda: restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease()),
+        lambda: restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True)),
     ):
         with pytest.raises(UnreadableTableError, match="ICM-101 trash manifest"):
             work()
@@ -313,11 +319,14 @@ def test_restore_of_one_mark_leaves_the_others(lake: Lake) -> None:
     os.utime(more, (1, 1))
     [second] = (h.mark_id for h in put_into_trash(lake).headers)
     assert {m.mark_id for m in read_batch_headers(lake.target().prefixes, ShiftedStore())} == {first, second}
-    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), second) == (
-        TrashChange(second, restored_files=1),
-    )
+    assert restore(
+        lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True), second
+    ) == (TrashChange(second, restored_files=1),)
     assert lake.remaining() == [more]
-    assert restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(), "none") == ()
+    assert (
+        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True), "none")
+        == ()
+    )
 
 
 @pytest.mark.parametrize("crash_at", [0, 1, 2, 11, 21])
@@ -327,7 +336,7 @@ def test_crash_while_moving_is_made_good(lake: Lake, crash_at: int) -> None:
         put_into_trash(lake, Recording(fail_at=crash_at))
     assert lake.lost() == []
     assert len(lake.remaining()) == ORPHANS + 1 - max(0, crash_at - 1)
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
     forget(lake)
@@ -351,8 +360,10 @@ def test_crash_while_sweeping_is_made_good(lake: Lake, crash_at: int) -> None:
 def test_crash_while_restoring_is_made_good(lake: Lake, crash_at: int) -> None:
     put_into_trash(lake)
     with pytest.raises(InterruptedError):
-        restore(lake.target(), Recording(fail_at=crash_at), lake.walk(lake.target()), Lease())
-    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+        restore(
+            lake.target(), Recording(fail_at=crash_at), lake.walk(lake.target()), RemovalLease(lambda: True)
+        )
+    restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     assert {p: p.read_bytes() for p in lake.orphans} == lake.orphans
     assert list(read_batch_headers(lake.target().prefixes, ShiftedStore())) == []
 
@@ -362,7 +373,7 @@ def test_lost_lease_sweeps_and_restores_nothing(lake: Lake) -> None:
     with pytest.raises(FenceLostError):
         sweep_all(lake, later(), holds=lambda: False)
     with pytest.raises(FenceLostError):
-        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease(lambda: False))
+        restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: False))
     assert lake.remaining() == []
     assert len(list((lake.folder / PLAIN.table_folder / TRASH).rglob("orphan-*"))) == ORPHANS
 
@@ -404,7 +415,7 @@ def test_orphan_whose_name_is_no_unicode_goes_and_comes_back(lake: Lake) -> None
     lake.plant(lake.orphans, place, b"bytes")
     lake.age()
     assert put_into_trash(lake).files == ORPHANS + 2
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     assert restored.restored_files == ORPHANS + 2
     assert place.read_bytes() == lake.orphans[place]
 
@@ -433,7 +444,7 @@ def test_restore_leaves_a_file_that_is_registered_in_the_trash(lake: Lake) -> No
     [mark] = (h.mark_id for h in put_into_trash(lake).headers)
     [trashed] = lake.folder.rglob(f"{TRASH}/files/*/data/orphan-0.parquet")
     commit(lake, str(trashed.relative_to(lake.folder / PLAIN.table_folder)))
-    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), Lease())
+    [restored] = restore(lake.target(), ShiftedStore(), lake.walk(lake.target()), RemovalLease(lambda: True))
     assert restored == TrashChange(mark, restored_files=ORPHANS, left_files=1)
     assert trashed.is_file()
     assert lake.lost() == []
@@ -449,7 +460,7 @@ def test_restore_needs_no_metadata(lake: Lake) -> None:
             raise UnreadableTableError("ICM-101", "a manifest is missing", "restore it.")
 
     unreadable: Any = Unreadable()
-    [restored] = restore(target, ShiftedStore(), unreadable, Lease())
+    [restored] = restore(target, ShiftedStore(), unreadable, RemovalLease(lambda: True))
     assert (restored.restored_files, restored.left_files) == (ORPHANS + 1, 0)
 
 
@@ -471,8 +482,10 @@ def test_metadata_that_take_minutes_to_read_are_not_taken_for_a_wrong_clock(lake
     target, store = lake.target(), ShiftedStore()
     slow: Any = SlowWalk(lake.walk(target), store)
     found = scan(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms))
-    assert trash(found, Lease()).files == ORPHANS + 1
+    assert trash(found, RemovalLease(lambda: True)).files == ORPHANS + 1
     found.paths.close()
     store.ahead_ms += HOLD_MS
-    [emptied] = sweep(Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms), Lease())
+    [emptied] = sweep(
+        Removal(target, POLICY, store, slow, lake.folder, store.local_now_ms), RemovalLease(lambda: True)
+    )
     assert (emptied.deleted_files, lake.lost()) == (ORPHANS + 1, [])
