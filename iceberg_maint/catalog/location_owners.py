@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.approved_io import approved_of, open_store
+from iceberg_maint.catalog.manifests.metadata_file import read_bytes
 from iceberg_maint.catalog.reachable_files import named_files
 from iceberg_maint.catalog.table_metadata import document_of
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.location import Claim, claim
-from iceberg_maint.errors import RefusedError, UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
 from iceberg_maint.ports.ledger import Registry
+from iceberg_maint.ports.storage import Store
 from iceberg_maint.ports.stored import StoredClaim
 
 _log = logging.getLogger(__name__)
@@ -23,6 +27,8 @@ _MOST_READ = 8
 """If more tables have changed, another process may have read them: the ledger is asked first."""
 _CONFIRMED_MS = 24 * 3600 * 1000
 """How often the ledger stores that a claim is still current."""
+_MOST_LISTED = 100_000
+"""Files in the folder of a metadata file. More are not searched for an earlier one."""
 
 
 class FleetClaims:
@@ -42,8 +48,8 @@ class FleetClaims:
         with the time until which it was current.
 
         Raises ConfigurationError ICM-104 for a catalog that does not answer. Raises RefusedError ICM-111 for a table
-        that cannot be read and has never been read, or whose metadata file is outside the locations of its last
-        claim: its files may be anywhere.
+        that cannot be read and has neither been read nor has a claim by `_first_claim`, or whose metadata file is
+        outside the locations of its last claim: its files may be anywhere.
         """
         return tuple(
             claim
@@ -72,7 +78,10 @@ class FleetClaims:
                 except RefusedError as error:
                     # Another process may have read a later file of the table, with other locations.
                     stored = self._ledger.claims(catalog_name).get(name)
-                    claims.append(_last_claim(pointer, stored, error))
+                    if stored is None and pointer is not None:
+                        claims.append(_first_claim(catalog, name, pointer, error))
+                    else:
+                        claims.append(_last_claim(pointer, stored, error))
                     continue
                 if pointer_and_claim is not None:
                     changed[name] = StoredClaim(*pointer_and_claim, now_ms)
@@ -121,7 +130,7 @@ class FleetClaims:
                     raise RefusedError(
                         "ICM-111",
                         f"{name} cannot be read, so files below {table} may belong to it: {error}.",
-                        f"repair {name}, or drop it from its catalog.",
+                        f"repair {name}, drop it from its catalog, or grant the right to read it.",
                     ) from error
                 tried.add(pointer)
 
@@ -136,6 +145,52 @@ def _last_claim(pointer: str | None, stored: StoredClaim | None, error: RefusedE
         raise error
     _log.warning("%s; its last known locations, and files written since, are left alone", error)
     return replace(stored.claim, current_until_ms=stored.current_ms)
+
+
+def _first_claim(catalog: PyIcebergCatalog, name: TableId, pointer: str, error: RefusedError) -> Claim:
+    """Returns the claim of a table that cannot be read and never was: that of the newest earlier metadata file in the
+    pointer's folder; the location of that folder, if no metadata file of the table is left; or the approved locations of
+    the catalog. Raises `error` if there is none of these, or the store does not answer."""
+    try:
+        io = catalog.io_of(name)
+        beside = _metadata_files(open_store(io, pointer), pointer)
+    except (IcebergMaintError, ValueError, OSError) as why:
+        raise error from why
+    for location in beside:
+        try:
+            data = read_bytes(io, location, "metadata file")
+            earlier, updated_ms = _claim(name, location, data), int(document_of(data)["last-updated-ms"])
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001, S112 - as in `_read`; a file before it may be whole
+            continue
+        _log.warning(
+            "%s; the locations that %s names, and files written since, are left alone", error, location
+        )
+        return replace(earlier, current_until_ms=updated_ms)
+    location, separator, _ = pointer.rpartition("/metadata/")
+    if not beside and separator and "/" not in pointer[len(location) + len(separator) :]:
+        _log.warning("%s; it has no metadata file, and its location %s is left alone", error, location)
+        return Claim(str(name), "", (location,))
+    if (approved := approved_of(io.properties)) is not None:
+        _log.warning("%s; the approved locations of its catalog are left alone", error)
+        return Claim(str(name), "", approved.prefixes)
+    raise error
+
+
+def _metadata_files(store: Store, pointer: str) -> list[str]:
+    """Returns the metadata files in the pointer's folder, the newest first."""
+    folder = pointer.rpartition("/")[0]
+    files = list(islice(store.list(folder), _MOST_LISTED + 1))
+    if len(files) > _MOST_LISTED:
+        raise ValueError(f"{folder} holds more than {_MOST_LISTED} files")
+    files.sort(key=lambda file: (file.modified_ms or 0, file.path), reverse=True)
+    return [
+        file.path
+        for file in files
+        if file.path.rpartition("/")[0] == folder
+        and file.path.endswith((".metadata.json", ".metadata.json.gz"))
+    ]
 
 
 def _claim(name: TableId, pointer: str, data: bytes) -> Claim:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
+from iceberg_maint.catalog.approved_io import guarded_properties
 from iceberg_maint.catalog.location_owners import FleetClaims
 from iceberg_maint.core.model.ids import WHOLE_TABLE, TableId
-from iceberg_maint.core.model.location import Claim
+from iceberg_maint.core.model.location import ApprovedLocations, Claim
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
@@ -162,15 +163,6 @@ def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:
     assert (outcome.outcome, passes.lake.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
 
 
-def test_unreadable_neighbour_stops_the_pass(passes: Passes) -> None:
-    lake = passes.lake
-    LAYOUTS_BY_NAME["neighbours"].more(lake, lake.folder / "warehouse/db/t", {})
-    next((lake.folder / "warehouse/db/s/metadata").glob("*.metadata.json")).unlink()
-    outcome = passes.run()
-    assert (outcome.outcome, lake.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
-    assert "ICM-111 lake.db.s cannot be read" in outcome.batches[0].message
-
-
 def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> None:
     lake = passes.lake
     LAYOUTS_BY_NAME["neighbours"].more(lake, lake.folder / "warehouse/db/t", {})
@@ -200,6 +192,59 @@ def moved_pointer(lake: Lake, folder: str, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
     register(lake.database, "db.s", path.as_uri())
+
+
+def test_neighbour_without_a_readable_metadata_file_stops_the_pass(passes: Passes, neighbours: Lake) -> None:
+    """Its metadata may be elsewhere than its data."""
+    next((neighbours.folder / "warehouse/db/s/metadata").glob("*.metadata.json")).write_text("{")
+    outcome = passes.run()
+    assert (outcome.outcome, neighbours.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert "ICM-111 lake.db.s cannot be read" in outcome.batches[0].message
+
+
+def test_neighbour_whose_metadata_files_are_gone_stops_passes_over_its_location_only(
+    passes: Passes, neighbours: Lake
+) -> None:
+    next((neighbours.folder / "warehouse/db/s/metadata").glob("*.metadata.json")).unlink()
+    inside = neighbours.folder / "warehouse/db/t/s/metadata/1.metadata.json"
+    register(neighbours.database, "db.s", inside.as_uri())
+    outcome = passes.run()
+    assert (outcome.outcome, neighbours.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert f"overlaps lake.db.s (file://{neighbours.folder}/warehouse/db/t/s)" in outcome.batches[0].message
+    register(
+        neighbours.database, "db.s", (neighbours.folder / "warehouse/db/s/metadata/1.metadata.json").as_uri()
+    )
+    assert (passes.run(force=True).outcome, neighbours.trashed()) == (OutcomeStatus.IMPROVED, ALL)
+
+
+def test_neighbour_whose_metadata_folder_has_another_name_stops_the_pass(
+    passes: Passes, neighbours: Lake
+) -> None:
+    """Its location cannot be told from its pointer."""
+    register(neighbours.database, "db.s", (neighbours.folder / "elsewhere/1.metadata.json").as_uri())
+    outcome = passes.run()
+    assert (outcome.outcome, neighbours.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)
+    assert "ICM-111 lake.db.s cannot be read" in outcome.batches[0].message
+
+
+def test_neighbour_that_was_never_read_has_the_claim_of_its_earlier_metadata_file(neighbours: Lake) -> None:
+    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)}
+    [earlier] = (neighbours.folder / "warehouse/db/s/metadata").glob("*.metadata.json")
+    moved_pointer(neighbours, "warehouse/db/s/metadata", "{")
+    claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)}
+    until_ms = json.loads(earlier.read_text())["last-updated-ms"]
+    assert claims == readable | {"lake.db.s": replace(readable["lake.db.s"], current_until_ms=until_ms)}
+
+
+def test_neighbour_that_was_never_read_has_the_approved_locations_of_its_catalog(neighbours: Lake) -> None:
+    moved_pointer(neighbours, "elsewhere/metadata", "{")
+    approved = (f"file://{neighbours.folder}/warehouse", f"file://{neighbours.folder}/elsewhere")
+    properties = {"type": "sql", "uri": f"sqlite:///{neighbours.database}"}
+    catalog = PyIcebergCatalog("lake", guarded_properties(properties, ApprovedLocations(approved)))
+    [of_s] = (
+        c for c in FleetClaims({"lake": catalog}, ClaimMemory()).others(TABLE) if c.table == "lake.db.s"
+    )
+    assert of_s == Claim("lake.db.s", "", approved)
 
 
 def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -> None:

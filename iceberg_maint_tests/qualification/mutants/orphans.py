@@ -70,6 +70,8 @@ MUTANTS = (
     Mutant("another spelling is another store", "core/model/location.py", "or _store(*store, same).casefold() == _store(*own_store, same).casefold()", "or False", (LOCATIONS,)),
     Mutant("every store is ours", "core/model/location.py", "store == own_store\n", "True\n", (LOCATIONS,)),
     Mutant("an unreadable table has the claim of this process", "catalog/location_owners.py", "stored = self._ledger.claims(catalog_name).get(name)\n", "pass\n", (CLAIMS,)),
+    Mutant("a metadata file that cannot be read is gone", "catalog/location_owners.py", "if not beside and separator", "if separator", (OPERATION,)),
+    Mutant("an earlier metadata file is the current one", "catalog/location_owners.py", "return replace(earlier, current_until_ms=updated_ms)", "return earlier", (OPERATION,)),
     Mutant("a table below ours is none", "core/model/location.py", "if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (", "if own_folder.startswith(folder) and (", (SCAN,)),
     Mutant("a table above ours is none", "core/model/location.py", "if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (", "if folder.startswith(own_folder) and (", (SCAN,)),
     Mutant("metadata of tables in no catalog is none", "removal/second_owner.py", "if version.owner != state.uuid:", "if False:", (SCAN,)),
