@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import getpass
 import io
 import os
@@ -59,16 +58,10 @@ def load_configuration(path: Path | None) -> Config:
     return load_config(path, os.environ)
 
 
-_NEW_OBJECTS = 20_000
-"""New objects after which Python looks for garbage. After 700, its default, it looks so often at the tables of a large
-fleet that this is a twelfth of the CPU of `tables`."""
-
-
 def build_context(config: Config) -> Context:
     """The real context, of a process that runs one command."""
     from iceberg_maint.wiring.adapters import build
 
-    gc.set_threshold(_NEW_OBJECTS)
     return build(config)
 
 

@@ -20,7 +20,7 @@ def _ruled(default: Any, rule: str) -> Any:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class CatalogSection(_Section):

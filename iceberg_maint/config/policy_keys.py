@@ -36,9 +36,9 @@ class KeyType:
 
 
 @cache
-def key_types() -> Mapping[str, KeyType]:
+def keys_by_path() -> Mapping[str, PolicyKey]:
     """Returns every policy key by its path."""
-    return {key.path: _key_type(key) for key in policy_keys()}
+    return {key.path: key for key in policy_keys()}
 
 
 @cache
@@ -125,9 +125,8 @@ def unknown_key_error(where: str, name: str, known: typing.Iterable[str]) -> Con
 
 
 def _key_type_at(path: str, where: str, parent: str) -> KeyType:
-    kind = key_types().get(path)
-    if kind is not None:
-        return kind
+    if path in keys_by_path():
+        return _key_type(path)
     section, _, name = path.rpartition(".")
     siblings = [k.name for k in policy_keys() if (k.section or "") == section]
     others = [] if section else [*sections()]
@@ -176,7 +175,10 @@ def _wrong(kind: KeyType, where: str, value: object) -> ConfigurationError:
     )
 
 
-def _key_type(key: PolicyKey) -> KeyType:
+@cache
+def _key_type(path: str) -> KeyType:
+    """The check of one key. Each is built at its first use: all 92 take a tenth of the start of a command."""
+    key = keys_by_path()[path]
     owner = Policy if key.section is None else typing.get_type_hints(Policy)[key.section]
     hint = typing.get_type_hints(owner)[key.name]
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
@@ -213,4 +215,4 @@ def _rule(key: PolicyKey, base: Any, *, optional: bool, is_list: bool) -> str:
 
 def rule(path: str) -> str:
     """Returns the rule for the values of a key, in words."""
-    return key_types()[path].rule
+    return _key_type(path).rule

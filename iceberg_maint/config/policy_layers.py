@@ -81,7 +81,7 @@ def inherit(layers: Iterable[Layer]) -> EffectivePolicy:
 @lru_cache(maxsize=1024)
 def _inherit(*layers: tuple[str, tuple[tuple[str, object], ...]]) -> EffectivePolicy:
     values: dict[str, object] = {}
-    sources = dict.fromkeys(policy_keys.key_types(), BUILT_IN)
+    sources = dict.fromkeys(policy_keys.keys_by_path(), BUILT_IN)
     for source, of_layer in layers:
         for path, value in of_layer:
             values[path] = value
@@ -127,7 +127,7 @@ def property_layer(table: TableId, properties: Mapping[str, str]) -> list[Layer]
 def _property_value(table: TableId, name: str, text: str) -> dict[str, object]:
     path, where = name.removeprefix(PROPERTY_PREFIX), f"{table}: table property {name}"
     value = policy_keys.from_text(path, text, where)
-    if policy_keys.key_types()[path].key.configured_only:
+    if policy_keys.keys_by_path()[path].configured_only:
         raise ConfigurationError(
             "ICM-100",
             f"{where} may be set in the configuration file only, because it decides which files belong to the table.",

@@ -15,7 +15,6 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from iceberg_maint.config import Config, load_config, redact, redact_error
-from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, row_types
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.location_owners import FleetClaims
     from iceberg_maint.catalog.service_calls import CallBudget
+    from iceberg_maint.core.commits.change import MetadataReader
     from iceberg_maint.engines.spark.session.settings import SparkSettings
     from iceberg_maint.removal.remove_orphans import OrphanRemoval, Scope
 
@@ -470,6 +470,7 @@ def metadata_reader(catalogs: Mapping[str, Catalog], table: str) -> MetadataRead
     """The reader of the table's manifests for the commit gate: the reader that measured them."""
     from iceberg_maint.catalog.manifests.entries import read_entries
     from iceberg_maint.catalog.manifests.reader import make_reader, read_manifest_list
+    from iceberg_maint.core.commits.change import MetadataReader
 
     name = TableId.parse(table)
     io = _metadata_catalog(catalogs, name.catalog).io_of(name)

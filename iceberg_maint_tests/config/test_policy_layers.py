@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.config.policy_keys import key_types
+from iceberg_maint.config.policy_keys import keys_by_path
 from iceberg_maint.config.policy_layers import Layer, Pattern, inherit, pattern_layers
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError
@@ -84,6 +84,6 @@ def test_inherit_of_equal_layers_gives_one_policy_with_every_source() -> None:
     first, second = inherit(layers), inherit(list(reversed(layers)))
     assert first is second
     assert (first.policy.max_run_seconds, first.sources["max_run_seconds"]) == (7, "defaults")
-    assert set(first.sources) == set(key_types())
+    assert set(first.sources) == set(keys_by_path())
     other = inherit([Layer("command line", {"max_run_seconds": 7})])
     assert (other.policy, other.sources["max_run_seconds"]) == (first.policy, "command line")

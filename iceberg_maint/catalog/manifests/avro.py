@@ -14,9 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
-import pyiceberg.avro.file
 from pyiceberg.avro.codecs import KNOWN_CODECS
-from pyiceberg.avro.decoder import StreamingBinaryDecoder
 
 from iceberg_maint.catalog.manifests.avro_records import RecordReader, Rows
 from iceberg_maint.catalog.manifests.avro_values import (
@@ -67,6 +65,10 @@ def read_columns(
 def check_bounds_of_pyiceberg() -> None:
     """Makes PyIceberg read Avro in this process by its decoder in Python, which checks bounds. Its compiled one does not. The
     audit table and the second opinion on manifests are read by PyIceberg."""
+    # Imported here: the schema classes of this reader take 0.05 s of CPU, and most commands need none.
+    import pyiceberg.avro.file
+    from pyiceberg.avro.decoder import StreamingBinaryDecoder
+
     vars(pyiceberg.avro.file)["new_decoder"] = StreamingBinaryDecoder
 
 

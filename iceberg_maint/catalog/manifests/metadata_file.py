@@ -4,16 +4,15 @@ itself, or of the way to its store."""
 from __future__ import annotations
 
 import re
+import sys
 from urllib.parse import urlsplit
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
 
 from iceberg_maint.catalog.manifests.avro import Column, read_columns
 from iceberg_maint.catalog.manifests.avro_values import AvroError
 from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.machine.whole_reads import read_whole
 
 _DENIED = (
     "PermissionError",
@@ -63,7 +62,11 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
     message that begins with `what`."""
     try:
         with io.new_input(location).open() as stream:
-            if isinstance(stream, pa.NativeFile):
+            # Only a process that has imported Arrow has streams of it. The import takes a tenth of a local `why`.
+            arrow = sys.modules.get("pyarrow")
+            if arrow is not None and isinstance(stream, arrow.NativeFile):
+                from iceberg_maint.machine.whole_reads import read_whole
+
                 return bytes(read_whole(stream, location))
             return stream.read()
     except FileNotFoundError as error:
