@@ -28,10 +28,10 @@ from iceberg_maint.core.model.reasons import Decision
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
-from iceberg_maint.errors import UnknownTableError
+from iceberg_maint.errors import IcebergMaintError, UnknownTableError
 from iceberg_maint.loop.clocks import keep_boot, table_clocks
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.known_tables import unreadable_noted
+from iceberg_maint.loop.fleet.known_tables import note_unreadable
 from iceberg_maint.loop.read_table import TableReading, measure, with_order
 from iceberg_maint.loop.request import Request
 
@@ -119,7 +119,7 @@ def assess(
     table cannot have.
     """
     demand = demand or Demand()
-    with unreadable_noted(table, context):
+    try:
         state = context.catalogs.pin(table) if reading is None else reading.state
         check_partitions(state, demand.partitions)
         policy = context.policies.of(state)
@@ -129,6 +129,9 @@ def assess(
         else:
             measured = reading.measured
             context.ledger.health.put(measured)
+    except IcebergMaintError as error:
+        note_unreadable(table, error, context)
+        raise
     now_ms = context.clock.now_ms()
     policy = coexistence_policy(readers_policy(policy, measured, state.properties), measured.foreign, now_ms)
     stored = context.ledger.health.histories({state.uuid: str(table)}, tuple(Operation))

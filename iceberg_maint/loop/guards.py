@@ -118,7 +118,7 @@ GRACE_SECONDS = 60.0
 
 
 @contextmanager
-def ended_after(seconds: float, end: End | None, why: str) -> Iterator[None]:
+def ended_after(seconds: float, end: End | None, why: Callable[[], str]) -> Iterator[None]:
     """Calls `end` from a thread of its own if the body lasts longer than this. None: nothing ends the process."""
     if end is None:
         yield
@@ -127,7 +127,7 @@ def ended_after(seconds: float, end: End | None, why: str) -> Iterator[None]:
 
     def wait() -> None:
         if not over.wait(seconds):
-            end(why)
+            end(why())
 
     threading.Thread(target=wait, name="watchdog", daemon=True).start()
     try:
@@ -203,9 +203,15 @@ def table_deadline(
     if seconds is None:
         yield
         return
-    why = f"{TableTimeout(table, seconds)} A call that cannot be interrupted did not return, so this process ends."
-    with ended_after(seconds + GRACE_SECONDS, end, why), _interrupted_after(table, seconds, cancel):
+    with (
+        ended_after(seconds + GRACE_SECONDS, end, lambda: _hanging(table, seconds)),
+        _interrupted_after(table, seconds, cancel),
+    ):
         yield
+
+
+def _hanging(table: str, seconds: int) -> str:
+    return f"{TableTimeout(table, seconds)} A call that cannot be interrupted did not return, so this process ends."
 
 
 @contextmanager

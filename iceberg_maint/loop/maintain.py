@@ -30,7 +30,7 @@ from iceberg_maint.loop.fleet.tables import refuse_other_name
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, TableTimeout, leased, table_deadline
 from iceberg_maint.loop.plan import warn_of_memory
 from iceberg_maint.loop.read_table import measure
-from iceberg_maint.loop.record import Results, Stopped, begin_audit, finish_operation, unreadable_recorded
+from iceberg_maint.loop.record import Results, Stopped, begin_audit, finish_operation, record_unreadable
 from iceberg_maint.loop.request import (
     BatchEnded,
     BatchStarted,
@@ -101,11 +101,13 @@ def maintain(
     context = context.of_one_run() if context.catalogs.memory is None else context
     seconds = context.policies.of_table(table, _stored_properties(table, context)).table_timeout_seconds
     try:
-        with (
-            table_deadline(str(table), seconds, context.engine.cancel, context.process.end),
-            unreadable_recorded(table, request, context),
-        ):
-            return tuple(_run_steps(table, request, context, observer))
+        with table_deadline(str(table), seconds, context.engine.cancel, context.process.end):
+            started_ms = context.clock.now_ms()
+            try:
+                return tuple(_run_steps(table, request, context, observer))
+            except IcebergMaintError as error:
+                record_unreadable(table, error, started_ms, request, context)
+                raise
     except TableTimeout:
         # The interrupted call may have left half an answer of the JVM, which the next table must not read.
         context.engine.abandon_calls()
@@ -157,9 +159,9 @@ def _run_steps(
         executed_batches += len(outcome.batches)
         observer(OperationEnded(outcome))
         yield outcome
-        if stop in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
+        if stop and stop.reason in (Reason.LEASE_HELD, Reason.UNKNOWN_COMMIT, Reason.ENVIRONMENT):
             # The remaining operations report what they skip. They do not wait for the lease again.
-            stopped = Stopped(stop)
+            stopped = Stopped(stop.reason)
 
 
 def _rewrites_first(step: Step, request: Request, cache: AssessmentCache) -> bool:
@@ -174,50 +176,44 @@ def _rewrites_first(step: Step, request: Request, cache: AssessmentCache) -> boo
 
 def _run_operation(
     run: Run, cache: AssessmentCache, stopped: Stopped | None
-) -> tuple[OperationOutcome, Reason | None]:
+) -> tuple[OperationOutcome, Stopped | None]:
     """Runs one operation. `stopped` is what an earlier one found. Returns its outcome, and what stopped it."""
     context = run.context
     assessment = cache.assessment(run.operation)
-    table, results = assessment.state.table, Results.on(assessment, stopped)
+    table, results = assessment.state.table, Results.on(assessment)
     if stopped is not None or not _has_work(assessment, cache):
-        return _finished(results, run)
+        return finish_operation(results, stopped, run), stopped
     refuse_other_name(assessment.state, context)
     cache.forget()
     run.current.enter("waiting for the lease of the table")
     with leased(context, assessment.state, run.request.run_id, _LEASE_WAIT_SECONDS) as lease:
         if lease is None:
-            return _finished(results.stop(Reason.LEASE_HELD), run)
+            stopped = Stopped(Reason.LEASE_HELD)
+            return finish_operation(results, stopped, run), stopped
         try:
             run.current.enter("settling earlier attempts")
             settle_open_attempts(context.catalogs.pin(table), context, lease)
             run.current.enter("measuring")
             results = Results.on(_reassess(table, run, lease))
-            # The work after each step is kept for the record, whatever ends the next one.
-            for results in _plan_and_execute(results, run, lease):  # noqa: B007, B020
-                pass
+            stopped = _plan_and_execute(results, run, lease)
             if any(o.outcome is OutcomeStatus.IMPROVED for o in results.outcomes):
                 # Our own commits may have settled attempts that were unknown before.
                 settle_open_attempts(context.catalogs.pin(table), context, lease)
         except FenceLostError as why:
-            results = results.stop(Reason.LEASE_HELD, str(why))
+            stopped = Stopped(Reason.LEASE_HELD, str(why))
         except BaseException as why:
             # The record keeps the batches that the run executed before the exception.
             failed = isinstance(why, Exception | TableTimeout)
             with suppress(Exception):
-                finish_operation(results.stop(Reason.TERMINATED, _ended_by(why, results), failed=failed), run)
+                finish_operation(results, Stopped(Reason.TERMINATED, _ended_by(why, results), failed), run)
             raise
         # Record while holding the lease. Otherwise the next holder treats this run as crashed.
-        outcome, stop = _finished(results, run)
+        outcome = finish_operation(results, stopped, run)
         # Without the lease another run appends to the audit log. It also appends this record.
-        if stop is not Reason.LEASE_HELD and context.observers.audit.settle(
-            str(table), assessment.state.uuid
-        ):
+        has_lease = stopped is None or stopped.reason is not Reason.LEASE_HELD
+        if has_lease and context.observers.audit.settle(str(table), assessment.state.uuid):
             _prune(results.assessment, context)
-        return outcome, stop
-
-
-def _finished(results: Results, run: Run) -> tuple[OperationOutcome, Reason | None]:
-    return finish_operation(results, run), None if results.stopped is None else results.stopped.reason
+        return outcome, stopped
 
 
 def _has_work(assessment: Assessment, cache: AssessmentCache) -> bool:
@@ -237,62 +233,52 @@ def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
     return assessment
 
 
-def _plan_and_execute(results: Results, run: Run, lease: Lease) -> Iterator[Results]:
-    """Plans and runs batches, and plans stale ones again. Yields the work so far; the last is the whole."""
-    replans = 0
+def _plan_and_execute(results: Results, run: Run, lease: Lease) -> Stopped | None:
+    """Plans and runs batches, and plans stale ones again. Adds to the results, and returns what stopped it."""
+    stopped, replans = None, 0
     while may_resume(results.assessment, run.context):
         run.current.enter("planning")
-        batches, results = select_batches(results, run, lease)
-        yield results
-        table = results.assessment.state.table
-        warn_of_memory(str(table), batches, results.assessment.policy, run.context)
+        batches = select_batches(results, run, lease)
+        warn_of_memory(str(results.assessment.state.table), batches, results.assessment.policy, run.context)
         begin_audit(batches, results, run)
         executed = len(results.outcomes)
-        for results in _execute_batches(batches, results, run, lease):  # noqa: B020
-            yield results
-        if results.stopped or all(o.reason is not Reason.STALE for o in results.outcomes[executed:]):
+        stopped = _execute_batches(batches, results, run, lease)
+        if stopped or all(o.reason is not Reason.STALE for o in results.outcomes[executed:]):
             break
         replans += 1
         if replans > MAX_REPLANS:
-            results = results.stop(Reason.STALE)
-            yield results
+            stopped = Stopped(Reason.STALE)
             back_off_stale(results, run)
             break
-        results = replace(results, replanned=len(results.outcomes))
-        yield results
-        assessment = with_smaller_batches(_reassess(table, run, lease), replans, batches)
-        results = replace(results, assessment=assessment)
-    yield results
+        results.replanned = len(results.outcomes)
+        assessment = _reassess(results.assessment.state.table, run, lease)
+        results.assessment = with_smaller_batches(assessment, replans, batches)
     back_off_conflicts(results, run)
+    return stopped
 
 
-def _execute_batches(
-    batches: tuple[Batch, ...], results: Results, run: Run, lease: Lease
-) -> Iterator[Results]:
-    """Executes the batches in order, until one stops the operation. Yields the work so far."""
+def _execute_batches(batches: tuple[Batch, ...], results: Results, run: Run, lease: Lease) -> Stopped | None:
+    """Executes the batches in order, until one stops the operation. Adds each outcome to the results at once."""
     context, assessment = run.context, results.assessment
     before = assessment.measured.partitions
     history, earlier_partitions = assessment.history, set[PartitionKey]()
     for batch in batches:
         reason = _budget_stop(batch, results, run) or _rest_stop(assessment, context)
         if reason is not None:
-            yield results.stop(reason)
-            return
+            return Stopped(reason)
         if not earlier_partitions.isdisjoint(batch.partitions):
             history = context.ledger.health.history(
                 assessment.state.uuid, str(assessment.state.table), run.operation
             )
             if not run.request.force and backs_off_now(batch, history, context.clock):
                 # An earlier batch of the partition failed in this run. A partition counts one failure per run.
-                results = results.leaving(batch.partitions, Reason.BACK_OFF)
-                yield results
+                results.leave(batch.partitions, Reason.BACK_OFF)
                 continue
         earlier_partitions |= set(batch.partitions)
         run.observer(BatchStarted(batch))
         run.current.enter(STEP_OF.get(run.operation, "writing"), batch)
         outcome = execute(batch, assessment.policy, history, LeasedRun(context, lease, run.request.run_id))
-        results = replace(results, outcomes=(*results.outcomes, outcome))
-        yield results
+        results.outcomes.append(outcome)
         after = before
         run.current.enter("measuring")
         if outcome.snapshot_after is not None:
@@ -301,13 +287,11 @@ def _execute_batches(
         run.observer(BatchEnded(outcome, _health_of(before, batch), _health_of(after, batch)))
         before = after
         if outcome.outcome is OutcomeStatus.UNKNOWN:
-            yield results.stop(Reason.UNKNOWN_COMMIT)
-            return
+            return Stopped(Reason.UNKNOWN_COMMIT)
         if [o.reason for o in results.outcomes[-2:]] == [Reason.ENVIRONMENT] * 2:
             # One failure may concern the files of one partition, for example a denied prefix.
-            yield results.stop(Reason.ENVIRONMENT)
-            return
-    yield results
+            return Stopped(Reason.ENVIRONMENT)
+    return None
 
 
 def _health_of(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.waits import failed_ms
-from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.codec import digest
 from iceberg_maint.core.model.ids import (
     Operation,
@@ -48,33 +46,30 @@ class Stopped:
     failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Results:
-    """What an operation has done so far. `assessment` is the last that was planned, `snapshot_before` of the first.
-    Outcomes before the one with number `replanned` were planned again. `leftovers` are due partitions that the plan leaves
-    out. `message` is of files that are refused."""
+    """What an operation has done so far. It grows batch by batch: whatever ends the next one, the record has those before.
+
+    `assessment` is the last that was planned, `snapshot_before` of the first. Outcomes before the one with number
+    `replanned` were planned again. `leftovers` are due partitions that the plan leaves out. `message` is of files that
+    are refused."""
 
     assessment: Assessment
     snapshot_before: int | None
-    outcomes: tuple[BatchOutcome, ...] = ()
+    outcomes: list[BatchOutcome] = field(default_factory=list)
     replanned: int = 0
     plan_id: str | None = None
-    leftovers: Mapping[PartitionKey, Reason] = field(default_factory=dict)
+    leftovers: dict[PartitionKey, Reason] = field(default_factory=dict)
     message: str = ""
-    stopped: Stopped | None = None
 
     @classmethod
-    def on(cls, assessment: Assessment, stopped: Stopped | None = None) -> Results:
+    def on(cls, assessment: Assessment) -> Results:
         """Returns the work on an assessment before its first batch."""
-        return cls(assessment, assessment.decision.snapshot_id, stopped=stopped)
+        return cls(assessment, assessment.decision.snapshot_id)
 
-    def leaving(self, partitions: Iterable[PartitionKey], reason: Reason) -> Results:
-        """Returns the work that leaves out these partitions too."""
-        return replace(self, leftovers={**self.leftovers, **dict.fromkeys(partitions, reason)})
-
-    def stop(self, reason: Reason, message: str = "", *, failed: bool = False) -> Results:
-        """Returns the work that ends here."""
-        return replace(self, stopped=Stopped(reason, message, failed))
+    def leave(self, partitions: Iterable[PartitionKey], reason: Reason) -> None:
+        """Leaves out these partitions too."""
+        self.leftovers.update(dict.fromkeys(partitions, reason))
 
     def final_outcomes(self) -> tuple[BatchOutcome, ...]:
         """Returns the outcomes that count. A stale batch that was planned again counts by the new plan only."""
@@ -83,11 +78,10 @@ class Results:
         )
 
 
-def finish_operation(results: Results, run: Run) -> OperationOutcome:
+def finish_operation(results: Results, stopped: Stopped | None, run: Run) -> OperationOutcome:
     """Returns the outcome of the operation, and records it unless nothing happened."""
     decision = results.assessment.decision
-    stopped = None if results.stopped is None else results.stopped.reason
-    status, reason = _status(results, decision)
+    status, reason = _status(results, stopped, decision)
     outcome = OperationOutcome(
         table=decision.table,
         operation=decision.operation,
@@ -98,16 +92,19 @@ def finish_operation(results: Results, run: Run) -> OperationOutcome:
             (o.snapshot_after for o in reversed(results.outcomes) if o.snapshot_after is not None),
             results.snapshot_before,
         ),
-        batches=results.outcomes,
-        partitions=_partition_outcomes(results, decision),
-        message=(results.stopped.message if results.stopped else "") or results.message or _detail(decision),
+        batches=tuple(results.outcomes),
+        partitions=_partition_outcomes(results, stopped, decision),
+        message=(stopped.message if stopped else "") or results.message or _detail(decision),
     )
-    if results.outcomes or stopped is Reason.TERMINATED or status is not OutcomeStatus.NO_OP:
+    terminated = stopped is not None and stopped.reason is Reason.TERMINATED
+    if results.outcomes or terminated or status is not OutcomeStatus.NO_OP:
         _record(results, outcome, run)
     return outcome
 
 
-def _status(results: Results, decision: Decision) -> tuple[OutcomeStatus, Reason | None]:
+def _status(
+    results: Results, stopped: Stopped | None, decision: Decision
+) -> tuple[OutcomeStatus, Reason | None]:
     """Returns status and reason of the operation. Without a batch that counts, they are those of the stop or of the
     decision; None for the reason of the decision."""
     final_outcomes, leftovers = results.final_outcomes(), results.leftovers.values()
@@ -116,8 +113,8 @@ def _status(results: Results, decision: Decision) -> tuple[OutcomeStatus, Reason
     )
     status, reason = operation_status(final_outcomes, refused or decision.verdict is Verdict.REFUSE)
     if not final_outcomes:
-        if results.stopped is not None:
-            reason = results.stopped.reason
+        if stopped is not None:
+            reason = stopped.reason
         elif Reason.REFUSED in leftovers:
             reason = Reason.REFUSED
         elif decision.verdict is Verdict.REFUSE:
@@ -125,9 +122,9 @@ def _status(results: Results, decision: Decision) -> tuple[OutcomeStatus, Reason
         elif reason is None and decision.reason is Reason.FORCED:
             # A person asked for it, and its plan is empty.
             reason = next(iter(leftovers), Reason.HEALTHY)
-    if results.stopped is not None and results.stopped.reason is Reason.TERMINATED and status in SUCCESSFUL:
+    if stopped is not None and stopped.reason is Reason.TERMINATED and status in SUCCESSFUL:
         reason = Reason.TERMINATED
-        if results.stopped.failed:
+        if stopped.failed:
             status = OutcomeStatus.FAILED
         elif status is OutcomeStatus.NO_OP:
             status = OutcomeStatus.DEFERRED
@@ -142,17 +139,18 @@ def _detail(decision: Decision) -> str:
 
 
 def _partition_outcomes(
-    results: Results, decision: Decision
+    results: Results, stopped: Stopped | None, decision: Decision
 ) -> tuple[tuple[PartitionKey, OutcomeStatus, Reason], ...]:
     result: dict[PartitionKey, tuple[PartitionKey, OutcomeStatus, Reason]] = {}
-    stopped = None if results.stopped is None else results.stopped.reason
     # Without a run the work stays due, and no plan says whether it gains anything.
     default_reason = Reason.NO_GAIN if decision.verdict is Verdict.RUN else decision.reason
     for p in decision.partitions:
         refused = p.verdict is Verdict.REFUSE
         status = OutcomeStatus.UNSUPPORTED if refused else OutcomeStatus.NO_OP
         is_due = p.verdict is Verdict.RUN
-        reason = (stopped or results.leftovers.get(p.partition, default_reason)) if is_due else p.reason
+        reason = p.reason
+        if is_due:
+            reason = stopped.reason if stopped else results.leftovers.get(p.partition, default_reason)
         if reason in _REFUSALS:
             status = OutcomeStatus.UNSUPPORTED
         result[p.partition] = (p.partition, status, reason)
@@ -184,22 +182,14 @@ def _record(results: Results, outcome: OperationOutcome, run: Run) -> None:
     )
 
 
-@contextmanager
-def unreadable_recorded(table: TableId, request: Request, context: Context) -> Iterator[None]:
-    """Records a run that found the table unreadable, once for each try that back-off allows."""
-    started_ms = context.clock.now_ms()
-    try:
-        yield
-    except IcebergMaintError as error:
-        stored = context.ledger.health.get(table) if is_of_the_table(error) else None
-        if stored is not None:
-            _record_unreadable(stored, context.process.masked(str(error)), started_ms, request, context)
-        raise
-
-
-def _record_unreadable(
-    stored: Measured, text: str, started_ms: int, request: Request, context: Context
+def record_unreadable(
+    table: TableId, error: IcebergMaintError, started_ms: int, request: Request, context: Context
 ) -> None:
+    """Records a run that found the table unreadable, once for each try that back-off allows."""
+    stored = context.ledger.health.get(table) if is_of_the_table(error) else None
+    if stored is None:
+        return
+    text = context.process.masked(str(error))
     policy = context.policies.of_table(stored.table, stored.maintenance_properties)
     reading = reading_of(stored.table, stored.table_uuid, context)
     if reading.reason != text:

@@ -145,9 +145,9 @@ def may_resume(assessment: Assessment, context: Context) -> bool:
     )
 
 
-def select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Batch, ...], Results]:
-    """Returns the open batches that are still valid, then a plan for the other partitions, and the results with that plan. The
-    ledger has all of them. Returns none if the files of a batch are refused: their partitions back off with the refusal."""
+def select_batches(results: Results, run: Run, lease: Lease) -> tuple[Batch, ...]:
+    """Returns the open batches that are still valid, then a plan for the other partitions, and adds the plan to the results.
+    The ledger has all of them. Returns none if the files of a batch are refused: their partitions back off with the refusal."""
     try:
         return _select_batches(results, run, lease)
     except RefusedError as why:
@@ -158,10 +158,12 @@ def select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Batc
         partitions = {p for s in open_batches for p in s.batch.partitions}
         partitions |= {p.partition for p in results.assessment.decision.due()}
         _back_off(dict.fromkeys(partitions, message), results.assessment, run)
-        return (), replace(results, message=message).leaving(partitions, Reason.REFUSED)
+        results.message = message
+        results.leave(partitions, Reason.REFUSED)
+        return ()
 
 
-def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Batch, ...], Results]:
+def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[Batch, ...]:
     assessment, ledger = results.assessment, run.context.ledger
     resumed: list[Batch] = []
     requested = run.request.partitions
@@ -184,11 +186,12 @@ def _select_batches(results: Results, run: Run, lease: Lease) -> tuple[tuple[Bat
     (plan,) = make_plans(remaining, run.context, before_conversion=run.step.before_conversion)
     ledger.work.save_plan(lease, plan)
     _back_off_without_gain(plan, assessment, run)
-    leftovers = {leftover.partition: leftover.reason for leftover in plan.leftovers}
-    results = replace(results, plan_id=plan.plan_id, leftovers={**results.leftovers, **leftovers})
     run.observer(PlanReady(plan, assessment.decision, tuple(resumed)))
     planned, done = _open_and_done(plan, assessment, run)
-    return (*resumed, *planned), results.leaving((p for b in done for p in b.partitions), Reason.STALE)
+    results.plan_id = plan.plan_id
+    results.leftovers.update((leftover.partition, leftover.reason) for leftover in plan.leftovers)
+    results.leave((p for b in done for p in b.partitions), Reason.STALE)
+    return (*resumed, *planned)
 
 
 def _is_obsolete(work: Work, assessment: Assessment) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -136,16 +135,6 @@ def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableI
         m.table: verdict_on(True, histories[m.table_uuid, Operation.REWRITE_DATA_FILES].faults)
         for m in measured
     }
-
-
-@contextmanager
-def unreadable_noted(table: TableId, context: Context) -> Iterator[None]:
-    """Notes an error of the block, which reads the table, and raises it."""
-    try:
-        yield
-    except IcebergMaintError as error:
-        note_unreadable(table, error, context)
-        raise
 
 
 def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) -> None:
