@@ -112,7 +112,8 @@ class _Bench:
 
     def _rewrite(self, target_bytes: int, *, forced: bool) -> dict[str, Any]:
         """One batch, from the pinned state to the commit."""
-        from iceberg_maint.core.decisions.decide import Situation, decide
+        from iceberg_maint.core.decisions.decide import decide
+        from iceberg_maint.core.decisions.rules import Situation
         from iceberg_maint.core.model.ids import Operation
         from iceberg_maint.core.outcomes.outcome import CommitStatus
         from iceberg_maint.core.planning.file_groups import PlanInputs

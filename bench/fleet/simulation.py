@@ -25,7 +25,7 @@ import time
 from dataclasses import dataclass, field
 from math import exp, log
 
-from iceberg_maint.core.decisions.decide import Situation, decide
+from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.fleet_budget import (
     DueWork,
     FleetBudget,
@@ -39,6 +39,7 @@ from iceberg_maint.core.decisions.history import (
     TableHistory,
 )
 from iceberg_maint.core.decisions.priority import BATCH_SECONDS, FILE_SECONDS, Experience, Load, predict
+from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.waits import failed
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
 from iceberg_maint.core.health.thresholds import size_limits

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from iceberg_maint.core.decisions.applicability import coexistence_policy, readers_policy
-from iceberg_maint.core.decisions.decide import Situation, decide
+from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, may_sweep
+from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.snapshot_retention import Retention, may_be_young, retain
 from iceberg_maint.core.decisions.table_decision import combine_decisions, rewrites_first
 from iceberg_maint.core.health.metrics import Measured

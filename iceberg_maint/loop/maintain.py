@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.decide import reason_to_rest
+from iceberg_maint.core.decisions.rules import reason_to_rest
 from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId

@@ -11,10 +11,10 @@ from iceberg_maint.core.commits.planned_files import (
     is_as_planned_since,
     unknown_deletes,
 )
-from iceberg_maint.core.decisions.applicability import may_convert, property_stop, row_readers, type_stop
-from iceberg_maint.core.decisions.decide import backs_off
+from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, failed, publish_stop, works_alone
+from iceberg_maint.core.decisions.rules import RESUME_STOPS, Situation
+from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, backs_off, failed, works_alone
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.model.table_state import ChangedFiles, TableState
@@ -130,19 +130,14 @@ def is_halted(decision: Decision) -> bool:
 
 
 def may_resume(assessment: Assessment, context: Context) -> bool:
-    """Whether stored batches may be resumed: nothing stops the table, and they neither read rows that must not be read nor
-    commit to a main that must stay."""
-    decision, measured = assessment.decision, assessment.measured
-    if is_halted(decision):
+    """Whether stored batches may be resumed."""
+    operation, now_ms = assessment.decision.operation, context.clock.now_ms()
+    if is_halted(assessment.decision):
         return False
-    strategy = assessment.policy.rewrite_data_files.strategy
-    readers = row_readers(decision.operation, strategy, context.engine.row_types)
-    now_ms = context.clock.now_ms()
-    return (
-        type_stop(decision.operation, measured.uncommon_types, readers) is None
-        and property_stop(decision.operation, measured.wrong_property) is None
-        and publish_stop(decision.operation, measured.pending_publishes, assessment.policy, now_ms) is None
+    situation = Situation(
+        assessment.measured, assessment.policy, {}, now_ms, readers=context.engine.row_types
     )
+    return all(rule(operation, situation) is None for rule in RESUME_STOPS)
 
 
 def select_batches(results: Results, run: Run, lease: Lease) -> tuple[Batch, ...]:

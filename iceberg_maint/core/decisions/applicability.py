@@ -10,14 +10,13 @@ from iceberg_maint.core.health import thresholds
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.thresholds import APPLICABLE, DANGLING, findings
 from iceberg_maint.core.model.columns import base_type
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey
+from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.other_writers import ForeignCommit
-from iceberg_maint.core.model.reasons import Finding, Reason, Severity, Verdict
+from iceberg_maint.core.model.reasons import Finding, Reason, Severity
 from iceberg_maint.core.policy.data import (
     EqualityDeletesPolicy,
     ForeignMaintainersPolicy,
     ForeignMode,
-    Mode,
     Policy,
     RewriteStrategy,
     Route,
@@ -130,29 +129,6 @@ def column_list(columns: Mapping[str, str]) -> str:
     return ", ".join(named) + (f" and {others} more" if others else "")
 
 
-def property_stop(operation: Operation, wrong_property: str) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    """Returns the stop of a due rewrite of data files by a property of the table that no Parquet writer takes."""
-    if operation is not Operation.REWRITE_DATA_FILES or not wrong_property:
-        return None
-    return Verdict.REFUSE, Reason.WRITER_PROPERTY, {"property": wrong_property}
-
-
-def type_stop(
-    operation: Operation, types: Mapping[str, str], readers: RowTypes
-) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    """Returns the stop of a due operation on data whose rows nothing reads. Its evidence says if `columnar`, which the operation
-    or the policy does not use, would read them."""
-    if operation not in DATA_OPERATIONS:
-        return None
-    columns = unsupported_columns(types, readers)
-    if not columns:
-        return None
-    evidence = {"columns": column_list(columns)}
-    if not unsupported_columns(types, (*readers, COLUMNAR_TYPES)):
-        evidence["read_by"] = "columnar"
-    return Verdict.REFUSE, Reason.UNSUPPORTED_TYPE, evidence
-
-
 @dataclass(frozen=True, slots=True)
 class ActiveMaintainer:
     """A foreign maintainer that counts as active. `commit` is its newest commit; it counts until
@@ -181,25 +157,6 @@ def active_maintainer(
     newest = max(commits, key=lambda commit: commit.timestamp_ms)
     until_ms = newest.timestamp_ms + policy.within_seconds * 1000
     return ActiveMaintainer(newest, until_ms) if now_ms < until_ms else None
-
-
-def foreign_stop(
-    operation: Operation, commits: Sequence[ForeignCommit], policy: Policy, now_ms: int
-) -> tuple[Verdict, Reason, dict[str, str]] | None:
-    """Returns the stop of a due operation beside a foreign maintainer, None if it may run.
-
-    Mode `refuse` refuses all work on data, because it replaces files that the other tool may be
-    processing. Mode `coexist` allows the rewrite of data files and leaves position deletes to the other
-    tool. A policy in mode `advise` stops nothing.
-    """
-    other = active_maintainer(commits, policy.foreign_maintainers, now_ms)
-    if other is None or operation not in DATA_OPERATIONS or policy.mode is Mode.ADVISE:
-        return None
-    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:
-        return Verdict.REFUSE, Reason.FOREIGN_MAINTAINER, other.evidence()
-    if operation is Operation.REWRITE_POSITION_DELETE_FILES:
-        return Verdict.SKIP, Reason.FOREIGN_MAINTAINER, other.evidence()
-    return None
 
 
 def coexistence_policy(policy: Policy, commits: Sequence[ForeignCommit], now_ms: int) -> Policy:

@@ -5,24 +5,18 @@ Each operation concerns the table as a whole, so its decision has the one unit `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.decide import (
-    Situation,
-    automation_waits,
-    backs_off,
-    decision_of,
-    table_stop,
-)
+from iceberg_maint.core.decisions.decide import decision_of
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.manifests_decision import (
     EMPTY_MANIFESTS,
     manifest_findings,
     manifests_without_live_files,
 )
+from iceberg_maint.core.decisions.rules import Situation, Stop, pending_publish, table_stop
 from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
-from iceberg_maint.core.decisions.waits import publish_stop
+from iceberg_maint.core.decisions.waits import automation_waits, backs_off
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import (
@@ -62,17 +56,15 @@ def decide_housekeeping(
     evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, situation)
     if stop is None and skew is not None and operation in REMOVING_OPERATIONS:
-        stop = Verdict.REFUSE, Reason.CLOCK_SKEW, {"clocks": skew}
-    until_ms: int | None = None
+        stop = Stop(Verdict.REFUSE, Reason.CLOCK_SKEW, {"clocks": skew})
     if stop is None and unit.verdict is Verdict.RUN:
-        waiting = publish_stop(operation, measured.pending_publishes, policy, now_ms)
-        if waiting is not None:
-            stop, until_ms = (*waiting[:2], waiting[2].evidence()), waiting[2].until_ms
+        stop = pending_publish(operation, situation)
     if stop is not None:
-        verdict, reason, why = stop
         if unit.verdict is Verdict.RUN:
-            unit = replace(unit, verdict=verdict, reason=reason, until_ms=until_ms)
-        return decision_of(operation, measured, verdict, reason, [unit], {**evidence, **why})
+            unit = replace(unit, verdict=stop.verdict, reason=stop.reason, until_ms=stop.until_ms)
+        return decision_of(
+            operation, measured, stop.verdict, stop.reason, [unit], {**evidence, **stop.evidence}
+        )
     verdict, reason = unit.verdict, unit.reason
     if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
         # The unit stays RUN, so that the plan shows what would be done.
@@ -84,13 +76,13 @@ def held_back(
     operation: Operation, measured: Measured, policy: Policy, history: TableHistory, now_ms: int
 ) -> bool:
     """Returns whether stored facts of the table prevent the operation now, due or not."""
-    past = history.of(WHOLE_TABLE)
+    past, situation = history.of(WHOLE_TABLE), Situation(measured, policy, {operation: history}, now_ms)
     return (
         not _enabled(operation, policy)
         or past.quarantined
         or automation_waits(past, now_ms)
-        or table_stop(operation, Situation(measured, policy, {operation: history}, now_ms)) is not None
-        or publish_stop(operation, measured.pending_publishes, policy, now_ms) is not None
+        or table_stop(operation, situation) is not None
+        or pending_publish(operation, situation) is not None
     )
 
 
@@ -175,15 +167,13 @@ def _unit(
     return replace(unit, verdict=Verdict.RUN, reason=found[0].reason)
 
 
-def _stop(
-    operation: Operation, state: TableState, situation: Situation
-) -> tuple[Verdict, Reason, Mapping[str, str]] | None:
+def _stop(operation: Operation, state: TableState, situation: Situation) -> Stop | None:
     if not _enabled(operation, situation.policy):
-        return Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"}
+        return Stop(Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"})
     if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
-        return Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"}
+        return Stop(Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"})
     stop = table_stop(operation, situation)
-    return None if stop is None else (stop.verdict, stop.reason, stop.evidence)
+    return None if stop is None else replace(stop, until_ms=None)
 
 
 def _enabled(operation: Operation, policy: Policy) -> bool:

@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar, cast
 
 from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, FAULTY_CRASHES, PartitionHistory
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.other_writers import PendingPublish
-from iceberg_maint.core.model.reasons import LOST_RACES, Reason, Verdict
-from iceberg_maint.core.policy.data import Mode, Policy, PublishMode, RetryPolicy
+from iceberg_maint.core.model.reasons import LOST_RACES, Reason
+from iceberg_maint.core.policy.data import Policy, PublishMode, RetryPolicy
 
 T = TypeVar("T")
 
@@ -204,6 +203,19 @@ def failed_ms(history: PartitionHistory, policy: RetryPolicy) -> int:
     return (history.not_before_ms or 0) - wait_ms
 
 
+def backs_off(history: PartitionHistory, now_ms: int) -> bool:
+    """Returns whether the partition must still wait, also for a person's run."""
+    return not history.environment_failures and automation_waits(history, now_ms)
+
+
+def automation_waits(history: PartitionHistory, now_ms: int) -> bool:
+    """Returns whether the automation must still leave the partition. A wait for the environment that is longer than the
+    longest one was dated by a clock that was ahead."""
+    if history.not_before_ms is None or now_ms >= history.not_before_ms:
+        return False
+    return not history.environment_failures or history.not_before_ms <= now_ms + ENVIRONMENT_WAIT_MS
+
+
 def works_alone(history: PartitionHistory) -> bool:
     """Whether the next work on a partition shares no batch with other partitions: its last attempts failed. A file that
     cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts
@@ -226,8 +238,6 @@ def _wait_ms(base_seconds: int, count: int, policy: RetryPolicy) -> int:
     return int(min(policy.backoff_max_seconds, base_seconds * 2 ** min(count - 1, 30)) * 1000)
 
 
-COMMITTING_OPERATIONS = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))
-"""Operations that commit a new snapshot to main."""
 _NAMED = 5
 
 
@@ -262,13 +272,3 @@ def publish_wait(pending: Sequence[PendingPublish], policy: Policy, now_ms: int)
         return None
     young.sort(key=lambda p: p.since_ms)
     return PublishWait(tuple(young), None if limit_ms is None else young[-1].since_ms + limit_ms)
-
-
-def publish_stop(
-    operation: Operation, pending: Sequence[PendingPublish], policy: Policy, now_ms: int
-) -> tuple[Verdict, Reason, PublishWait] | None:
-    """Returns the stop of a due operation, None if it may run. A policy in mode `advise` stops nothing."""
-    if operation not in COMMITTING_OPERATIONS or policy.mode is Mode.ADVISE:
-        return None
-    wait = publish_wait(pending, policy, now_ms)
-    return None if wait is None else (Verdict.DEFER, Reason.PENDING_PUBLISH, wait)

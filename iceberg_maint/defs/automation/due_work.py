@@ -11,10 +11,10 @@ from itertools import islice
 
 import dagster as dg
 
-from iceberg_maint.core.decisions.decide import automation_waits
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import held_back
 from iceberg_maint.core.decisions.table_decision import combine_decisions
+from iceberg_maint.core.decisions.waits import automation_waits
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from iceberg_maint.core.decisions.decide import automation_waits
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
-from iceberg_maint.core.decisions.waits import environment_failed, unreadable
+from iceberg_maint.core.decisions.waits import automation_waits, environment_failed, unreadable
 from iceberg_maint.core.health.metrics import Measured, basis_of
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, TableId
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES

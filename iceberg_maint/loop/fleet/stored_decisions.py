@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, coexistence_policy, readers_policy
-from iceberg_maint.core.decisions.decide import Situation, decide
+from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories
+from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.decisions.waits import decided
 from iceberg_maint.core.health.metrics import Measured

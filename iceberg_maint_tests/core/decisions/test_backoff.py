@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.decide import automation_waits, backs_off
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.waits import (
+    automation_waits,
+    backs_off,
     environment_failed,
     failed,
     succeeded,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from iceberg_maint.core.decisions import decide as decisions
+from iceberg_maint.core.decisions import rules
 from iceberg_maint.core.decisions.applicability import candidate_bytes
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
@@ -42,7 +43,7 @@ def decide(
 ) -> Decision:
     measured = replace(measured_of(partitions, snapshot_id), format_version=format_version)
     histories = histories_of(operation, history, beside)
-    situation = decisions.Situation(measured, policy or policy_of(), histories, NOW_MS, requested, force)
+    situation = rules.Situation(measured, policy or policy_of(), histories, NOW_MS, requested, force)
     return decisions.decide(operation, situation)
 
 
@@ -95,16 +96,16 @@ def test_operation_that_copies_entries_is_refused_where_a_spec_loses_their_value
     operation: Operation, refused: bool
 ) -> None:
     measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0, 3))
-    stop = decisions.dropped_source(operation, decisions.Situation(measured, policy_of(), {}, NOW_MS))
-    lossy = decisions.Stop(Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"})
+    stop = rules.dropped_source(operation, rules.Situation(measured, policy_of(), {}, NOW_MS))
+    lossy = rules.Stop(Verdict.REFUSE, Reason.DROPPED_SOURCE, {"specs": "0, 3"})
     assert stop == (lossy if refused else None)
 
 
 def test_operation_that_is_turned_off_is_not_refused_for_a_spec_that_loses_values() -> None:
     measured = replace(measured_of({"p=a": SICK}), specs_losing_values=(0,))
     policy = policy_of(rewrite_policy(enabled=False))
-    stop = decisions.table_stop(REWRITE, decisions.Situation(measured, policy, {}, NOW_MS))
-    assert stop == decisions.Stop(Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"})
+    stop = rules.table_stop(REWRITE, rules.Situation(measured, policy, {}, NOW_MS))
+    assert stop == rules.Stop(Verdict.SKIP, Reason.DISABLED, {"key": "rewrite_data_files.enabled"})
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -353,7 +354,7 @@ def test_decide_reports_what_the_other_operation_decides_within_its_window() -> 
 
 def test_findings_of_a_situation_are_those_of_the_requested_partitions_by_key() -> None:
     measured = measured_of({"p=c": UNDER_OLD, "p=b": HEALTHY, "p=a": SICK})
-    every = decisions.Situation(measured, policy_of(), {}, NOW_MS)
+    every = rules.Situation(measured, policy_of(), {}, NOW_MS)
     assert list(every.findings) == ["p=a", "p=b", "p=c"]
     assert list(replace(every, requested=frozenset(("p=c", "p=z"))).findings) == ["p=c"]
 
@@ -362,8 +363,8 @@ def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
     measured = replace(measured_of({"p=a": SICK}), format_version=9, snapshot_id=None)
     held = TableHistory(paused=True, lease_owner="another")
     policy = policy_of(rewrite_policy(enabled=False))
-    situation = decisions.Situation(measured, policy, {REWRITE: held}, NOW_MS)
-    stops = [rule(REWRITE, situation) for rule in decisions.TABLE_STOPS]
+    situation = rules.Situation(measured, policy, {REWRITE: held}, NOW_MS)
+    stops = [rule(REWRITE, situation) for rule in rules.TABLE_STOPS]
     assert [stop and stop.reason for stop in stops] == [
         Reason.FORMAT_VERSION,
         Reason.EMPTY,
@@ -373,8 +374,8 @@ def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
         Reason.LEASE_HELD,
         None,
     ]
-    assert decisions.table_stop(REWRITE, situation) == stops[0]
-    assert [rule.__name__ for rule, _ in decisions.PARTITION_STOPS] == [
+    assert rules.table_stop(REWRITE, situation) == stops[0]
+    assert [rule.__name__ for rule, _ in rules.PARTITION_STOPS] == [
         "unreadable_rows",
         "wrong_property",
         "foreign_maintainer",

@@ -11,8 +11,8 @@ from iceberg_maint.core.decisions.applicability import (
     ActiveMaintainer,
     active_maintainer,
     coexistence_policy,
-    foreign_stop,
 )
+from iceberg_maint.core.decisions.rules import Situation, Stop, foreign_maintainer
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.other_writers import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.reasons import Reason, Verdict
@@ -25,7 +25,7 @@ from iceberg_maint.core.policy.data import (
     Route,
     WindowsPolicy,
 )
-from iceberg_maint_tests.support.core.values import NOW_MS, small, table_of
+from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, small, table_of
 
 OWN = "installation-1"
 REWRITTEN = {"added-data-files": "1", "deleted-data-files": "8"}
@@ -157,33 +157,39 @@ COEXISTING = Policy(foreign_maintainers=COEXIST)
 IGNORING = Policy(foreign_maintainers=IGNORE)
 
 
+def foreign_stop(operation: Operation, commits: tuple[ForeignCommit, ...], policy: Policy) -> Stop | None:
+    """The stop of an operation on a table with these commits of others."""
+    measured = replace(measured_of({}), foreign=commits)
+    return foreign_maintainer(operation, Situation(measured, policy, {}, NOW_MS))
+
+
 @pytest.mark.parametrize("operation", DATA_OPERATIONS)
 def test_rewrite_of_files_is_refused_beside_another_maintainer(operation: Operation) -> None:
-    stop = foreign_stop(operation, [commit(5)], REFUSING, NOW_MS)
+    stop = foreign_stop(operation, (commit(5),), REFUSING)
     assert stop is not None
-    assert stop[:2] == (Verdict.REFUSE, Reason.FOREIGN_MAINTAINER)
-    assert stop[2]["foreign_maintainer"] == "Trino (query q)"
-    assert foreign_stop(operation, [commit(5)], IGNORING, NOW_MS) is None
-    assert foreign_stop(operation, [commit(2 * DAY)], REFUSING, NOW_MS) is None
-    assert foreign_stop(operation, [], REFUSING, NOW_MS) is None
+    assert (stop.verdict, stop.reason) == (Verdict.REFUSE, Reason.FOREIGN_MAINTAINER)
+    assert stop.evidence["foreign_maintainer"] == "Trino (query q)"
+    assert foreign_stop(operation, (commit(5),), IGNORING) is None
+    assert foreign_stop(operation, (commit(2 * DAY),), REFUSING) is None
+    assert foreign_stop(operation, (), REFUSING) is None
 
 
 def test_policy_that_advises_is_not_stopped() -> None:
     advising = replace(REFUSING, mode=Mode.ADVISE)
-    assert foreign_stop(Operation.REWRITE_DATA_FILES, [commit(5)], advising, NOW_MS) is None
+    assert foreign_stop(Operation.REWRITE_DATA_FILES, (commit(5),), advising) is None
 
 
 def test_only_position_deletes_are_left_to_the_other_in_coexistence() -> None:
-    stops = {o: foreign_stop(o, [commit(5)], COEXISTING, NOW_MS) for o in DATA_OPERATIONS}
+    stops = {o: foreign_stop(o, (commit(5),), COEXISTING) for o in DATA_OPERATIONS}
     left = stops.pop(Operation.REWRITE_POSITION_DELETE_FILES)
     assert left is not None
-    assert left[:2] == (Verdict.SKIP, Reason.FOREIGN_MAINTAINER)
+    assert (left.verdict, left.reason) == (Verdict.SKIP, Reason.FOREIGN_MAINTAINER)
     assert set(stops.values()) == {None}
 
 
 def test_operations_that_replace_no_files_go_on() -> None:
     others = [o for o in Operation if o not in DATA_OPERATIONS]
-    assert all(foreign_stop(o, [commit(5)], REFUSING, NOW_MS) is None for o in others)
+    assert all(foreign_stop(o, (commit(5),), REFUSING) is None for o in others)
 
 
 @pytest.mark.parametrize(("own", "needed"), [(None, 3600), (60, 3600), (7200, 7200)])

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.decisions.decide import Situation
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping
+from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.snapshot_retention import Hold, Holder, Retention
 from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict

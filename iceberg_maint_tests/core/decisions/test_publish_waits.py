@@ -8,9 +8,10 @@ import pytest
 
 from iceberg_maint.core.commits.change import Rule, Violation, is_stale
 from iceberg_maint.core.commits.table_rules import check_publishes
-from iceberg_maint.core.decisions.decide import Situation, decide
+from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, held_back
+from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.decisions.waits import publish_wait
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth

@@ -11,16 +11,16 @@ from iceberg_maint.core.decisions.applicability import (
     SPARK_4,
     RowTypes,
     column_list,
-    property_stop,
     row_types,
-    type_stop,
     unsupported_columns,
 )
-from iceberg_maint.core.decisions.decide import Situation, decide
+from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.rules import Situation, unreadable_rows
+from iceberg_maint.core.decisions.rules import wrong_property as wrong_property_stop
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.columns import wrong_property
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import RewriteStrategy
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, rewrite_policy
@@ -86,8 +86,11 @@ def test_another_way_to_read_rows_is_one_more_set_of_types() -> None:
 
 
 def test_operations_that_read_no_row_are_not_refused() -> None:
-    assert {type_stop(o, TIME, SPARK_4) for o in HOUSEKEEPING_OPERATIONS} == {None}
-    assert all(type_stop(o, TIME, SPARK_4) is not None for o in DATA_OPERATIONS)
+    measured = replace(measured_of({}), uncommon_types=TIME)
+    native = policy_of(rewrite_policy(strategy=RewriteStrategy.NATIVE))
+    situation = Situation(measured, native, {}, NOW_MS)
+    stopped = {o for o in Operation if unreadable_rows(o, situation) is not None}
+    assert stopped == set(DATA_OPERATIONS)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +134,10 @@ def test_property_that_a_writer_may_take_is_not_wrong(properties: dict[str, str]
 
 
 def test_wrong_property_stops_the_rewrite_of_data_files_only() -> None:
-    others = set(Operation) - {Operation.REWRITE_DATA_FILES}
-    assert {property_stop(o, "write.parquet.page-row-limit = 0") for o in others} == {None}
+    measured = replace(measured_of({}), wrong_property="write.parquet.page-row-limit = 0")
+    situation = Situation(measured, policy_of(), {}, NOW_MS)
+    stopped = [o for o in Operation if wrong_property_stop(o, situation) is not None]
+    assert stopped == [Operation.REWRITE_DATA_FILES]
 
 
 def test_many_columns_are_counted() -> None:

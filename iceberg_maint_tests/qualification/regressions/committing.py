@@ -289,8 +289,8 @@ COMMITTING = (
         "main is compacted while a branch is ahead of it: the branch cannot be fast-forwarded, and the audited work is done again",
         "work that commits to main waits while a branch descends from main's head",
         off(
-            "core/decisions/waits.py",
-            "    return None if wait is None else (Verdict.DEFER, Reason.PENDING_PUBLISH, wait)\n",
+            "core/decisions/rules.py",
+            "    return Stop(Verdict.DEFER, Reason.PENDING_PUBLISH, wait.evidence(), wait.until_ms)\n",
             "    return None\n",
             "core/decisions/test_publish_waits.py::test_due_work_on_data_waits_and_names_the_branch[False]",
             f"{PUBLISH}::test_what_is_pending_is_published_after_the_run_that_waited[branch]",

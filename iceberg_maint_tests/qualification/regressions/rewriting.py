@@ -265,7 +265,7 @@ REWRITING = (
         "Two maintainers undo each other's changes to deletes",
         "Unless the policy allows it, operations on data are refused on a table that another tool maintains",
         off(
-            "core/decisions/applicability.py",
+            "core/decisions/rules.py",
             "    if policy.foreign_maintainers.mode is ForeignMode.REFUSE:\n",
             "    if False:\n",
             "core/decisions/test_foreign_maintainers.py::test_rewrite_of_files_is_refused_beside_another_maintainer",
@@ -418,8 +418,8 @@ REWRITING = (
         "a table has a column that Spark cannot read; every partition fails, backs off and is quarantined",
         "operations on data are refused at the decision, with the path of the column",
         off(
-            "core/decisions/decide.py",
-            "    return _stop(type_stop(operation, situation.measured.uncommon_types, ways))\n",
+            "core/decisions/rules.py",
+            "    return Stop(Verdict.REFUSE, Reason.UNSUPPORTED_TYPE, evidence)\n",
             "    return None\n",
             "core/decisions/test_unsupported_types.py::test_due_table_is_refused_with_the_names_of_the_columns[False]",
             "cli/test_waits.py::test_tables_and_why_and_run_name_the_column_that_nothing_reads",

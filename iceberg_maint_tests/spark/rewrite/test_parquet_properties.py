@@ -98,8 +98,9 @@ def test_property_that_the_writer_meets_is_refused_with_its_value(
     strategy: RewriteStrategy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.core.decisions.decide.property_stop", lambda *_: None)
-    monkeypatch.setattr("iceberg_maint.loop.select_batches.property_stop", lambda *_: None)
+    # The table passes the decision, so that the writer meets the property.
+    monkeypatch.setattr("iceberg_maint.core.decisions.rules.PARTITION_STOPS", ())
+    monkeypatch.setattr("iceberg_maint.loop.select_batches.RESUME_STOPS", ())
     table = table_with(shop, name, value)
     outcome = rewritten(shop, table, strategy)
     message = f"ICM-180 {table}: write.parquet.{name} = {value}; {rule}. Fix: {fix}"
