@@ -8,9 +8,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from sqlalchemy import (
@@ -81,6 +82,7 @@ _READ_ONLY = {
 """SQLSTATEs and primary result codes of a statement that has no permission to write."""
 _FIX_ROW = "restore a backup of the ledger, or keep it aside: the next command makes a new one, and the tables lose nothing."
 _FIX = "start the database, or set the ledger's URL and permissions so that this user can write to it."
+_FIX_FILE = "set the ledger's URL to a file that this user can read and write, in a folder that this user can write to."
 
 
 class Database:
@@ -200,11 +202,13 @@ class Database:
     def _failure(self, why: Exception, kind: type[IcebergMaintError]) -> IcebergMaintError:
         """The error of this kind, or that of a disk that takes no writes, which no configuration causes."""
         message = self._lost(why)
-        if "disk I/O error" in message and self._is_full():
-            message = message.replace("disk I/O error", "disk I/O error, database or disk is full")
+        is_file = self._url.get_backend_name() == "sqlite" and not self._in_memory
+        if is_file and isinstance(why, DBAPIError) and (reason := self._file_system_reason()):
+            # SQLite has one text for every answer of the file system.
+            message = f"{message.removesuffix('.')}, {reason}."
         if (fix := file_system_fix(message)) is not None:
             return IcebergMaintError("ICM-128", message, f"{fix}.")
-        return kind("ICM-128", message, _FIX)
+        return kind("ICM-128", message, _FIX_FILE if is_file else _FIX)
 
     def _lost(self, why: Exception) -> str:
         cause = why.orig if isinstance(why, DBAPIError) and why.orig is not None else why
@@ -213,11 +217,18 @@ class Database:
             words = words.replace(str(self._url.password), "***")
         return f"{self._named()} cannot be used: {words.rstrip('.?')}."
 
-    def _is_full(self) -> bool:
-        """Whether the file system of a SQLite file has no room for its log and the index of that."""
-        with suppress(OSError):
-            return shutil.disk_usage(Path(str(self._url.database)).parent).free < _LEAST_FREE_BYTES
-        return False
+    def _file_system_reason(self) -> str:
+        """Why the file system of a SQLite file takes no writes. Empty if it takes them."""
+        file = Path(str(self._url.database))
+        try:
+            if shutil.disk_usage(file.parent).free < _LEAST_FREE_BYTES:
+                return "database or disk is full"
+            with TemporaryFile(dir=file.parent, buffering=0) as beside:
+                beside.seek(file.stat().st_size if file.exists() else 0)
+                beside.write(b"0")
+        except OSError as why:
+            return str(why.strerror)
+        return ""
 
     def _named(self) -> str:
         return f"the ledger at {self._url.render_as_string(hide_password=True)}"

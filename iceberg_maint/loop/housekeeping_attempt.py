@@ -8,7 +8,7 @@ from dataclasses import replace
 from iceberg_maint.core.commits.expiry_rules import expired
 from iceberg_maint.core.decisions.manifests_decision import manifest_findings
 from iceberg_maint.core.decisions.snapshot_retention import Retention
-from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation, command_line
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, WHOLE_TABLE, Operation, command_line
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
@@ -239,7 +239,21 @@ def judge_regrouping(
     forced = Reason.FORCED in batch.reasons
     status = OutcomeStatus.IMPROVED if better else OutcomeStatus.COMMITTED
     reason = batch.reasons[0] if better or forced else Reason.NO_EFFECT
-    return AttemptResult(status, reason, "", written.proof, written, result, snapshot, counts=counts)
+    message = _faults_beside(state, context)
+    return AttemptResult(status, reason, message, written.proof, written, result, snapshot, counts=counts)
+
+
+def _faults_beside(state: TableState, context: Context) -> str:
+    """Says that operations on data of the table failed or were refused. New manifests list their files as before."""
+    history = context.ledger.health.history(state.uuid, str(state.table), Operation.REWRITE_MANIFESTS)
+    faults = [f for f in history.faults if f.operation in DATA_OPERATIONS]
+    if not faults:
+        return ""
+    first, more = faults[0], f" ({len(faults)} partitions have a fault)" if len(faults) > 1 else ""
+    return (
+        "the files of the manifests are as before, also those of a fault that remains: "
+        f"{first.operation} of {first.partition or 'the whole table'}{more}: {first.history.reason}"
+    )
 
 
 def lost_error(table: str, lost: tuple[str, ...]) -> IcebergMaintError:

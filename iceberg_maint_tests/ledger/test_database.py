@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sqlite3
 import stat
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -305,7 +307,7 @@ def test_full_disk_of_the_ledger_is_named_with_its_fix_and_is_no_usage_error(tmp
     ("free_bytes", "fix"),
     [
         (4096, "free space there, or raise the quota."),
-        (1 << 30, "start the database, or set the ledger's URL"),
+        (1 << 30, "set the ledger's URL to a file that this user can read and write"),
     ],
 )
 def test_error_of_the_disk_of_the_ledger_is_a_full_disk_only_without_room(
@@ -316,4 +318,59 @@ def test_error_of_the_disk_of_the_ledger_is_a_full_disk_only_without_room(
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free_bytes))
     with pytest.raises(IcebergMaintError, match=f"disk I/O error.*Fix: {fix}"), ledger.work._database.read():
         raise OperationalError("select 1", None, sqlite3.OperationalError("disk I/O error"))
+    ledger.close()
+
+
+def test_ledger_that_a_process_without_descriptors_cannot_open_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    ledger = sql_ledger(f"sqlite:///{file}")
+    ledger.registry.now_ms()
+    ledger.close()
+    database = Database(f"sqlite:///{file}", read_only=True)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(descriptor.name) for descriptor in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        with pytest.raises(IcebergMaintError) as failed, database.read():
+            pass
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (failed.value.exit_code, str(failed.value)) == (
+        1,
+        (
+            f"ICM-128 the ledger at sqlite:///{file} cannot be used: unable to open database file, Too many open files. "
+            "Fix: raise the limit of open files of this process (ulimit -n)."
+        ),
+    )
+
+
+def test_ledger_that_is_as_large_as_a_file_may_be_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    ledger = sql_ledger(f"sqlite:///{file}")
+    ledger.registry.now_ms()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, limits[1]))
+
+    def fill() -> None:
+        for number in range(1000):
+            ledger.records.append(make_record(f"r{number}"))
+
+    try:
+        with pytest.raises(IcebergMaintError) as failed:
+            fill()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (failed.value.exit_code, str(failed.value)) == (
+        1,
+        (
+            f"ICM-128 the ledger at sqlite:///{file} cannot be used: disk I/O error, File too large. Fix: raise the limit "
+            "of the size of a file (ulimit -f), or use a file system that takes larger files."
+        ),
+    )
     ledger.close()

@@ -327,6 +327,22 @@ def test_both_in_one_cycle_leave_the_newest_snapshot_and_one_manifest() -> None:
     assert len(world.now.state.manifests) == 1
 
 
+def test_manifests_that_are_rewritten_beside_a_refused_file_name_the_fault() -> None:
+    world = HousekeepingWorld()
+    refused = PartitionHistory(ineffective=1, reason="ICM-101 x.parquet is damaged. Fix: restore the file.")
+    world.ledger.health.set_partition_history(
+        world.now.state.uuid, Operation.REWRITE_DATA_FILES, {"p=a": refused, "p=b": refused}
+    )
+    outcome = world.run(operations=(REGROUP,))
+    assert outcome.outcome is OutcomeStatus.IMPROVED
+    assert [b.message for b in outcome.batches] == [
+        (
+            "the files of the manifests are as before, also those of a fault that remains: rewrite_data_files of p=a (2 "
+            "partitions have a fault): ICM-101 x.parquet is damaged. Fix: restore the file."
+        )
+    ]
+
+
 def test_open_batch_of_housekeeping_is_planned_again() -> None:
     world = HousekeepingWorld()
     with pytest.raises(Killed):

@@ -268,22 +268,35 @@ def test_failure_of_the_environment_does_not_count_against_the_partition(why: Ex
     assert world.history("p=a") == PartitionHistory()
 
 
-def test_full_disk_of_this_process_is_a_failure_of_the_environment_that_says_what_is_free(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("number", "fix"),
+    [
+        (errno.ENOSPC, "free space there, or raise the quota"),
+        (errno.EDQUOT, "free space there, or raise the quota"),
+        (errno.EROFS, "make the file system writable"),
+        (errno.EIO, "check the disk of the file system, or name another folder for scratch files"),
+        (errno.EFBIG, "raise the limit of the size of a file (ulimit -f), or use a file system"),
+        (errno.EMFILE, "raise the limit of open files of this process (ulimit -n)"),
+    ],
+)
+def test_file_system_that_fails_this_process_is_named_and_does_not_count_against_the_partition(
+    monkeypatch: pytest.MonkeyPatch, number: int, fix: str
 ) -> None:
     world = World("a")
     context = world.context
 
     def fails(_batch: Batch) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(number, os.strerror(number))
 
     world.before_write = fails
     monkeypatch.setattr(world, "context", lambda p: changed(context(p), scratch_folders=("/proc",)))
     found = world.run()
     assert (found.outcome, found.reason) == (OutcomeStatus.FAILED, Reason.ENVIRONMENT)
     message = found.batches[0].message
-    assert message.startswith("ICM-176 OSError: [Errno 28] No space left on device. Free: ")
-    assert "/proc 0.0 of 0.0 MiB. Fix: free space there, or raise the quota. The work then" in message
+    assert message.startswith(f"ICM-176 OSError: [Errno {number}] {os.strerror(number)}. Free: ")
+    assert f"/proc 0.0 of 0.0 MiB. Fix: {fix}" in message
+    past = world.history("p=a")
+    assert (past.ineffective, past.crashes, past.environment_failures, past.quarantined) == (0, 0, 1, False)
 
 
 def test_commit_that_the_environment_fails_does_not_count_against_the_partition() -> None:

@@ -86,7 +86,7 @@ MADE_REAL = {
     "ICM-172": "removal/test_object_keys.py::test_archived_orphan_stays_and_the_others_go",
     "ICM-173": "catalog/manifests/test_live_files.py::test_live_files_path_that_names_two_objects_is_refused",
     "ICM-175": "spark/session/test_launch_settings.py::test_jvm_that_ends_at_its_start_is_an_error_with_its_code",
-    "ICM-176": "loop/test_maintain.py::test_full_disk_of_this_process_is_a_failure_of_the_environment_that_says_what_is_free",
+    "ICM-176": "loop/test_maintain.py::test_file_system_that_fails_this_process_is_named_and_does_not_count_against_the_partition",
     "ICM-177": "loop/test_measurer.py::test_assess_of_a_table_that_exceeds_the_memory_is_refused_with_the_sizes",
     "ICM-178": "spark/health/test_measure.py::test_table_with_partitions_that_spark_confuses_is_refused",
     "ICM-179": "cli/test_hanging_tables.py::test_table_that_a_catalog_never_answers_for_is_unknown_and_its_health_stays",

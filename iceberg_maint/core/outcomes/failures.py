@@ -159,13 +159,6 @@ _TEXTS = (
     "AWS Error INVALID_CLIENT_TOKEN_ID",
 )
 
-_BROKEN_DISK = "Input/output error"
-_BROKEN_SCRATCH = re.compile(
-    _BROKEN_DISK
-    + r"\s+(at (?!org\.apache)[^()]+\([^)]*\)\s+)*at org\.apache\.spark\.(storage|shuffle|io|util\.collection)\."
-)
-"""The stack of a task that cannot read or write Spark's scratch files (EIO). The same error of a data file says something of
-that file."""
 _FULL = "free space there, or raise the quota"
 _FILE_SYSTEM = {
     "No space left on device": _FULL,
@@ -178,10 +171,11 @@ _FILE_SYSTEM = {
     "database or disk is full": _FULL,
     "Read-only file system": "make the file system writable",
     "Too many open files": "raise the limit of open files of this process (ulimit -n)",
-    _BROKEN_DISK: "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
+    "File too large": "raise the limit of the size of a file (ulimit -f), or use a file system that takes larger files",
+    "Input/output error": "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
 }
-"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EIO) of SQLite, and of stores, with what to do. Java, Arrow and Python
-repeat the texts of the C library."""
+"""Texts of the C library (ENOSPC, EDQUOT, EROFS, EMFILE, ENFILE, EFBIG, EIO) of SQLite, and of stores, with what to do. Java, Arrow and
+Python repeat the texts of the C library."""
 
 
 def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
@@ -189,8 +183,7 @@ def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
     return any(
         name.rpartition(".")[2] in _CLASSES
         or any(t in text for t in _TEXTS)
-        or (file_system_fix(text) is not None and _BROKEN_DISK not in text)
-        or _BROKEN_SCRATCH.search(text) is not None
+        or file_system_fix(text) is not None
         for name, text in _with_workers(causes)
     )
 

@@ -8,11 +8,6 @@ import pytest
 
 from iceberg_maint.core.outcomes.failures import file_system_fix, is_environment, python_causes
 
-BROKEN_SCRATCH = (
-    "Input/output error\n\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)\n"
-    "\tat org.apache.spark.storage.DiskBlockObjectWriter.write(DiskBlockObjectWriter.scala:307)\n"
-)
-"""As Spark reports a task whose scratch disk is broken."""
 SDK = "software.amazon.awssdk."
 
 
@@ -67,7 +62,12 @@ SDK = "software.amazon.awssdk."
         ("OSError", "[Errno 30] Read-only file system: '/lake/data/1.parquet'"),
         ("OSError", "[Errno 122] Disk quota exceeded"),
         (SDK + "services.s3.model.S3Exception", "XMinioStorageFull (Service: S3, Status Code: 507)"),
-        ("org.apache.spark.SparkException", f"Lost task 0.0: java.io.IOException: {BROKEN_SCRATCH}"),
+        (
+            "org.apache.spark.SparkException",
+            "Lost task 0.0: java.io.IOException: Input/output error\n\tat java.base",
+        ),
+        ("OSError", "[Errno 5] Input/output error: '/lake/data/1.parquet'"),
+        ("OSError", "[Errno 27] File too large"),
         (
             "org.apache.spark.api.python.PythonException",
             "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'pyarrow'\n\n",
@@ -92,11 +92,6 @@ def test_credentials_connections_and_classes_are_the_environment(name: str, text
         ("java.lang.OutOfMemoryError", "Java heap space"),
         ("java.lang.IllegalStateException", "Cannot call methods on a stopped SparkContext"),
         ("OSError", "disk full"),
-        ("OSError", "[Errno 5] Input/output error: '/lake/data/1.parquet'"),
-        (
-            "org.apache.spark.SparkException",
-            BROKEN_SCRATCH.replace("\tat org", "\tat org.apache.hadoop.fs.RawLocalFileSystem.read\n\tat org"),
-        ),
         ("org.apache.spark.api.python.PythonException", "Traceback\nOSError: Couldn't deserialize thrift\n"),
         ("java.lang.IllegalArgumentException", "Cannot parse the page header"),
     ],
@@ -132,6 +127,10 @@ def test_causes_of_a_python_error_are_named_outermost_first() -> None:
         (
             "IOException: Input/output error",
             "check the disk of the file system, or name another folder for scratch files (SPARK_LOCAL_DIRS)",
+        ),
+        (
+            "OSError: [Errno 27] File too large",
+            "raise the limit of the size of a file (ulimit -f), or use a file system that takes larger files",
         ),
         ("UnknownHostException: s3.example", None),
     ],
