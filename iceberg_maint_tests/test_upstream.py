@@ -13,7 +13,7 @@ from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "upstream"
 SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.name != "run.py")
-LIBRARIES = {"dagster", "py4j", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy"}
+LIBRARIES = {"chdb", "dagster", "py4j", "pyarrow", "pyiceberg", "pyspark", "sqlalchemy"}
 ROW = re.compile(
     r"^\| (?P<title>[^|]+) \| `(?P<script>\w+\.py)` \| (?P<known>[^|]+) \| "
     r"(?P<seen>(?:fault|fixed)[^|]*) \| (?P<ours>[^|]+) \| (?P<guards>[^|]+) \|$",

@@ -22,7 +22,7 @@ def seen():
 
 
 def outcome(script):
-    """`FAULT`, `fixed` or `ERROR`, and the line that says so."""
+    """`FAULT`, `fixed`, `ERROR`, or `absent` if a library is, and the line that says so."""
     command = [sys.executable, str(FOLDER / f"{script}.py")]
     run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     last = (run.stdout.strip().splitlines() or [""])[-1]
@@ -30,6 +30,8 @@ def outcome(script):
         return "FAULT", last.removeprefix("FAULT: ")
     if run.returncode == 0 and last == "fixed":
         return "fixed", ""
+    if "ModuleNotFoundError: No module named 'chdb'" in run.stderr:
+        return "absent", "install chdb-core"
     return "ERROR", (run.stderr.strip().splitlines() or [f"exit code {run.returncode}"])[-1]
 
 
@@ -37,7 +39,7 @@ def main(names):
     expected, unexpected = seen(), 0
     for script in names or sorted(expected):
         found, text = outcome(script)
-        differs = found != expected.get(script)
+        differs = found not in ("absent", expected.get(script))
         unexpected += differs
         note = f" [index.md says {expected.get(script)}]" if differs else ""
         print(f"{found:5}  {script}{note}  {text[:160]}", flush=True)
