@@ -29,7 +29,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
 BEGIN = time.time()
 TESTS = PROJECT / "iceberg_maint_tests"
-ROOMS_OF_SPARK = ("defs", "demo", "qualification", "spark")
+ROOMS_OF_SPARK = ("defs", "demo", "spark")
 """Folders whose tests import Spark or Dagster."""
 
 # A loaded machine is slow, which is no finding.

@@ -22,6 +22,8 @@ from iceberg_maint_tests.qualification.chaos.journal import Answer, Attempt, Eff
 from iceberg_maint_tests.qualification.chaos.lake import Row
 from iceberg_maint_tests.qualification.chaos.result import longest_pause, unreadable_faults
 
+pytestmark = pytest.mark.slow
+
 
 def row(key: int, value: int = 0) -> Row:
     return (key, 0, 0, value, f"v {value}")

@@ -7,6 +7,8 @@ from dagster._core.scheduler.instigation import TickStatus
 
 from iceberg_maint_tests.qualification.daemon_fleet.ticks import Sensor, Tick, faults_of_ticks
 
+pytestmark = pytest.mark.slow
+
 
 def sensor(*began: float, seconds: float = 1.0) -> Sensor:
     return Sensor("due_maintenance", 30, [Tick(b, b + seconds, TickStatus.SKIPPED) for b in began])

@@ -27,6 +27,8 @@ from iceberg_maint_tests.qualification.deploy.files import (
     named,
 )
 
+pytestmark = pytest.mark.slow
+
 SECRETS = {
     "ICEBERG_MAINT_LEDGER": "postgresql+psycopg2://iceberg:pass-word@postgres:5432/ledger",
     "CATALOG_CREDENTIAL": "id:the-secret",

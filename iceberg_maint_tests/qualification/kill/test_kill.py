@@ -28,7 +28,7 @@ from iceberg_maint_tests.qualification.kill.points import (
 from iceberg_maint_tests.qualification.kill.suite import Results, Suite, is_good, rounds
 from iceberg_maint_tests.qualification.kill.verify import _double_effects
 
-pytestmark = pytest.mark.drawn(4)
+pytestmark = [pytest.mark.slow, pytest.mark.drawn(4)]
 
 HURT_HERE = (
     ("K8", Mode.LOST),

@@ -16,6 +16,8 @@ from iceberg_maint_tests.qualification.program.random_runs import Life, Lives, t
 from iceberg_maint_tests.qualification.program.retained import retained
 from iceberg_maint_tests.qualification.program.wide import Wide
 
+pytestmark = pytest.mark.slow
+
 
 def _wide(keeper: Keeper) -> tuple[Wide, int]:
     """A table with every value of every kind, written by Iceberg and by Spark; the first snapshot's id."""

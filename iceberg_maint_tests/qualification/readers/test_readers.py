@@ -19,6 +19,8 @@ from iceberg_maint_tests.qualification.readers.tables import TABLES, table_name
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper
 from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
+pytestmark = pytest.mark.slow
+
 RECORD = Path(__file__).resolve().parents[3] / "docs" / "project" / "readers.json"
 AT_ONCE = replace(
     KEEP_ONE,

@@ -17,6 +17,8 @@ from iceberg_maint_tests.qualification.surroundings.rest_cases import CASES
 from iceberg_maint_tests.qualification.surroundings.rest_runs import BUDGET, TWO_NAMES, wrong_answers
 from iceberg_maint_tests.qualification.surroundings.stores import Store
 
+pytestmark = pytest.mark.slow
+
 
 def test_matrix_has_every_catalog_on_s3_and_all_but_two_on_local_disks() -> None:
     cells = [(c, s) for c in CATALOGS for s in STORES if is_offered(c, s)]
