@@ -125,6 +125,7 @@ def way_of_one_table() -> dict[str, int]:
 def measures() -> dict[str, Any]:
     """Every measure by its name."""
     files = modules()
+    code = {path: code_lines(path) for path in files}
     lines = [len(path.read_text().splitlines()) for path in files if path.name != "__init__.py"]
     classes = tuple(class_sizes())
     wide = {name: parameters(node) for name, node in functions()}
@@ -132,10 +133,11 @@ def measures() -> dict[str, Any]:
     targets = re.findall(r"^[a-z-]+:.*## ", (PROJECT / "Makefile").read_text(), re.MULTILINE)
     pages = [*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")]
     return {
-        "files": len(files),
+        "files with code": sum(count > 0 for count in code.values()),
+        "files of a docstring alone (`__init__.py`)": sum(count == 0 for count in code.values()),
         "median lines of a file": statistics.median(lines),
         "lines": sum(len(path.read_text().splitlines()) for path in files),
-        "code lines": sum(map(code_lines, files)),
+        "code lines": sum(code.values()),
         "way of one table to its decision": way_of_one_table(),
         "modules flat in a folder": {
             f: len(list((PACKAGE / f).glob("*.py"))) - 1 for f in FLAT_FOLDERS if (PACKAGE / f).is_dir()

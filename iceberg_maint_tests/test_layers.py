@@ -277,7 +277,7 @@ def test_no_module_below_config_reads_the_environment() -> None:
         ("iceberg_maint.cli", "import dagster", "may import dagster"),
         (
             "iceberg_maint.wiring.adapters",
-            "from iceberg_maint.defs import table_asset",
+            "from iceberg_maint.defs.assets import asset_definitions",
             "wiring may not import defs",
         ),
         ("iceberg_maint.helpers", "import os", "in no room"),
@@ -298,7 +298,7 @@ def test_import_across_rooms_is_a_violation(module: str, source: str, reason: st
         ),
         ("iceberg_maint.ledger.store", "import sqlalchemy\nfrom iceberg_maint.core.outcomes import record"),
         (
-            "iceberg_maint.defs.assets.table_asset",
+            "iceberg_maint.defs.assets.asset_definitions",
             "import dagster\nfrom iceberg_maint import wiring\nfrom iceberg_maint.loop import maintain",
         ),
         ("iceberg_maint.cli", "from iceberg_maint import __version__"),

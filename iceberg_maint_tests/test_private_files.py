@@ -14,7 +14,7 @@ from iceberg_maint.catalog.manifests.memo import ManifestMemo
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.integrations.audit.folder import LocalFolder
 from iceberg_maint.ledger.ledger import sql_ledger
-from iceberg_maint.machine.private_files import private_database, private_folder, replace_file
+from iceberg_maint.machine.files import private_database, private_folder, replace_file
 from iceberg_maint.removal.table_ownership import SeenFiles
 
 

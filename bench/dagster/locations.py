@@ -187,12 +187,12 @@ def _location() -> dict[str, float]:
 
 def _dagster_alone() -> dict[str, float]:
     """The same for as many assets and checks that have nothing of the product: no text, condition, tag or sensor. They
-    are made as `defs/assets/table_asset.py` makes its own."""
+    are made as `defs/assets/asset_definitions.py` makes its own."""
     import dagster as dg
     from dagster._core.remote_representation.external_data import RepositorySnap
     from dagster_shared.serdes import serialize_value
 
-    from iceberg_maint.defs.assets.table_asset import build_op_asset
+    from iceberg_maint.defs.assets.asset_definitions import build_op_asset
     from iceberg_maint.defs.load_definitions import keeping_all
 
     listed = json.loads(Path(os.environ["ICEBERG_MAINT_TABLE_LIST"]).read_text("utf-8"))["tables"]

@@ -14,7 +14,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 from iceberg_maint.catalog.store_service import NANOSECONDS, permitted, probed_ms
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.errors import ArchivedFileError
-from iceberg_maint.machine.whole_reads import read_whole
+from iceberg_maint.machine.files import read_whole
 from iceberg_maint.ports.storage import StoredFile
 
 _CHUNK_BYTES = 1 << 20

@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
 from iceberg_maint.catalog.store_service import NANOSECONDS, denied, permitted, probed_ms
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.machine.private_files import PRIVATE_FILE, PRIVATE_FOLDER
+from iceberg_maint.machine.files import PRIVATE_FILE, PRIVATE_FOLDER
 from iceberg_maint.ports.storage import StoredFile
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -25,7 +25,7 @@ from iceberg_maint.catalog.manifests.metadata_file import unreadable
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.bounded_calls import CallLimits
-from iceberg_maint.machine.private_files import PRIVATE_FILE, private_folder
+from iceberg_maint.machine.files import PRIVATE_FILE, private_folder
 
 _LIMIT_SECONDS = 3600.0
 """A stored time further ahead than this is damaged."""

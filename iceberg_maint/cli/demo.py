@@ -31,7 +31,8 @@ from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError
 @command
 def demo(session: Session, data: Path, *, fresh: bool, build_only: bool, small: bool, store: str) -> int:
     """Build an unhealthy demo lake with real writers, maintain it, print before and after."""
-    from iceberg_maint.demo import StoreName, open_lake, run
+    from iceberg_maint.demo.main import open_lake, run
+    from iceberg_maint.demo.store import StoreName
     from iceberg_maint.demo.tables import SMALL
 
     scale = SMALL if small else None

@@ -16,7 +16,7 @@ import click
 
 from iceberg_maint.cli.context import Session, command
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.machine.private_files import private_folder, private_opener
+from iceberg_maint.machine.files import private_folder, private_opener
 
 if TYPE_CHECKING:
     from rich.console import Console

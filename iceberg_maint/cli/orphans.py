@@ -30,7 +30,7 @@ from iceberg_maint.errors import (
 )
 from iceberg_maint.loop.maintain import Event, PlanReady, Request, maintain
 from iceberg_maint.loop.record import append_record
-from iceberg_maint.machine.private_files import private_opener
+from iceberg_maint.machine.files import private_opener
 from iceberg_maint.removal.remove_orphans import Scope
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 
 from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import ConfigurationError
-from iceberg_maint.machine.private_files import replace_file
+from iceberg_maint.machine.files import replace_file
 from iceberg_maint.report.page import Page
 
 _PATH = click.Path(path_type=Path, dir_okay=False)

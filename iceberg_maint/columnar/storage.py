@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from iceberg_maint.columnar.task import WrongInputError
-from iceberg_maint.machine.whole_reads import read_whole
+from iceberg_maint.machine.files import read_whole
 
 _CHUNK_BYTES = 1 << 20
 _REMOTE_CHUNK_BYTES = 64 << 20

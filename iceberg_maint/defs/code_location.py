@@ -14,7 +14,7 @@ import dagster as dg
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.translator import digest
 from iceberg_maint.errors import ConfigurationError, unwritable_home
-from iceberg_maint.machine.private_files import private_folder, replace_file
+from iceberg_maint.machine.files import private_folder, replace_file
 from iceberg_maint.ports.catalog import Catalog
 
 SHARD_VARIABLE = "ICEBERG_MAINT_SHARD"

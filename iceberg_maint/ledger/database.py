@@ -34,7 +34,7 @@ from iceberg_maint.core.model.codec import MalformedTextError
 from iceberg_maint.core.outcomes.failures import file_system_fix
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.ledger.migrations import check_version, migrate
-from iceberg_maint.machine.private_files import private_database, private_folder
+from iceberg_maint.machine.files import private_database, private_folder
 
 _CHUNK = 500
 """The most values in one statement. SQLite before version 3.32 allows at most 999 parameters."""

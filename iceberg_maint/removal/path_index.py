@@ -17,7 +17,7 @@ from pathlib import Path
 from iceberg_maint.core.model.location import Equivalences, cut_path, parse_location
 from iceberg_maint.core.removal.orphan_rules import Kept, Orphan, ScanCounts
 from iceberg_maint.core.removal.released_file_rules import REMOVAL_ORDER, ReleasedFile, ReleasedKind
-from iceberg_maint.machine.private_files import private_database
+from iceberg_maint.machine.files import private_database
 from iceberg_maint.ports.storage import StoredFile
 
 _ROWS = 10_000

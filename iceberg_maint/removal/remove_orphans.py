@@ -22,7 +22,7 @@ from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFil
 from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata, held_orphans
 from iceberg_maint.core.removal.released_file_rules import Release
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
-from iceberg_maint.machine.private_files import private_folder
+from iceberg_maint.machine.files import private_folder
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 from iceberg_maint.removal.in_place_retention import restore_in_place, retain_in_place
 from iceberg_maint.removal.orphan_scan import Scan, scan

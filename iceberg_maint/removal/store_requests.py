@@ -13,7 +13,7 @@ from typing import TypeVar
 from iceberg_maint.core.removal.orphan_rules import TrashedFile
 from iceberg_maint.core.removal.released_file_rules import ReleasedFile
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
-from iceberg_maint.machine.private_files import private_database
+from iceberg_maint.machine.files import private_database
 from iceberg_maint.ports.storage import Store, StoredFile
 
 TRUSTED_MS = 100

@@ -20,7 +20,7 @@ from typing import Any
 
 from iceberg_maint.core.removal.orphan_rules import MetadataVersion
 from iceberg_maint.errors import IcebergMaintError
-from iceberg_maint.machine.private_files import private_database
+from iceberg_maint.machine.files import private_database
 from iceberg_maint.ports.storage import Store, StoredFile
 
 KEEP_DAYS = 90

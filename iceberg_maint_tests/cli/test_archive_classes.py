@@ -23,7 +23,7 @@ START = """
 import os, sys
 from pathlib import Path
 from iceberg_maint.config import load_config
-from iceberg_maint.wiring.adapters import session
+from iceberg_maint.wiring.spark_session import session
 session(load_config(Path(sys.argv[1]), os.environ)).stop()
 """
 

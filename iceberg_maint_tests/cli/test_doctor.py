@@ -42,10 +42,10 @@ def still_clock_no_dagster_no_jvm(lake: Lake, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     monkeypatch.setattr(lake.context.ledger.registry, "now_ms", lambda: NOW_MS)
     monkeypatch.setattr(
-        "iceberg_maint.wiring.adapters.spark_versions", lambda _config: lake.engine.versions()
+        "iceberg_maint.wiring.spark_session.spark_versions", lambda _config: lake.engine.versions()
     )
     monkeypatch.setattr(
-        "iceberg_maint.wiring.adapters.spark_reads", lambda _config, _table, _location: "HadoopFileIO"
+        "iceberg_maint.wiring.spark_session.spark_reads", lambda _config, _table, _location: "HadoopFileIO"
     )
 
 
@@ -351,7 +351,7 @@ def test_spark_that_does_not_start_is_one_failed_check(lake: Lake, monkeypatch: 
     def broken(_config: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("iceberg_maint.wiring.adapters.spark_versions", broken)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_session.spark_versions", broken)
     (failed,) = (c for c in lake.json("doctor", exit_code=1)["checks"] if c["status"] == "failed")
     assert (failed["check"], failed["detail"], failed["code"]) == ("spark", "OSError: no space left", None)
 
@@ -363,7 +363,7 @@ def test_table_that_spark_cannot_read_fails_unless_all_tables_are_only_advised(
     def lacks_a_jar(_config: object, table: TableId, _location: str) -> str:
         raise IcebergMaintError("ICM-133", f"Spark cannot read {table}.", "list the jar.")
 
-    monkeypatch.setattr("iceberg_maint.wiring.adapters.spark_reads", lacks_a_jar)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_session.spark_reads", lacks_a_jar)
     monkeypatch.setattr("iceberg_maint.cli.checks.machine.only_advises", lambda *_: mode == "advise")
     found = checks(lake, exit_code=exit_code)["spark catalog lake"]
     advice = " Mode advise does not need it." if mode == "advise" else ""
@@ -379,7 +379,7 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
 ) -> None:
     catalogs = {name: replace(c, type="rest") for name, c in lake.config.catalogs.items()}
     lake.reconfigure(replace(lake.config, catalogs=catalogs))
-    monkeypatch.setattr("iceberg_maint.wiring.adapters.weak_requirements", lambda _config, _table: weak)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_session.weak_requirements", lambda _config, _table: weak)
     (shown,) = (c for c in lake.json("doctor")["checks"] if c["check"] == "requirements of lake")
     assert (shown["status"], shown["code"]) == (status, code)
     assert (weak or "a commit is refused if") in shown["detail"]
@@ -403,7 +403,7 @@ def test_rest_catalog_that_takes_no_requirements_is_a_warning(
 def test_executors_of_a_cluster_without_packages_are_a_warning(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, problem: str, status: str, detail: str
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.wiring.adapters.executors_problem", lambda _config: problem)
+    monkeypatch.setattr("iceberg_maint.wiring.spark_session.executors_problem", lambda _config: problem)
     assert "executors" not in checks(lake)
     lake.configure("spark: {master: 'spark://h:7077'}\n")
     assert checks(lake)["executors"] == (status, detail)

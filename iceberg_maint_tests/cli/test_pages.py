@@ -16,7 +16,7 @@ from iceberg_maint.errors import ConfigurationError, IcebergMaintError
 from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.loop.assess import assess
-from iceberg_maint.machine import private_files
+from iceberg_maint.machine import files as own_files
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog
@@ -274,7 +274,7 @@ def test_report_of_a_schedule_on_a_full_disk_is_refused_and_leaves_the_earlier_f
         raise OSError(28, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(private_files, "private_opener", full)
+        patch.setattr(own_files, "private_opener", full)
         with pytest.raises(ConfigurationError, match=r"ICM-100 report.folder: .*: No space left on device"):
             write_fleet_report(lake.context, config)
     assert sorted(first.parent.iterdir()) == sorted(files)

@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.config import Config, JarConfig, load_config
 from iceberg_maint.errors import EXIT_REFUSED, EXIT_USAGE, ConfigurationError, RefusedError
-from iceberg_maint.wiring.adapters import ready_spark_settings
+from iceberg_maint.wiring.spark_session import ready_spark_settings
 
 CATALOG = "catalogs:\n  lake: {type: jdbc, uri: 'sqlite:////x/c.db', warehouse: 'file:///x/w'}\n"
 SHA256 = hashlib.sha256(b"jar").hexdigest()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.defs.automation.conditions import maintenance_condition
-from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location import (
     CodeLocation,
     in_shard,
@@ -23,6 +22,7 @@ from iceberg_maint.defs.code_location import (
     read_table_list,
     write_table_list,
 )
+from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABLE_CHECKS
 from iceberg_maint.defs.translator import IcebergTranslator, slug
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError

@@ -13,8 +13,8 @@ from iceberg_maint.config import load_config
 from iceberg_maint.config.document import ReportSection
 from iceberg_maint.config.sections import ReportConfig, report_config
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location import CodeLocation
+from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.integrations.reports import report_work, write_fleet_report

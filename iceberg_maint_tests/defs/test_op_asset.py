@@ -9,7 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from iceberg_maint.defs.assets.table_asset import build_op_asset
+from iceberg_maint.defs.assets.asset_definitions import build_op_asset
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.config import CONFIG_VARIABLE
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location import CodeLocation, write_table_list
 from iceberg_maint.defs.dagster_internals import executed_run
+from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.names import OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint_tests.defs.conftest import World

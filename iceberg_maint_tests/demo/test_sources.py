@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from iceberg_maint.demo import duckdb_reader, open_lake
+from iceberg_maint.demo import duckdb_reader
+from iceberg_maint.demo.main import open_lake
 from iceberg_maint.errors import ConfigurationError
 
 pytestmark = pytest.mark.slow

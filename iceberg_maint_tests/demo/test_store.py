@@ -12,8 +12,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from iceberg_maint.cli import iceberg_maint
-from iceberg_maint.demo import open_lake, store
+from iceberg_maint.demo import store
 from iceberg_maint.demo.duckdb_reader import DuckDBReader, scan
+from iceberg_maint.demo.main import open_lake
 from iceberg_maint.demo.store import (
     LOCAL,
     ORPHAN_AGE_SECONDS,

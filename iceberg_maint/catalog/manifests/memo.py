@@ -28,7 +28,7 @@ from iceberg_maint.catalog.manifests.projection import (
     unpack_partitions,
 )
 from iceberg_maint.core.model.table_state import Manifest
-from iceberg_maint.machine.private_files import private_database, private_folder
+from iceberg_maint.machine.files import private_database, private_folder
 
 T = TypeVar("T")
 

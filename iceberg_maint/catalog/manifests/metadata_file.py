@@ -65,7 +65,7 @@ def read_bytes(io: FileIO, location: str, what: str) -> bytes:
             # Only a process that has imported Arrow has streams of it. The import takes a tenth of a local `why`.
             arrow = sys.modules.get("pyarrow")
             if arrow is not None and isinstance(stream, arrow.NativeFile):
-                from iceberg_maint.machine.whole_reads import read_whole
+                from iceberg_maint.machine.files import read_whole
 
                 return bytes(read_whole(stream, location))
             return stream.read()

@@ -23,7 +23,7 @@ from iceberg_maint.cli.checks.check import (
 )
 from iceberg_maint.core.model.ids import shell_argument
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
-from iceberg_maint.machine.private_files import private_folder
+from iceberg_maint.machine.files import private_folder
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
@@ -88,7 +88,7 @@ def check_java(config: Config) -> str:
 
 def check_jars(config: Config) -> str:
     """Fetches missing jars and returns what was checked. Raises RefusedError ICM-103."""
-    from iceberg_maint.wiring.adapters import ready_spark_settings
+    from iceberg_maint.wiring.spark_session import ready_spark_settings
 
     declared = config.spark.jars
     locked = len(ready_spark_settings(config).jars) - len(declared)
@@ -151,7 +151,7 @@ def check_dagster() -> str:
 
 def check_spark(config: Config) -> str:
     """Starts Spark and returns the versions of its parts."""
-    from iceberg_maint.wiring.adapters import spark_versions
+    from iceberg_maint.wiring.spark_session import spark_versions
 
     versions = spark_versions(config)
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
@@ -159,7 +159,7 @@ def check_spark(config: Config) -> str:
 
 def check_executors(config: Config) -> Check:
     """Whether the executors of a cluster have the packages of the strategy columnar."""
-    from iceberg_maint.wiring.adapters import executors_problem
+    from iceberg_maint.wiring.spark_session import executors_problem
 
     problem = executors_problem(config)
     if not problem:
@@ -191,7 +191,7 @@ def check_spark_catalogs(
 
 def _spark_read(config: Config, context: Context, table: TableId) -> str:
     """Reads a file of the table by Spark, unless the table is refused: Spark would read a governed table."""
-    from iceberg_maint.wiring.adapters import spark_reads
+    from iceberg_maint.wiring.spark_session import spark_reads
 
     state = context.catalogs.pin(table)
     return f"{table} read by {spark_reads(config, table, state.metadata_location)}"
@@ -199,7 +199,7 @@ def _spark_read(config: Config, context: Context, table: TableId) -> str:
 
 def _requirements(config: Config, table: TableId) -> Check:
     """Asks a REST catalog by a request that changes nothing whether it takes the requirements of our commits."""
-    from iceberg_maint.wiring.adapters import weak_requirements
+    from iceberg_maint.wiring.spark_session import weak_requirements
 
     check = f"requirements of {table.catalog}"
     try:

@@ -170,3 +170,19 @@ def not_in_progress() -> dg.AutomationCondition[Any]:
     """No run or backfill works on the asset."""
     in_progress = dg.AutomationCondition.in_progress().with_label("a run is in progress")
     return (~in_progress).with_label("no run is in progress")
+
+
+def housekeeping_condition(
+    table: TableId, loop_context: Context, translator: IcebergTranslator
+) -> dg.AutomationCondition[dg.AssetKey]:
+    """A check requests an operation, nothing delays that operation, and neither the data nor the
+    housekeeping of the table is in progress."""
+    of_data = dg.AutomationCondition.any_deps_in_progress().with_label(
+        "a run of the table's data is in progress"
+    )
+    due = (
+        HousekeepingDue(table, loop_context, translator)
+        & not_in_progress()
+        & (~of_data).with_label("no run of the table's data is in progress")
+    )
+    return due.with_label("housekeeping is due and nothing is in progress")

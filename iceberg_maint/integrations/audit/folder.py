@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from iceberg_maint.integrations.audit.chain import Entry, entry_file_name, is_anchor, parse
-from iceberg_maint.machine.private_files import private_folder, private_opener
+from iceberg_maint.machine.files import private_folder, private_opener
 from iceberg_maint.ports.storage import Store
 
 _ENTRY = re.compile(r"[0-9]{12}\.json")

@@ -107,7 +107,7 @@ def _pushgateway(url: str, seconds: float) -> Exporter[Sample]:
 
 
 def _otlp(config: OtlpConfig, seconds: float) -> Exporter[Sample]:
-    from iceberg_maint.integrations.telemetry.otlp import Otlp
+    from iceberg_maint.integrations.telemetry.push import Otlp
 
     return Otlp(config.endpoint, config.headers, seconds)
 

@@ -16,7 +16,7 @@ from dagster._core.instance.config import dagster_instance_config_schema
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.names import INSTANCE, home_file
 from iceberg_maint.engines.spark.session.settings import spark_conf
-from iceberg_maint.wiring.adapters import spark_settings
+from iceberg_maint.wiring.spark_session import spark_settings
 from iceberg_maint_tests.conftest import PROJECT
 from iceberg_maint_tests.qualification.deploy.files import (
     COMPOSE,

@@ -164,7 +164,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("shortened bounds are merged", RULES, "if any(statistics.get(number, (TRUE, None))[0] == FALSE for number in (7, 8)):", "if False:", splice("column_with_shortened_bounds_is_encoded")),
     Mutant("small pages are spliced", RULES, 'return "" if alone or rows >= pages * min_rows_per_page else', 'return "" if alone or rows >= 0 else', RULE),
     Mutant("the bytes of copied pages are not compared", CHECK, "if not _same_bytes(data[position : position + source.size], contents):", "if False:", (SPLICE,)),
-    Mutant("an answer that is too short is the file", "machine/whole_reads.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
+    Mutant("an answer that is too short is the file", "machine/files.py", "contents[wanted - len(mark) :].tobytes() == mark", "False", ("iceberg_maint_tests/columnar/test_object_store.py",)),
     # Equality deletes by their keys.
     Mutant("keys: a delete of the same number applies", "columnar/read/deletes.py", "] > sequence_numbers[matched]", "] >= sequence_numbers[matched]", marks("key_that_is_deleted_again_has_its_latest_delete")),
     Mutant("keys: the lowest delete of a key counts", "columnar/read/deletes.py", "np.maximum.at(self._highest, codes, sequence_numbers)", "self._highest[codes[::-1]] = sequence_numbers[::-1]", marks("key_that_is_deleted_again_has_its_latest_delete")),

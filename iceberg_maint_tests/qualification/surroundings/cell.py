@@ -27,7 +27,7 @@ from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_cla
 from iceberg_maint.errors import EXIT_REFUSED
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.storage import Store
-from iceberg_maint.wiring import adapters
+from iceberg_maint.wiring import adapters, spark_session
 from iceberg_maint_tests.qualification.surroundings import tables
 from iceberg_maint_tests.qualification.surroundings.tables import EQUALITY, V2, V3
 from iceberg_maint_tests.support.context import changed
@@ -65,7 +65,7 @@ class Cell:
     def __init__(self, config: Path) -> None:
         self._path = config
         self.config: Config = load_configuration(config)
-        self.bridge = Bridge(adapters.session(self.config))
+        self.bridge = Bridge(spark_session.session(self.config))
         self.spark = self.bridge.spark
         self.tries = 0
 

@@ -20,7 +20,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import load_configuration
 from iceberg_maint.engines.spark.commit.retry import OPERATION_CALLS
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
-from iceberg_maint.wiring import adapters
+from iceberg_maint.wiring import spark_session
 from iceberg_maint_tests.qualification.chaos.rest_catalog import Handlers
 from iceberg_maint_tests.qualification.surroundings.guarded_rest import (
     CLIENT_ID,
@@ -66,7 +66,7 @@ class RestRuns:
         uri = f"sqlite:///{folder}/catalog.db"
         self.backend = SqlCatalog(BACKEND, uri=uri, warehouse=f"file://{folder}/warehouse")
         self.backend.create_namespace("db")
-        self.bridge = Bridge(adapters.session(load_configuration(self.config)))
+        self.bridge = Bridge(spark_session.session(load_configuration(self.config)))
         self.rest.handlers = Handlers(self.bridge, uri, f"file://{folder}/warehouse")
 
     def _configuration(self) -> str:

@@ -19,7 +19,7 @@ from iceberg_maint.engines.spark.session.class_archive import (
 from iceberg_maint.engines.spark.session.java import JavaHome
 from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.errors import EXIT_REFUSED, ConfigurationError, RefusedError
-from iceberg_maint.wiring.adapters import start_settings
+from iceberg_maint.wiring.spark_session import start_settings
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 NOBODY = 65534

@@ -11,7 +11,8 @@ from iceberg_maint.engines.spark.session.session import check_session
 from iceberg_maint.engines.spark.session.session_checks import check_classic, check_driver_environment
 from iceberg_maint.engines.spark.session.settings import SparkSettings, spark_conf
 from iceberg_maint.errors import RefusedError
-from iceberg_maint.wiring.adapters import build, ready_spark_settings
+from iceberg_maint.wiring.adapters import build
+from iceberg_maint.wiring.spark_session import ready_spark_settings
 
 
 @pytest.mark.parametrize(

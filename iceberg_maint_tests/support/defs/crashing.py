@@ -13,8 +13,8 @@ from typing import Any
 
 from iceberg_maint.config import load_config
 from iceberg_maint.defs.automation import maintenance_sensor, sensors
-from iceberg_maint.defs.build import build_definitions
 from iceberg_maint.defs.code_location import CodeLocation, load_table_list
+from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.wiring import adapters
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.defs import quick_dagster

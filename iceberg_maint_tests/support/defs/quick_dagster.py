@@ -18,7 +18,7 @@ _MODULE = "iceberg_maint_tests.support.defs.quick_dagster"
 _LOOK_SECONDS = 2
 _LIBRARIES = (
     "dagster._grpc.server",
-    "iceberg_maint.defs.build",
+    "iceberg_maint.defs.load_definitions",
     "iceberg_maint.wiring.adapters",
     "pyspark.sql",
 )

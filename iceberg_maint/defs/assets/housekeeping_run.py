@@ -1,4 +1,4 @@
-"""One housekeeping asset per table: manifests, snapshots and orphan files, downstream of the table's data."""
+"""The run of a table's housekeeping asset: manifests, snapshots and orphan files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import dagster as dg
 
-from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation, TableId
+from iceberg_maint.core.model.ids import CYCLE, HOUSEKEEPING_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import CHECK_OF, Reason
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
@@ -16,71 +16,20 @@ from iceberg_maint.core.outcomes.outcome import (
     OutcomeStatus,
     combine_outcomes,
 )
-from iceberg_maint.defs.assets.metadata import cursor_metadata, definition_metadata, housekeeping_metadata
+from iceberg_maint.defs.assets.metadata import cursor_metadata, housekeeping_metadata
 from iceberg_maint.defs.assets.partition_checks import last_results, log_evaluations
-from iceberg_maint.defs.assets.table_asset import build_op_asset
 from iceberg_maint.defs.assets.table_card import assessed_view
-from iceberg_maint.defs.assets.table_checks import housekeeping_check_specs, housekeeping_evaluations
-from iceberg_maint.defs.automation.conditions import HousekeepingDue, not_in_progress
+from iceberg_maint.defs.assets.table_checks import housekeeping_evaluations
 from iceberg_maint.defs.automation.due_work import last_expiry, last_orphan_scan
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.runs.table_run import TableRun, report_failures
-from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, assess
-from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.maintain import BatchEnded, Event, OperationEnded, PlanReady, Request, maintain
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
 
 _NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
-
-
-def build_housekeeping_asset(
-    table: TableId, loop_context: Context, translator: IcebergTranslator
-) -> dg.AssetsDefinition:
-    """The asset with its checks. It shares the pool of the table's asset, so the two never run at the same time."""
-    spec = dg.AssetSpec(
-        translator.get_housekeeping_key(table),
-        deps=[translator.get_asset_key(table)],
-        description=translator.get_housekeeping_description(table),
-        skippable=True,
-        kinds=set(translator.get_kinds(table)),
-        owners=list(translator.get_owners(table)),
-        tags=dict(translator.get_tags(table)),
-        group_name=translator.get_housekeeping_group_name(table),
-        automation_condition=housekeeping_condition(table, loop_context, translator),
-        metadata=definition_metadata(table, translator),
-    )
-
-    def housekeep_table(context: dg.AssetExecutionContext) -> None:
-        HousekeepingRun(
-            context, table, loop_context, translator, lambda: context.resources.pyspark.spark_session
-        )()
-
-    return build_op_asset(
-        spec,
-        housekeeping_check_specs(table, translator),
-        translator.get_housekeeping_op_name(table),
-        translator.get_pool(table),
-        housekeep_table,
-    )
-
-
-def housekeeping_condition(
-    table: TableId, loop_context: Context, translator: IcebergTranslator
-) -> dg.AutomationCondition[dg.AssetKey]:
-    """A check requests an operation, nothing delays that operation, and neither the data nor the
-    housekeeping of the table is in progress."""
-    of_data = dg.AutomationCondition.any_deps_in_progress().with_label(
-        "a run of the table's data is in progress"
-    )
-    due = (
-        HousekeepingDue(table, loop_context, translator)
-        & not_in_progress()
-        & (~of_data).with_label("no run of the table's data is in progress")
-    )
-    return due.with_label("housekeeping is due and nothing is in progress")
 
 
 class HousekeepingRun(TableRun):
