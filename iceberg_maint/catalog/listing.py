@@ -44,30 +44,24 @@ class Listing(Protocol):
 
     def tables(self) -> list[TableId]:
         """Returns all tables without views."""
-        ...
 
     def names(self) -> tuple[str, ...]:
         """Returns the names of the catalogs that have tables in this database; none for a service."""
-        ...
 
     def locations(self, tables: Collection[TableId]) -> dict[TableId, str]:
         """Returns the metadata locations of those tables that exist and can be loaded in time."""
-        ...
 
     def location(self, table: TableId) -> str | None:
         """Returns the metadata location of one table as the catalog has it now, whatever it answered before; None if
         the table does not exist. Raises as `open`."""
-        ...
 
     def open(self, table: TableId) -> tuple[str, FileIO] | None:
         """Returns the metadata location and the FileIO for it; None if the table does not exist. Raises
         UnreadableTableError ICM-101 if the catalog answers but cannot load the table, GovernedTableError ICM-169
         if it answers with read restrictions, ICM-154 for remote signing without credentials."""
-        ...
 
     def probe_commit(self, table: TableId) -> bool:
         """Returns whether the catalog was asked to commit nothing. Raises RefusedError ICM-170 if it denies that."""
-        ...
 
 
 def make_listing(name: str, properties: Mapping[str, str], calls: CallBudget) -> Listing:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.health.metrics import PartitionHealth, metric_docs, partition_metrics
-from iceberg_maint.core.outcomes.outcome import BatchOutcome
+from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.ledger.ledger import sql_ledger
 from iceberg_maint.ports.ledger import Ledger
@@ -216,21 +216,11 @@ def _health_rows(ledger: Ledger) -> Iterator[_Row]:
 def _record_row(record: Record) -> _Row:
     outcome = record.outcome
     return {
-        "record_id": record.record_id,
-        "run_id": record.run_id,
-        "table": record.table,
-        "table_uuid": record.table_uuid,
-        "operation": record.operation,
-        "started_ms": record.started_ms,
-        "ended_ms": record.ended_ms,
+        **_fields(outcome),
+        **_fields(record),
         "outcome": outcome.outcome.value,
         "reason": outcome.reason.value,
-        "message": outcome.message,
-        "snapshot_before": outcome.snapshot_before,
-        "snapshot_after": outcome.snapshot_after,
         "batches": len(outcome.batches),
-        "plan_id": record.plan_id,
-        "policy_digest": record.policy_digest,
         "versions": dict(record.versions),
     }
 
@@ -238,30 +228,23 @@ def _record_row(record: Record) -> _Row:
 def _batch_row(batch: BatchOutcome) -> _Row:
     proof, memory = batch.proof, batch.memory
     return {
-        "batch_id": batch.batch_id,
-        "partitions": batch.partitions,
+        **_fields(batch),
         "outcome": batch.outcome.value,
         "reason": batch.reason.value,
-        "message": batch.message,
-        "snapshot_before": batch.snapshot_before,
-        "snapshot_after": batch.snapshot_after,
-        "input_files": batch.input_files,
-        "output_files": batch.output_files,
-        "input_bytes": batch.input_bytes,
-        "output_bytes": batch.output_bytes,
-        "delete_files_removed": batch.delete_files_removed,
-        "wasted_bytes": batch.wasted_bytes,
-        "seconds": batch.seconds,
-        "commit_tries": batch.commit_tries,
         "proof_level": proof and proof.level,
-        "proof_equal": None if proof is None else proof.equal,
-        "input_records": None if proof is None else proof.input_records,
-        "output_records": None if proof is None else proof.output_records,
-        "removed_records": None if proof is None else proof.removed_records,
-        "estimated_bytes": None if memory is None else memory.estimated_bytes,
-        "peak_bytes": None if memory is None else memory.peak_bytes,
+        "proof_equal": proof and proof.equal,
+        "input_records": proof and proof.input_records,
+        "output_records": proof and proof.output_records,
+        "removed_records": proof and proof.removed_records,
+        "estimated_bytes": memory and memory.estimated_bytes,
+        "peak_bytes": memory and memory.peak_bytes,
         "counts": dict(batch.counts),
     }
+
+
+def _fields(value: Record | OperationOutcome | BatchOutcome) -> dict[str, Any]:
+    """The fields by name, most of which are columns."""
+    return {f.name: getattr(value, f.name) for f in fields(value)}
 
 
 def _frame(name: str, rows: Iterable[_Row]) -> pd.DataFrame:

@@ -72,8 +72,8 @@ _TRIES = (
     .where(attempt_try.c.attempt_id == bindparam("attempt_id"))
     .order_by(attempt_try.c.position)
 )
-_LAST_STATUS = (
-    select(outcome.c.status)
+_LAST_OUTCOME = (
+    select(outcome.c.status, outcome.c.settled, outcome.c.body)
     .where(outcome.c.attempt_id == bindparam("attempt_id"))
     .order_by(outcome.c.ordinal.desc())
     .limit(1)
@@ -111,7 +111,7 @@ def _load(conn: Connection, query: Select[Any], **which: str | int) -> tuple[Att
 def _attempt(conn: Connection, row: Row[Any]) -> Attempt:
     which = {"attempt_id": row.attempt_id}
     tries = conn.execute(_TRIES, which).all()
-    last = conn.scalar(_LAST_STATUS, which)
+    last = conn.scalar(_LAST_OUTCOME, which)
     progress = (
         AttemptStep.ATTEMPT if tries else AttemptStep.INTENT if row.files is not None else AttemptStep.STARTED
     )
@@ -151,15 +151,6 @@ def _append(
         "body": dumps(end),
     }
     conn.execute(_INSERT_OUTCOME, values)
-
-
-def _last_body(conn: Connection, attempt_id: str) -> str | None:
-    return conn.scalar(
-        select(outcome.c.body)
-        .where(outcome.c.attempt_id == attempt_id)
-        .order_by(outcome.c.ordinal.desc())
-        .limit(1)
-    )
 
 
 def _ended(settlement: Settlement) -> BatchStatus:
@@ -323,7 +314,8 @@ class SqlWork(Batches):
             if settlement.status is CommitStatus.UNKNOWN and not settled.tries:
                 raise OutOfOrderError(f"attempt {attempt_id} never tried to commit, so it is not UNKNOWN")
             row = batches.load(conn, lease, settled.batch_id)
-            if dumps(settlement) != _last_body(conn, attempt_id):
+            last = conn.execute(_LAST_OUTCOME, {"attempt_id": attempt_id}).first()
+            if last is None or last.body != dumps(settlement):
                 # Work reported as UNKNOWN was already counted.
                 counts = committed and settled.status != BatchStatus.UNKNOWN
                 _append(
@@ -376,12 +368,7 @@ class SqlWork(Batches):
                 return None
             if row.batch_digest != digest(batches.load(conn, lease, batch_id).body):
                 return None
-            end = conn.execute(
-                select(outcome.c.settled, outcome.c.status, outcome.c.body)
-                .where(outcome.c.attempt_id == row.attempt_id)
-                .order_by(outcome.c.ordinal.desc())
-                .limit(1)
-            ).first()
+            end = conn.execute(_LAST_OUTCOME, {"attempt_id": row.attempt_id}).first()
             if end is None or end.status not in (BatchStatus.FAILED, BatchStatus.UNKNOWN):
                 return None
             if not end.settled and loads(BatchOutcome, end.body).reason not in _NOT_OF_THE_FILES:

@@ -34,7 +34,6 @@ class Measurer(Protocol):
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Returns the health of the pinned snapshot."""
-        ...
 
 
 def measurer_of(state: TableState, policy: Policy, context: Context) -> Measurer:

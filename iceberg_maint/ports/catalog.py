@@ -31,47 +31,39 @@ class Catalog(Protocol):
 
     def tables(self) -> tuple[TableId, ...]:
         """Returns all tables, without views, sorted. Raises ConfigurationError ICM-104."""
-        ...
 
     def pointers(self, tables: Collection[TableId]) -> Mapping[TableId, str]:
         """Returns a token per existing table that changes with every commit. Reads no metadata where the
         catalog can avoid it. The result has no entry for a table that does not exist.
         """
-        ...
 
     def pin(self, table: TableId, known: TableState | None = None) -> TableState:
         """Returns the table's state at its current snapshot. The catalog is asked each time. If it still names
         the metadata file of the `known` state, that state is returned: a metadata file never changes. Raises
         UnknownTableError ICM-126, RefusedError ICM-101.
         """
-        ...
 
     def metadata_document(self, table: TableId, location: str) -> Mapping[str, Any]:
         """Returns a current or former metadata file of the table, as Iceberg's own JSON (spec:
         "Table Metadata"). Raises UnreadableTableError ICM-101.
         """
-        ...
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Returns the health of the pinned snapshot. Raises UnreadableTableError if counts contradict the
         manifest list.
         """
-        ...
 
     def live_files(self, state: TableState, partitions: Collection[PartitionKey]) -> tuple[LiveFile, ...]:
         """Returns live data and delete files of these partitions, and all global equality deletes."""
-        ...
 
     def changed_files(
         self, state: TableState, since: int, partitions: Collection[PartitionKey]
     ) -> ChangedFiles | None:
         """Returns the live files of these partitions and all global equality deletes in the manifests that
         changed since a snapshot. None if that snapshot cannot be read."""
-        ...
 
     def find_live(
         self, state: TableState, paths: Collection[str], *, deletes: bool = False, since: int | None = None
     ) -> frozenset[str]:
         """Returns the paths that are live data files, or with `deletes` live delete files, in a retained
         snapshot. With `since` the files are known to be newer than that snapshot."""
-        ...

@@ -150,17 +150,14 @@ class Engine(Protocol):
 
     def versions(self) -> Mapping[str, str]:
         """Returns names and versions of the engine's parts, for the record."""
-        ...
 
     def start(self) -> None:
         """Starts the engine, unless it runs. Raises RefusedError ICM-103 or ICM-105 if it cannot write
         safely."""
-        ...
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Returns the health of the pinned snapshot, as `Catalog.measure` does. Raises RefusedError ICM-178 for a table
         that the engine cannot measure, and UnreadableTableError ICM-101."""
-        ...
 
     def write(self, batch: Batch, policy: Policy) -> Written:
         """Reads the batch's files at its snapshot and writes the files to commit: their replacement or, for
@@ -170,29 +167,23 @@ class Engine(Protocol):
         Raises RefusedError if the scan differs from the plan, ICM-119 for equality deletes that cannot be
         applied, ICM-124 if they need more than the declared memory.
         """
-        ...
 
     def reuse_files(self, batch: Batch, written: Written) -> bool:
         """Reads the files that another process wrote for the batch. Returns whether they exist and match
         their proof, so that they can be committed. Raises what `write` raises.
         """
-        ...
 
     def commit(self, batch: Batch, written: Written, context: CommitContext) -> CommitResult:
         """Commits through the gate. Each try uses a new operation on freshly loaded metadata."""
-        ...
 
     def progress(self) -> WorkProgress:
         """Returns the progress of the current batch. Called from another thread."""
-        ...
 
     def abandon_calls(self) -> None:
         """Forgets the calls of this thread that an interrupt has ended. Their answers must not reach a later call."""
-        ...
 
     def cancel(self) -> None:
         """Stops running jobs of this engine, from another thread or a signal handler."""
-        ...
 
 
 class Verifier(Protocol):
@@ -202,4 +193,3 @@ class Verifier(Protocol):
         """Compares the rows of the commit with those of its parent, in the files that differ. Raises
         RefusedError ICM-102 if the name now belongs to another table.
         """
-        ...

@@ -45,21 +45,17 @@ class Audit(Protocol):
     def begin(self, intent: Intent) -> None:
         """Appends the records that the log lacks, then the intent. Raises RefusedError ICM-144 if the log cannot be
         written and the configuration requires it; otherwise a failure is logged."""
-        ...
 
     def settle(self, table: str, table_uuid: str) -> bool:
         """Appends every record of the table that the log lacks. Returns whether the log has all of them. Does not
         raise: the ledger keeps what could not be appended, and the next run appends it."""
-        ...
 
     def prune(self, table: str, table_uuid: str) -> None:
         """Removes the oldest entries of the table by the configured retention. The caller has checked that the clocks
         agree. Does not raise: a failure is logged, and the next run tries again."""
-        ...
 
     def records(self, table: str | None, say: Callable[[str], None]) -> tuple[Record, ...]:
         """Returns the records of the log, newest first, of one table or of all. Says what the log lacks."""
-        ...
 
 
 class NoAudit:
@@ -104,20 +100,16 @@ class Telemetry(Protocol):
 
     def operation_started(self, intent: Intent) -> None:
         """Reports what a run is going to do to a table."""
-        ...
 
     def operation_ended(self, record: Record, observe: Callable[[], Observation | None]) -> None:
         """Reports one recorded operation. `observe` returns the table's health after it; an implementation
         that does not need it does not call it."""
-        ...
 
     def table_observed(self, observation: Observation) -> None:
         """Reports one measurement of a table."""
-        ...
 
     def close(self) -> None:
         """Waits a short, limited time until the numbers are delivered."""
-        ...
 
 
 class NoTelemetry:

@@ -34,50 +34,39 @@ class Store(Protocol):
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Streams every file below the prefix, in no order. Does not follow links. A prefix that does not
         exist has no files."""
-        ...
 
     def list_after(self, prefix: str, after: str) -> Iterator[StoredFile]:
         """Streams the files below the prefix in the one order of the store, from the first one behind the path
         `after`; all of them if it is empty. Raises NotImplementedError if the store does not resume."""
-        ...
 
     def stat(self, path: str) -> StoredFile | None:
         """Returns the file, or None if it does not exist."""
-        ...
 
     def now_ms(self, folder: str) -> int:
         """Returns the time of the store's clock: the time of a file that it writes in the folder and deletes
         again. This also proves that files can be written and deleted."""
-        ...
 
     def read(self, path: str, most_bytes: int | None = None) -> bytes:
         """Returns the file, or its first `most_bytes` bytes. Raises FileNotFoundError."""
-        ...
 
     def read_lines(self, path: str) -> Iterator[bytes]:
         """Streams the lines of the file. Raises FileNotFoundError."""
-        ...
 
     def create(self, path: str, lines: Iterable[bytes]) -> None:
         """Writes a new file. After it returns, the file survives a crash."""
-        ...
 
     def move(self, source: str, target: str) -> None:
         """Moves a file within a store. Raises FileExistsError if the target exists, and
         FileNotFoundError."""
-        ...
 
     def delete(self, path: str) -> None:
         """Deletes a file, if it exists."""
-        ...
 
     def delete_bulk(self, paths: Sequence[str]) -> frozenset[str]:
         """Deletes up to `bulk` files by one request. Returns those that the store may still have."""
-        ...
 
     def tidy(self, folder: str) -> None:
         """Removes a folder that has no files. Does nothing to other folders."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +139,15 @@ class OrphanFiles(Protocol):
         RefusedError ICM-110 to 115, 122, 125 before the first file is moved or deleted. After that, it returns
         the error as `stopped`.
         """
-        ...
 
     def leaving_released(self) -> OrphanFiles:
         """The same, whose scans leave the files of stored releases, and those that are retained in place."""
-        ...
 
     def approving(self, digest: str) -> OrphanFiles:
         """The same, which moves exactly the orphans of the scan with this digest, whatever their share."""
-        ...
 
     def record_release(self, state: TableState, policy: RemoveOrphanFilesPolicy, release: Release) -> None:
         """Stores the release of an expiry, before its commit. Raises RefusedError ICM-110 to 114, 125."""
-        ...
 
     def remove_released(
         self,
@@ -175,12 +160,10 @@ class OrphanFiles(Protocol):
         """Deletes released files that were held for the hold, and begins the hold of the files of all stored
         releases, by the way of the policy. Lists only the trash and metadata, unless files are deleted. Errors
         other than FenceLostError are in `stopped`."""
-        ...
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """Returns the sign of a second owner, from one listing of the table's metadata folders. Raises
         RefusedError ICM-111 if a scan would be refused for it."""
-        ...
 
 
 class Reachability(Protocol):
@@ -188,12 +171,10 @@ class Reachability(Protocol):
 
     def metadata_location(self) -> str:
         """Returns the current pointer of the catalog. Raises UnknownTableError ICM-126."""
-        ...
 
     def log(self) -> MetadataLog:
         """Returns the current pointer of the catalog and its metadata log. Raises UnknownTableError ICM-126,
         UnreadableTableError ICM-101, and RefusedError ICM-102 if the name now belongs to another table."""
-        ...
 
     def paths(self) -> Iterator[str]:
         """Streams every file that the current metadata reaches, in no order. A file may occur more than
@@ -203,29 +184,23 @@ class Reachability(Protocol):
         keep them. Raises UnreadableTableError ICM-101 if anything cannot be read, and RefusedError ICM-102
         if the name now belongs to another table.
         """
-        ...
 
     def names(self) -> Iterator[str]:
         """Every file that the current metadata name without a manifest being opened: metadata files,
         statistics files, manifest lists and manifests. Raises what `paths` raises."""
-        ...
 
     def manifests(self, manifest_list: str) -> Sequence[Manifest]:
         """The manifests of a removed snapshot's manifest list; () if that is missing or damaged."""
-        ...
 
     def files(self, manifest: Manifest) -> Iterator[NamedFile]:
         """The live files of a manifest of removed snapshots; none if that is missing or damaged."""
-        ...
 
     def pending(self, location: str, data: bytes, *, certain: bool) -> Sequence[str] | None:
         """Returns the live files of a manifest that no snapshot has, from its bytes. None for an Avro file
         that is not a manifest. With `certain` its name says that it is one, and it raises
         UnreadableTableError ICM-101 instead."""
-        ...
 
     def second_opinion(self, most: int) -> Iterator[str]:
         """Streams files that the last call of `paths` must have returned, read by another decoder: all files
         of a small table, a sample of about `most` files of a large one. Raises UnreadableTableError ICM-101.
         """
-        ...

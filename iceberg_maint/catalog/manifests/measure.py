@@ -21,17 +21,13 @@ from iceberg_maint.core.health.metrics import (
     SIZE_EDGES_BYTES,
     Measured,
     PartitionHealth,
-    TableHealth,
+    measured_of,
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-
-MAINTENANCE_PREFIX = "maintenance."
 
 Mask = NDArray[np.bool_]
 
@@ -99,22 +95,7 @@ def measure(state: TableState, columns: Columns, policy: RewriteDataFilesPolicy)
         key: _partition(dict(zip(names, row, strict=True)), spec_ids)
         for key, row, spec_ids in zip(columns.keys, rows, specs, strict=True)
     }
-    return Measured(
-        table=state.table,
-        table_uuid=state.uuid,
-        snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
-        sequence_number=state.last_sequence_number,
-        metadata_location=state.metadata_location,
-        table_health=table_health(state, partitions),
-        partitions=dict(sorted(partitions.items())),
-        target_file_size_bytes=target,
-        format_version=state.format_version,
-        maintenance_properties=maintenance_properties(state),
-        specs_losing_values=state.specs_losing_values(),
-        pending_publishes=pending_publishes(state),
-        uncommon_types=state.uncommon_types,
-        wrong_property=wrong_property(state.properties),
-    )
+    return measured_of(state, target, dict(sorted(partitions.items())))
 
 
 def to_columns(
@@ -315,24 +296,3 @@ def _partition(values: dict[str, object], spec_ids: tuple[int, ...]) -> Partitio
     for name in _TIMES:
         values[name] = None if values[name] == _UNKNOWN_MS else values[name]
     return PartitionHealth(**values, spec_ids=spec_ids)  # type: ignore[arg-type]
-
-
-def table_health(state: TableState, partitions: Mapping[PartitionKey, PartitionHealth]) -> TableHealth:
-    """Returns the measurements of the table as a whole."""
-    return TableHealth(
-        partitions=len(partitions),
-        snapshots=len(state.snapshots),
-        manifests=len(state.manifests),
-        delete_manifests=sum(m.is_deletes for m in state.manifests),
-        manifest_bytes=sum(m.length_bytes for m in state.manifests),
-        metadata_bytes=state.metadata_bytes,
-        refs=len(state.refs),
-        live_specs=len({spec for p in partitions.values() for spec in p.spec_ids}),
-        oldest_snapshot_ms=min((s.timestamp_ms for s in state.snapshots), default=None),
-        last_change_ms=state.snapshot.timestamp_ms if state.snapshot else None,
-    )
-
-
-def maintenance_properties(state: TableState) -> dict[str, str]:
-    """Returns the table properties that set its policy."""
-    return {k: v for k, v in state.properties.items() if k.startswith(MAINTENANCE_PREFIX)}

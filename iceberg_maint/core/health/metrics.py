@@ -10,12 +10,15 @@ from typing import Any
 from iceberg_maint import __version__
 from iceberg_maint.core.health.changes import WriterChange
 from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish
+from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish, pending_publishes
 from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource
 
+MAINTENANCE_PREFIX = "maintenance."
+"""Begins the names of the table properties that set the table's policy."""
 MEASUREMENT_VERSION = 1
 """Grows with every change of how a metric is measured. Health that another version stored is measured again."""
 
@@ -233,6 +236,42 @@ class Measured:
     def total(self) -> PartitionHealth:
         """Returns the sums over the partitions; times and sequence numbers are extremes."""
         return total(self.partitions.values())
+
+
+def measured_of(
+    state: TableState, target_file_size_bytes: int, partitions: Mapping[PartitionKey, PartitionHealth]
+) -> Measured:
+    """Returns the measurements of a pinned snapshot: those of its partitions, and what the table's state says."""
+    table_health = TableHealth(
+        partitions=len(partitions),
+        snapshots=len(state.snapshots),
+        manifests=len(state.manifests),
+        delete_manifests=sum(m.is_deletes for m in state.manifests),
+        manifest_bytes=sum(m.length_bytes for m in state.manifests),
+        metadata_bytes=state.metadata_bytes,
+        refs=len(state.refs),
+        live_specs=len({spec for p in partitions.values() for spec in p.spec_ids}),
+        oldest_snapshot_ms=min((s.timestamp_ms for s in state.snapshots), default=None),
+        last_change_ms=state.snapshot.timestamp_ms if state.snapshot else None,
+    )
+    return Measured(
+        table=state.table,
+        table_uuid=state.uuid,
+        snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
+        sequence_number=state.last_sequence_number,
+        metadata_location=state.metadata_location,
+        table_health=table_health,
+        partitions=partitions,
+        target_file_size_bytes=target_file_size_bytes,
+        format_version=state.format_version,
+        maintenance_properties={
+            k: v for k, v in state.properties.items() if k.startswith(MAINTENANCE_PREFIX)
+        },
+        specs_losing_values=state.specs_losing_values(),
+        pending_publishes=pending_publishes(state),
+        uncommon_types=state.uncommon_types,
+        wrong_property=wrong_property(state.properties),
+    )
 
 
 def total(parts: Iterable[PartitionHealth]) -> PartitionHealth:

@@ -105,7 +105,6 @@ class Receiver(Protocol):
     def send(self, messages: Messages, open_incidents: Sequence[Incident], now_ms: int) -> None:
         """Sends what the receiver has not taken. `open_incidents` are all that have fired and are still open.
         Raises OSError (smtplib and urllib raise subclasses) if the receiver does not take it."""
-        ...
 
 
 def make_receiver(config: ReceiverConfig, seconds: float) -> Receiver:

@@ -32,19 +32,15 @@ class Folder(Protocol):
 
     def names(self) -> list[str]:
         """The names of all entries, in order."""
-        ...
 
     def read(self, name: str) -> bytes:
         """The content of an entry. Raises FileNotFoundError."""
-        ...
 
     def create(self, name: str, data: bytes) -> None:
         """Creates an entry, durably. Raises FileExistsError if there is one of this name."""
-        ...
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes entries. Those that do not exist are no error."""
-        ...
 
 
 class LocalFolder:

@@ -29,12 +29,10 @@ class Exporter(Protocol[Sent_contra]):
     @property
     def is_cumulative(self) -> bool:
         """Whether the next samples also carry the numbers of a failed try."""
-        ...
 
     def send(self, items: Sequence[Sent_contra], /) -> None:
         """Sends the items within the timeout of the exporter. Raises any exception if the receiver did not
         take them."""
-        ...
 
 
 class Channel(Generic[Item]):

@@ -9,12 +9,15 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from iceberg_maint.catalog.manifests.measure import maintenance_properties, table_health
-from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, SizeLimits
+from iceberg_maint.core.health.metrics import (
+    SIZE_EDGES_BYTES,
+    Measured,
+    PartitionHealth,
+    SizeLimits,
+    measured_of,
+)
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import ChangedFiles, FileKind, LiveFile, Ref, Snapshot, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
@@ -199,24 +202,9 @@ def measure_files(table: FakeTable, policy: RewriteDataFilesPolicy) -> Measured:
     for file in table.live_files:
         by_key[file.partition].append(file)
     partitions = {key: _partition(table, by_key[key], limits) for key in sorted(by_key)}
-    return Measured(
-        table=state.table,
-        table_uuid=state.uuid,
-        snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
-        sequence_number=state.last_sequence_number,
-        metadata_location=state.metadata_location,
-        table_health=table_health(state, partitions),
-        partitions=partitions,
-        target_file_size_bytes=target,
-        format_version=state.format_version,
-        maintenance_properties=maintenance_properties(state),
-        specs_losing_values=tuple(
-            sorted({f.spec_id for f in table.live_files if state.specs[f.spec_id].loses_values})
-        ),
-        pending_publishes=pending_publishes(state),
-        uncommon_types=state.uncommon_types,
-        wrong_property=wrong_property(state.properties),
-    )
+    measured = measured_of(state, target, partitions)
+    losing = {f.spec_id for f in table.live_files if state.specs[f.spec_id].loses_values}
+    return replace(measured, specs_losing_values=tuple(sorted(losing)))
 
 
 def _partition(table: FakeTable, files: list[LiveFile], limits: SizeLimits) -> PartitionHealth:

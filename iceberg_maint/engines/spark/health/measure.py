@@ -21,13 +21,11 @@ from iceberg_maint.core.health.metrics import (
     SIZE_EDGES_BYTES,
     Measured,
     PartitionHealth,
-    TableHealth,
     indistinct_fields,
+    measured_of,
 )
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey
-from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.partition_key import encode_partition
 from iceberg_maint.core.model.table_state import (
     FileKind,
@@ -54,7 +52,6 @@ from iceberg_maint.errors import RefusedError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
-_MAINTENANCE = "maintenance."
 _DELETED = 2
 
 Scope = tuple[int, PartitionKey]
@@ -127,22 +124,9 @@ class SparkHealthSource:
             if state.order is not None:
                 layout = self._layout(state, state.order)
                 partitions = {key: replace(p, **layout.get(key, {})) for key, p in partitions.items()}
-        return Measured(
-            table=state.table,
-            table_uuid=state.uuid,
-            snapshot_id=state.snapshot.snapshot_id if state.snapshot else None,
-            sequence_number=state.last_sequence_number,
-            metadata_location=state.metadata_location,
-            table_health=self._table_health(state, partitions),
-            partitions=partitions,
-            target_file_size_bytes=target,
-            format_version=state.format_version,
-            maintenance_properties={k: v for k, v in state.properties.items() if k.startswith(_MAINTENANCE)},
-            specs_losing_values=state.specs_losing_values(),
-            pending_publishes=pending_publishes(state),
-            uncommon_types=state.uncommon_types,
-            wrong_property=wrong_property(state.properties),
-        )
+        measured = measured_of(state, target, partitions)
+        manifests = self._manifests(state)
+        return replace(measured, table_health=replace(measured.table_health, **manifests))
 
     def _layout(self, state: TableState, order: LayoutOrder) -> dict[PartitionKey, dict[str, Any]]:
         """The layout metrics by partition key. Unpartitioned specs have the same key and count as one spec."""
@@ -215,28 +199,16 @@ class SparkHealthSource:
         reader = self._spark.read.option("versionAsOf", str(state.snapshot.snapshot_id))
         return reader.table(f"{sql_name(str(state.table))}.{name}")
 
-    def _table_health(
-        self, state: TableState, partitions: Mapping[PartitionKey, PartitionHealth]
-    ) -> TableHealth:
+    def _manifests(self, state: TableState) -> dict[str, int]:
+        """The metrics of manifests, as Spark counts them."""
         from pyspark.sql import functions as F
 
-        totals = None
-        if state.snapshot is not None:
-            deletes = F.sum((F.col("content") == 1).cast("int"))
-            manifests = self._metadata_table(state, "manifests")
-            totals = manifests.agg(F.count("*"), deletes, F.sum("length")).collect()[0]
-        return TableHealth(
-            partitions=len(partitions),
-            snapshots=len(state.snapshots),
-            manifests=totals[0] if totals else 0,
-            delete_manifests=(totals[1] or 0) if totals else 0,
-            manifest_bytes=(totals[2] or 0) if totals else 0,
-            metadata_bytes=state.metadata_bytes,
-            refs=len(state.refs),
-            live_specs=len({i for p in partitions.values() for i in p.spec_ids}),
-            oldest_snapshot_ms=min((s.timestamp_ms for s in state.snapshots), default=None),
-            last_change_ms=state.snapshot.timestamp_ms if state.snapshot else None,
-        )
+        names = ("manifests", "delete_manifests", "manifest_bytes")
+        if state.snapshot is None:
+            return dict.fromkeys(names, 0)
+        deletes = F.sum((F.col("content") == 1).cast("int"))
+        totals = self._metadata_table(state, "manifests").agg(F.count("*"), deletes, F.sum("length"))
+        return dict(zip(names, (n or 0 for n in totals.collect()[0]), strict=True))
 
 
 def _scope(state: TableState, row: Row, spec_id: int | None = None) -> Scope:
