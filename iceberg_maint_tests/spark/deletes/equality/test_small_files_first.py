@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -18,11 +19,14 @@ from iceberg_maint_tests.support.spark.equality.reference import Twin
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 CONVERT, REWRITE = DATA_OPERATIONS[:2]
-HEALTHY_ROWS = 4_000
+COLUMNS = "tag int, k int, s string, padding string"
+HEALTHY_ROWS = 64
 
 
-def healthy_file(twin: Twin, part: str, first: int) -> None:
-    twin.append(*({"k": first + i, "s": part} for i in range(HEALTHY_ROWS)))
+def healthy_file(twin: Twin, part: str) -> None:
+    """Few rows, which the model compares one by one, of texts that do not compress."""
+    random = Random(1)
+    twin.append(*({"k": i, "s": part, "padding": random.randbytes(200).hex()} for i in range(HEALTHY_ROWS)))
 
 
 def upserts(twin: Twin, part: str, count: int = 3) -> None:
@@ -31,11 +35,11 @@ def upserts(twin: Twin, part: str, count: int = 3) -> None:
         twin.upsert(["k", "s"], *({"k": k, "s": part} for k in (7 * n, 100_000, 200_000 + n)))
 
 
-def worn(maintainer: Maintainer, version: int, parts: Sequence[str] = ("a", "b"), **properties: str) -> Twin:
+def worn(maintainer: Maintainer, version: int, parts: Sequence[str] = ("a", "b")) -> Twin:
     """Partitions of a healthy file and small ones under equality deletes."""
-    twin = maintainer.create(version=version, partitioned_by="s", **properties)
+    twin = maintainer.create(COLUMNS, version=version, partitioned_by="s")
     for part in parts:
-        healthy_file(twin, part, 0)
+        healthy_file(twin, part)
     for part in parts:
         upserts(twin, part)
     return twin
@@ -97,10 +101,10 @@ def test_small_files_first_under_deletes_of_an_unpartitioned_spec(
     maintainer: Maintainer, version: int
 ) -> None:
     """Such a delete applies to the files of every spec."""
-    twin = maintainer.create("tag int, k int, s string", version=version)
-    healthy_file(twin, "x", 0)
+    twin = maintainer.create(COLUMNS, version=version)
+    healthy_file(twin, "x")
     twin.partition_by("s")
-    healthy_file(twin, "a", 0)
+    healthy_file(twin, "a")
     for n in range(3):
         twin.append({"k": 300 + n, "s": "a"}, {"k": 5, "s": "b"}, {"k": 6, "s": "b"})
     twin.delete({"k": 3}, {"k": 301}, {"k": 5}, spec_id=0)
