@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import dagster as dg
 import pytest
@@ -344,6 +345,21 @@ def test_wrong_shard_is_refused(text: str) -> None:
         parse_shard(text)
 
 
+def metadata_texts(entry: dg.EventLogEntry) -> list[str]:
+    """Every text in the metadata of an event, also within JSON."""
+    data = getattr(entry.dagster_event, "event_specific_data", None)
+    event = next((getattr(data, n) for n in ("materialization", "asset_observation") if hasattr(data, n)), data)
+    return [text for value in getattr(event, "metadata", {}).values() for text in texts_in(value.value)]
+
+
+def texts_in(value: object) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for pair in value.items() for item in pair for text in texts_in(item)]
+    if type(value) in (list, tuple):  # a record of Dagster is a tuple that refuses to be read as one
+        return [text for item in cast("Sequence[object]", value) for text in texts_in(item)]
+    return [value] if isinstance(value, str) else []
+
+
 def test_names_and_errors_with_marks_of_a_terminal_are_text_in_logs_and_events(
     world: World, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,4 +384,5 @@ def test_names_and_errors_with_marks_of_a_terminal_are_text_in_logs_and_events(
         if (text := e.description)
     ]
     texts.append(capfd.readouterr().err)
+    texts += [text for e in entries for text in metadata_texts(e)]
     assert [t for t in texts if not t.replace("\n", "").isprintable()] == []

@@ -27,6 +27,7 @@ from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, 
 from iceberg_maint.core.removal.orphan_rules import HeldOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
+from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.certificate import verdict_text
@@ -41,12 +42,30 @@ _MEBIBYTE = 1024 * 1024
 Metadata = dict[str, Any]
 
 
+def text_value(text: str) -> dg.TextMetadataValue:
+    """A text for an event. Names and errors within it may hold characters that steer a terminal: their escapes replace them."""
+    return dg.MetadataValue.text(printable(text))
+
+
+def json_value(data: object) -> dg.JsonMetadataValue:
+    """JSON for an event, its texts as those of `text_value`."""
+    return dg.MetadataValue.json(_printable(data))
+
+
+def _printable(data: object) -> Any:
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, Mapping):
+        return {printable(str(name)): _printable(value) for name, value in data.items()}
+    return [_printable(item) for item in data] if isinstance(data, list | tuple) else data
+
+
 def partition_metadata(health: PartitionHealth, decision: PartitionDecision | None) -> Metadata:
     """Metadata of one partition's observation."""
     data: Metadata = {f"partition_{name}": value for name, value in _figures(health).items()}
-    data["partition_metrics"] = dg.MetadataValue.json(partition_metrics(health))
+    data["partition_metrics"] = json_value(partition_metrics(health))
     if decision is not None:
-        data["verdict"] = dg.MetadataValue.text(decision.verdict.value)
+        data["verdict"] = text_value(decision.verdict.value)
         data["reason"] = _reason(decision.reason)
     return data
 
@@ -62,9 +81,9 @@ def table_metadata(
     backlog = decision.backlog()
     total = measured.total()
     return {
-        **({"held_by": dg.MetadataValue.text(held_by)} if held_by else {}),
+        **({"held_by": text_value(held_by)} if held_by else {}),
         **failure_metadata(history),
-        **({"advice": dg.MetadataValue.text(advice)} if advice else {}),
+        **({"advice": text_value(advice)} if advice else {}),
         **_figures(total),
         "partitions": dg.MetadataValue.int(len(measured.partitions)),
         "unhealthy_partitions": dg.MetadataValue.int(unhealthy),
@@ -76,15 +95,15 @@ def table_metadata(
         "worst_partitions": worst_partitions(measured, decision),
         "decision": dg.MetadataValue.md(decision_text(decision)),
         # In a JSON that Dagster shows on demand: a text of its length would widen the page, and cut the card.
-        "metrics": dg.MetadataValue.json(
+        "metrics": json_value(
             {
                 **partition_metrics(total),
                 **table_metrics(measured.table_health),
                 "metadata_location": measured.metadata_location,
             }
         ),
-        "policy": dg.MetadataValue.json(to_data(assessment.policy)),
-        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),
+        "policy": json_value(to_data(assessment.policy)),
+        "snapshot": text_value(str(measured.snapshot_id)),
         **cursor_metadata(cursors, CYCLE),
     }
 
@@ -92,7 +111,7 @@ def table_metadata(
 def failure_metadata(history: TableHistory) -> Metadata:
     """The verdict on a table. Empty without a failure."""
     failure = verdict_sentence(verdict_on(True, history.faults))
-    return {"failure": dg.MetadataValue.text(failure)} if failure else {}
+    return {"failure": text_value(failure)} if failure else {}
 
 
 def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metadata:
@@ -103,7 +122,7 @@ def definition_metadata(table: TableId, translator: IcebergTranslator) -> Metada
 
 def unmeasured_metadata() -> Metadata:
     """Metadata of a table that Dagster has never observed."""
-    return {"status": dg.MetadataValue.text("not measured yet")}
+    return {"status": text_value("not measured yet")}
 
 
 def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operation]) -> Metadata:
@@ -124,7 +143,7 @@ def cursor_metadata(cursors: Mapping[str, Cursor], operations: Sequence[Operatio
         for c in cursors.values()
         if c.operation in operations
     ]
-    return {"cursors": dg.MetadataValue.json(records)}
+    return {"cursors": json_value(records)}
 
 
 def batch_metadata(
@@ -149,15 +168,15 @@ def batch_metadata(
         data[f"{name}_after"] = figures_after[name]
     proofs = [verdict_text(operations[b.batch_id], b.proof) for b in batches if b.proof is not None]
     return data | {
-        "outcome": dg.MetadataValue.text(last.outcome.value),
+        "outcome": text_value(last.outcome.value),
         "reason": _reason(last.reason),
         "batches": dg.MetadataValue.int(len(batches)),
         **_batch_figures(uncounted),
-        "batch_ids": dg.MetadataValue.text(" ".join(b.batch_id for b in batches)),
-        "snapshot_before": dg.MetadataValue.text(str(first.snapshot_before)),
-        "snapshot_after": dg.MetadataValue.text(str(last.snapshot_after)),
-        "proof": dg.MetadataValue.text("; ".join(proofs) or "none"),
-        "run_id": dg.MetadataValue.text(run_id),
+        "batch_ids": text_value(" ".join(b.batch_id for b in batches)),
+        "snapshot_before": text_value(str(first.snapshot_before)),
+        "snapshot_after": text_value(str(last.snapshot_after)),
+        "proof": text_value("; ".join(proofs) or "none"),
+        "run_id": text_value(run_id),
     }
 
 
@@ -178,9 +197,9 @@ def _batch_figures(batches: Sequence[BatchOutcome]) -> Metadata:
 def nothing_due_metadata(health: PartitionHealth, reason: Reason, run_id: str) -> Metadata:
     """Metadata of a partition without work: requested, or examined as healthy by an observation."""
     return {f"{name}_after": value for name, value in _figures(health).items()} | {
-        "outcome": dg.MetadataValue.text(OutcomeStatus.NO_OP.value),
+        "outcome": text_value(OutcomeStatus.NO_OP.value),
         "reason": _reason(reason),
-        "run_id": dg.MetadataValue.text(run_id),
+        "run_id": text_value(run_id),
     }
 
 
@@ -196,7 +215,7 @@ def housekeeping_check_metadata(
     rewritten, expired or removed. Orphans are those that the last orphan scan, `last_scan`, reported.
     """
     data: Metadata = {
-        "verdict": dg.MetadataValue.text(decision.verdict.value),
+        "verdict": text_value(decision.verdict.value),
         "reason": _reason(decision.reason),
     }
     # A number to plot, also of a check that passes.
@@ -209,7 +228,7 @@ def housekeeping_check_metadata(
         name, threshold = next(iter(_measure(finding.metric, finding.threshold).items()))
         data[f"{name}_threshold"] = threshold
     for name, value in sorted(decision.evidence.items()):
-        data[name] = dg.MetadataValue.text(value)
+        data[name] = text_value(value)
     if decision.operation == Operation.EXPIRE_SNAPSHOTS:
         expire = [assessment.state.snapshot_by_id(i) for i in assessment.retention.expire]
         records = [
@@ -221,7 +240,7 @@ def housekeeping_check_metadata(
         ]
         columns = [dg.TableColumn(c, "string") for c in ("snapshot", "operation", "committed")]
         data["would_expire"] = dg.MetadataValue.table(records, schema=dg.TableSchema(columns))
-        data["expirable_refs"] = dg.MetadataValue.text(", ".join(assessment.retention.expire_refs) or "none")
+        data["expirable_refs"] = text_value(", ".join(assessment.retention.expire_refs) or "none")
         if last_expiry is not None:
             data |= counts_metadata(last_expiry.outcome.counts)
     if decision.operation == Operation.REMOVE_ORPHAN_FILES and last_scan is not None:
@@ -235,7 +254,7 @@ def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
     text = f"{last.outcome.outcome.value}, {last.outcome.reason.value}: {words}"
     data: Metadata = {
         "looked_for_orphans": dg.MetadataValue.timestamp(last.recorded_ms / 1000),
-        "last_scan": dg.MetadataValue.text(f"{text} {last.outcome.message}".rstrip()),
+        "last_scan": text_value(f"{text} {last.outcome.message}".rstrip()),
         **counts_metadata(last.outcome.counts),
     }
     if last.outcome.unlogged is not None and last.outcome.unlogged.files:
@@ -265,13 +284,13 @@ def held_metadata(held: Sequence[HeldOrphans] | None, delete_after_seconds: int)
     ]
     paths = [{"mark": h.mark_id, "path": p} for h in held for p in h.paths]
     digests = [h.mark_id for h in held if h.marked_ms is None]
-    tag = {"approve_by_run_tag": dg.MetadataValue.text(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
+    tag = {"approve_by_run_tag": text_value(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
     approval: Metadata = dict(tag)
     return approval | {
         "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
         "would_remove_mib": mebibytes(sum(h.size_bytes for h in held)),
-        "would_remove": dg.MetadataValue.json(marks),
-        "would_remove_paths": dg.MetadataValue.json(paths[:WORST_PARTITIONS]),
+        "would_remove": json_value(marks),
+        "would_remove_paths": json_value(paths[:WORST_PARTITIONS]),
     }
 
 
@@ -280,12 +299,12 @@ def housekeeping_metadata(
 ) -> Metadata:
     """Metadata of the housekeeping asset's materialization: the counts of each operation in one run, and
     the orphans that the last orphan scan has left."""
-    data: Metadata = {"run_id": dg.MetadataValue.text(run_id)}
+    data: Metadata = {"run_id": text_value(run_id)}
     counts: dict[str, int] = {}
     for outcome in outcomes:
         words = outcome_sentence(outcome.outcome, outcome.reason, ran=bool(outcome.batches))
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {words}"
-        data[outcome.operation.value] = dg.MetadataValue.text(text)
+        data[outcome.operation.value] = text_value(text)
         for batch in outcome.batches:
             # An expiry and an orphan scan both move and delete released files. What is held at the end counts.
             for name, value in batch.counts.items():
@@ -332,7 +351,7 @@ def worst_partitions(measured: Measured, decision: Decision) -> dg.JsonMetadataV
                 "reason": item.reason.value,
             }
         )
-    return dg.MetadataValue.json(records)
+    return json_value(records)
 
 
 def rank(decision: Decision) -> list[PartitionDecision]:
@@ -381,4 +400,4 @@ def _plain(value: object) -> int | float:
 
 
 def _reason(reason: Reason) -> dg.TextMetadataValue:
-    return dg.MetadataValue.text(f"{reason.value}: {SENTENCES[reason]}")
+    return text_value(f"{reason.value}: {SENTENCES[reason]}")

@@ -15,6 +15,7 @@ from iceberg_maint.core.health.thresholds import ideal_overlap_depth
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Check, Finding, Severity
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.defs.assets.metadata import text_value
 from iceberg_maint.defs.automation.observations import finished_runs
 from iceberg_maint.defs.dagster_internals import CheckStatus, CheckTarget
 from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARANTINE_CHECK, TABLE_CHECKS
@@ -242,7 +243,7 @@ def _evaluation(
     if sentences and not severe:
         sentences.insert(0, "warning, not due")
     if sentences and checked.held_by:
-        metadata["held_by"] = dg.MetadataValue.text(checked.held_by)
+        metadata["held_by"] = text_value(checked.held_by)
         sentences.append(f"held by {checked.held_by}")
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,

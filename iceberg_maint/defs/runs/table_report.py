@@ -24,6 +24,7 @@ from iceberg_maint.defs.assets.metadata import (
     partition_metadata,
     rank,
     table_metadata,
+    text_value,
 )
 from iceberg_maint.defs.assets.partition_checks import (
     MAX_FAILING,
@@ -330,6 +331,6 @@ class TableReports:
         self._context.log_event(
             dg.AssetObservation(
                 key,
-                metadata={"error": dg.MetadataValue.text(text)},
+                metadata={"error": text_value(text)},
             )
         )
