@@ -38,7 +38,7 @@ def assess(
     markdown: Path | None,
     overrides: dict[str, str],
 ) -> int:
-    """Assess tables without maintenance so far: what is unhealthy, what it costs readers, what cleaning would gain.
+    """Assess tables without maintenance so far: what is unhealthy, what it costs readers, what maintenance would gain.
 
     Reads table metadata with the credentials of the catalogs. Needs no ledger and no Spark, writes to no table and reads no
     data file.

@@ -7,6 +7,7 @@ import functools
 import getpass
 import io
 import os
+import re
 import shutil
 import socket
 import sys
@@ -118,6 +119,12 @@ class Session:
             text = wrapped(text, shutil.get_terminal_size().columns)
         # With `err` click writes around the progress bar, into its line.
         click.echo(text, file=sys.stderr)
+
+    def say_of(self, table: object, text: object) -> None:
+        """Writes a line about a table to stderr, with its name if the text has not named it."""
+        name, line = str(table), str(text)
+        is_named = re.search(rf"(?<![\w./]){re.escape(name)}(?![\w/])", line)
+        self.say(line if is_named else f"{name}: {line}")
 
     def tables(self, context: Context, codes: set[int]) -> tuple[TableId, ...]:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code

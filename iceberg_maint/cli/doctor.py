@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from iceberg_maint.cli.checks import catalogs, machine
-from iceberg_maint.cli.checks import catalogs as of_tables
 from iceberg_maint.cli.checks.check import FAILED, OK, WARNING, Check, try_check
 from iceberg_maint.cli.context import Session, command
-from iceberg_maint.errors import EXIT_DONE
+from iceberg_maint.errors import EXIT_DONE, IcebergMaintError
 
 if TYPE_CHECKING:
     from iceberg_maint.core.model.ids import TableId
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 @click.option(
     "--accept-clock",
     is_flag=True,
-    help="After a wrong clock was set right: forget its times in the ledger, and end what they make wait.",
+    help="After a wrong clock was corrected: drop its times from the ledger, and end the waits that they cause.",
 )
 @command
 def doctor(session: Session, no_spark: bool, accept_clock: bool) -> int:
@@ -77,7 +76,7 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     for name in context.catalogs:
         yield from catalogs.check_catalog(config, context, name, listed, unread)
     yield from catalogs.check_patterns(config, listed)
-    ledger = try_check("ledger", lambda: of_tables.check_ledger(config, context.ledger))
+    ledger = try_check("ledger", lambda: catalogs.check_ledger(config, context.ledger))
     yield ledger
     # Checks that read a ledger that cannot be used would fail with its text.
     is_ledger_read = ledger.status != FAILED
@@ -85,12 +84,19 @@ def _checks(session: Session, *, with_spark: bool) -> Iterator[Check]:
     read = {name: tables for name, tables in listed.items() if name not in unread}
     tables = sorted(table for catalog_tables in read.values() for table in catalog_tables)
     if tables and home.status != FAILED:
-        yield try_check("policies", lambda: of_tables.check_policies(config, context, tables))
+        unreadable: dict[TableId, IcebergMaintError] = {}
+        yield try_check("policies", lambda: catalogs.check_policies(config, context, tables, unreadable))
+        # The first table of a catalog has this check already.
+        first = {of_catalog[0] for of_catalog in read.values() if of_catalog}
+        for table, error in unreadable.items():
+            if table not in first:
+                yield Check(f"metadata of {table}", FAILED, str(error), error.code, error.exit_code)
+        tables = [table for table in tables if table not in unreadable]
         if is_ledger_read:
-            yield from of_tables.check_owners(context, tables)
-            yield from of_tables.check_memory(context, tables)
+            yield from catalogs.check_owners(context, tables)
+            yield from catalogs.check_memory(context, tables)
     if is_ledger_read:
-        yield try_check("clock", lambda: of_tables.check_clocks(config, context, tables))
+        yield try_check("clock", lambda: catalogs.check_clocks(config, context, tables))
     if os.environ.get("DAGSTER_HOME"):
         yield try_check("dagster", machine.check_dagster)
     if with_spark:

@@ -91,7 +91,7 @@ def reconcile(session: Session, name: str | None) -> int:
             settled = settle_table(table, context, run_id)
         except IcebergMaintError as error:
             codes.add(error.exit_code)
-            session.say(f"{table}: {error}")
+            session.say_of(table, error)
             shown.append({"table": str(table), "error": error_document(error)})
             continue
         if settled:

@@ -59,7 +59,7 @@ def tables(session: Session) -> int:
             progress.note(str(table))
             if isinstance(row, IcebergMaintError):
                 codes.add(row.exit_code)
-                session.say(f"{table}: {row}")
+                session.say_of(table, row)
                 rows.append({"table": str(table), "error": error_document(row)})
             else:
                 codes.add(row.pop("exit_code"))
@@ -118,14 +118,14 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
                 measured_tables.append(health)
             else:
                 codes.add(health.exit_code)
-                session.say(f"{table}: {health}")
+                session.say_of(table, health)
                 shown.append({"table": str(table), "error": error_document(health)})
             progress.step()
     verdicts = verdicts_of(measured_tables, context)
     for table, verdict in verdicts.items():
         codes.add(EXIT_CODES[verdict.standing])
         if verdict.faults:
-            session.say(f"{table}: {verdict_sentence(verdict)}")
+            session.say_of(table, verdict_sentence(verdict))
 
     def draw(console: Any) -> None:
         if not chosen:
@@ -264,7 +264,7 @@ def _advice(session: Session, context: Context, assessment: Assessment) -> Advic
     try:
         plans = make_plans(assessment, context)
     except IcebergMaintError as error:
-        session.say(f"{table}: {error}")
+        session.say_of(table, error)
         return None
     records = context.ledger.records.newest(str(table), ESTIMATE_RECORDS)
     return advice_of(assessment.decision, plans, len(assessment.measured.partitions), records)

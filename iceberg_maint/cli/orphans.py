@@ -52,7 +52,8 @@ def orphans() -> None:
     """Orphan files: files in a table's location that no snapshot reaches.
 
     They are removed in two steps. trash moves them to the trash, a hidden folder of the table. sweep
-    deletes them there after the hold. Both steps check every file again. restore moves files back.
+    deletes them there after remove_orphan_files.delete_after_seconds. Both steps check every file again. restore moves
+    files back.
     """
 
 
@@ -100,7 +101,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
 @overrides_option
 @command
 def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
-    """Show the trash of TABLE: held and restored files."""
+    """Show the trash of TABLE: orphan files, files of expired snapshots, and restored files."""
     from iceberg_maint.cli.pages.orphans_page import draw_marks
 
     context = session.context(overrides)
@@ -117,7 +118,7 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
 @command
 def trash(session: Session, name: str, approve: str | None, overrides: dict[str, str]) -> int:
     """Move the orphan files of TABLE to the trash now."""
-    return _pass(session, name, Scope(sweeps=False, approved=approve), overrides)
+    return _remove(session, name, Scope(sweeps=False, approved=approve), overrides)
 
 
 @orphans.command()
@@ -126,9 +127,9 @@ def trash(session: Session, name: str, approve: str | None, overrides: dict[str,
 @overrides_option
 @command
 def sweep(session: Session, name: str, mark_id: str | None, overrides: dict[str, str]) -> int:
-    """Delete files that have been in the trash of TABLE for the hold."""
+    """Delete files that have been in the trash of TABLE for remove_orphan_files.delete_after_seconds."""
     _check_mark(session, session.context().catalogs.find(name), mark_id, overrides)
-    return _pass(session, name, Scope(marks=False, mark_id=mark_id), overrides)
+    return _remove(session, name, Scope(marks=False, mark_id=mark_id), overrides)
 
 
 @orphans.command()
@@ -168,9 +169,9 @@ def restore(session: Session, name: str, mark_id: str | None, overrides: dict[st
 
     def draw(console: Console) -> None:
         if not shown:
-            console.print("the trash holds no file to restore")
+            console.print("the trash has no file to restore")
             return
-        draw_rows(console, ["mark", "restored", "left in the trash"], [list(e.values()) for e in shown])
+        draw_rows(console, ["mark", "restored", "still in the trash"], [list(e.values()) for e in shown])
 
     session.emit({"run_id": run_id, "table": str(table), "restored": shown, "trash": trash}, draw)
     return EXIT_FAILED if any(e.left_files for e in trash_changes) else EXIT_DONE
@@ -193,8 +194,8 @@ def adopt(session: Session, name: str, table_uuid: str, note: str) -> int:
     run_id, started_ms = _run_id(), context.clock.now_ms()
     with _leased(context, state, run_id):
         context.ledger.leases.adopt_table(table_uuid, str(table))
-        told = f": {note}" if note else ""
-        message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{told}"
+        suffix = f": {note}" if note else ""
+        message = f"{operator()} adopted the files of the dropped table with uuid {table_uuid}{suffix}"
         times = started_ms, context.clock.now_ms()
         append_record(_record(state, policy, run_id, times, OutcomeStatus.NO_OP, message), context)
     document = {"run_id": run_id, "table": str(table), "adopted": table_uuid, "note": note}
@@ -227,7 +228,7 @@ def _check_dropped(context: Context, state: TableState, table_uuid: str) -> None
         )
 
 
-def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
+def _remove(session: Session, name: str, scope: Scope, overrides: dict[str, str]) -> int:
     """Runs one orphan scan through `maintain`, with lease, outcome and record."""
     from iceberg_maint.cli.pages.console import draw_outcome
     from iceberg_maint.cli.pages.orphans_page import draw_marks
@@ -264,7 +265,7 @@ def _pass(session: Session, name: str, scope: Scope, overrides: dict[str, str]) 
             f"{table}: the sweep waits until the table's snapshots have expired. Fix: run expire_snapshots first."
         )
     if message := next((b.message for b in outcome.batches if b.message), outcome.message):
-        session.say(f"{table}: {message}")
+        session.say_of(table, message)
     marks = _trash(session, table, overrides)
 
     def draw(console: Console) -> None:
@@ -330,7 +331,7 @@ def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides
     if mark_id not in mark_ids:
         raise UnknownTableError(
             "ICM-126",
-            f"{table}: the trash holds no mark '{mark_id}'.",
+            f"{table}: the trash has no mark '{mark_id}'.",
             f"name one of these: {', '.join(dict.fromkeys(mark_ids)) or 'none'}.",
         )
 

@@ -92,7 +92,7 @@ def release(session: Session, name: str | None, partitions: tuple[str, ...]) -> 
             released[str(table)] = _release(context, table, frozenset(map(PartitionKey, partitions)))
         except IcebergMaintError as error:
             codes.add(error.exit_code)
-            session.say(f"{table}: {error}")
+            session.say_of(table, error)
             failed.append({"table": str(table), "error": error_document(error)})
     shown = [{"table": t, "partitions": keys} for t, keys in released.items() if keys or name is not None]
     lines = [f"released: {t} {key}" for t, keys in released.items() for key in keys]

@@ -72,7 +72,7 @@ def set_(session: Session, name: str, reader: str, snapshot: int | None) -> int:
 @click.argument("reader")
 @command
 def remove(session: Session, name: str, reader: str) -> int:
-    """Remove READER of TABLE. It holds no snapshot any more."""
+    """Remove READER of TABLE. Its snapshots may then expire."""
     context = session.context()
     state = _pinned(context, name)
     if not context.ledger.registry.remove_reader(state.uuid, reader):

@@ -238,7 +238,7 @@ def _maintain_one(
         session.say(str(timeout))
         result.interrupt(timeout.error.code, timeout.error.message, timeout.error.fix)
     except IcebergMaintError as error:
-        session.say(f"{table}: {error}")
+        session.say_of(table, error)
         result.error = {"code": error.code, "message": error.message, "fix": error.fix}
         # Dropped after the catalog listed it. The caller did not name it, so this is no error.
         dropped = isinstance(error, UnknownTableError) and not result.named
@@ -289,7 +289,7 @@ def _add_exit_codes(context: Context, result: _Result, session: Session) -> None
             if outcome.reason not in reported:
                 # A run that lost its lease says which. Perhaps no other run has it now.
                 lost = outcome.message if outcome.reason is Reason.LEASE_HELD else ""
-                session.say(f"{result.table}: {lost or refused}")
+                session.say_of(result.table, lost or refused)
             reported.add(outcome.reason)
             result.codes.add(EXIT_REFUSED)
 

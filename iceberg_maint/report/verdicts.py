@@ -136,7 +136,7 @@ def verdict_sentence(verdict: TableVerdict) -> str:
     """The most severe fault and when it is tried again. Empty without a fault."""
     if not verdict.faults:
         return ""
-    end = "On hold until a person runs iceberg-maint release."
+    end = "Stopped until a person runs iceberg-maint release."
     if verdict.faults[0].operation == VERIFYING:
         end = "A verification that succeeds ends this."
     elif not verdict.is_held:

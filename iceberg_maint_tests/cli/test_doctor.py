@@ -58,8 +58,17 @@ def warehouse_of(lake: Lake) -> Path:
     return Path(str(lake.config.catalogs["lake"].warehouse).removeprefix("file://"))
 
 
-def test_sound_lake_passes_every_check(lake: Lake) -> None:
+def make_warehouse(lake: Lake, *, with_table: bool) -> None:
+    """Makes the folder of the warehouse, with a table of the catalog in it or none."""
     warehouse_of(lake).mkdir(parents=True)
+    if with_table:
+        table = lake.catalog.content[SICK]
+        state = replace(table.state, location=f"file://{warehouse_of(lake)}/db/sick")
+        lake.catalog.put(replace(table, state=state))
+
+
+def test_sound_lake_passes_every_check(lake: Lake) -> None:
+    make_warehouse(lake, with_table=True)
     found = checks(lake)
     assert {status for status, _ in found.values()} == {"ok"}
     assert list(found) == [
@@ -465,7 +474,7 @@ def test_archive_of_classes_is_named_with_its_size(lake: Lake) -> None:
 def test_damaged_archive_of_classes_is_a_warning(lake: Lake) -> None:
     archive, found = archive_of(lake, made=4_000_000_000)
     fix = "Fix: run iceberg-maint archive-classes."
-    assert found == ("warning", f"{archive} is damaged, and Java may crash of it. {fix}")
+    assert found == ("warning", f"{archive} is damaged, so Java may crash. {fix}")
 
 
 def test_missing_archive_of_classes_is_a_warning_with_the_command(lake: Lake) -> None:
@@ -499,3 +508,36 @@ def test_warehouse_that_is_missing_though_the_catalog_has_tables_is_a_warning(la
         "warning",
         f"{warehouse_of(lake)}: does not exist. Fix: correct catalogs.lake.warehouse; lake.db.healthy was not made there.",
     )
+
+
+def test_warehouse_without_a_table_of_its_catalog_is_a_warning(lake: Lake) -> None:
+    make_warehouse(lake, with_table=False)
+    folder, location = (
+        warehouse_of(lake),
+        lake.catalog.content[TableId.parse("lake.db.healthy")].state.location,
+    )
+    status, detail = checks(lake, "--no-spark")["warehouse of lake"]
+    where = f"file://{folder}: no table of the catalog is there; lake.db.healthy is at {location}."
+    fix = "Fix: set catalogs.lake.warehouse to the folder of its tables."
+    assert (status, detail) == ("warning", f"{where} {fix}")
+
+
+def test_table_that_cannot_be_read_fails_its_own_check_alone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_warehouse(lake, with_table=True)
+    broken, pin = (
+        UnreadableTableError("ICM-101", f"cannot load {SICK}.", "restore the file."),
+        lake.catalog.pin,
+    )
+
+    def pinned(table: TableId) -> Any:
+        if table == SICK:
+            raise broken
+        return pin(table)
+
+    monkeypatch.setattr(lake.catalog, "pin", pinned)
+    found = checks(lake, "--no-spark", exit_code=3)
+    assert {n: f for n, f in found.items() if f[0] == "failed"} == {
+        f"metadata of {SICK}": ("failed", str(broken))
+    }

@@ -212,7 +212,7 @@ def test_lease_of_another_run_is_waited_for_and_then_respected(
 def test_mark_that_is_not_there_is_a_usage_error(program: Program, arguments: tuple[str, ...]) -> None:
     result = program(*arguments)
     assert result.exit_code == 2
-    assert "ICM-126 lake.db.t: the trash holds no mark 'x'." in result.stderr
+    assert "ICM-126 lake.db.t: the trash has no mark 'x'." in result.stderr
 
 
 def test_mode_advise_moves_nothing(program: Program, lake: Lake) -> None:
@@ -257,7 +257,7 @@ def test_newer_version_in_no_catalog_is_shown_by_trash_why_and_doctor(
 ) -> None:
     assert (remembered(session), owners(session)) == (
         "",
-        [("owners", "ok", "1 table: no metadata file in their folders that is not in their log")],
+        [("owners", "ok", "1 table: no metadata file in their folders is missing from their metadata logs")],
     )
     place = newer_version(lake, 3_000, 3)
     refused = document(program("trash", "lake.db.t", "--json"), exit_code=3)

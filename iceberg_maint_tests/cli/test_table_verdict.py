@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from rich.console import Console
 
+from iceberg_maint.cli.context import Session
+from iceberg_maint.cli.pages.orphans_page import draw_marks, mark_document
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.removal.orphan_rules import TrashBatchHeader
 from iceberg_maint.errors import RefusedError, UnreadableTableError
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.fakes.orphan_scan import NOTHING_FOUND
@@ -55,6 +60,22 @@ def test_table_that_cannot_be_read_is_refused_on_every_screen(unreadable: Lake) 
     assert (row["status"], row["failed_runs"], row["failure"]["standing"]) == ("failed", 1, "refused")
     [record] = lake.json("history", str(SICK))["records"]
     assert record["message"] == str(BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("ICM-101 cannot load lake.db.sick: metadata file m is missing.", None),
+        ("ICM-101 manifest m cannot be read.", "lake.db.sick: ICM-101 manifest m cannot be read."),
+        ("ICM-101 lake.db.sick2 is broken.", "lake.db.sick: ICM-101 lake.db.sick2 is broken."),
+        ("ICM-101 /lake.db.sick/m is missing.", "lake.db.sick: ICM-101 /lake.db.sick/m is missing."),
+    ],
+)
+def test_line_about_a_table_names_it_once(
+    text: str, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Session().say_of(SICK, text)
+    assert capsys.readouterr().err == f"{line or text}\n"
 
 
 def test_table_that_cannot_be_read_waits_longer_after_each_try(unreadable: Lake) -> None:
@@ -159,3 +180,13 @@ def test_run_that_an_error_ends_does_not_call_its_table_healthy(
     monkeypatch.setattr(lake.catalog, "live_files", unreachable)
     result = lake("run", str(SICK))
     assert (result.exit_code, "healthy" in result.stdout) == (3, False)
+
+
+@pytest.mark.parametrize(("released", "source"), [(False, "orphan scan"), (True, "expiry")])
+def test_trash_says_whether_a_scan_or_an_expiry_filled_it(released: bool, source: str) -> None:
+    header = TrashBatchHeader("m1", str(SICK), "u", "file:///w/t/", NOW_MS, 0, "file:///w/m", "d", released)
+    mark = mark_document(header, 2, 10, 60, restored=False)
+    console = Console(file=io.StringIO(), width=200)
+    draw_marks(console, [mark])
+    row = cast("io.StringIO", console.file).getvalue().splitlines()[1]
+    assert (mark["released"], source in row) == (released, True)

@@ -348,7 +348,9 @@ def test_wrong_shard_is_refused(text: str) -> None:
 def metadata_texts(entry: dg.EventLogEntry) -> list[str]:
     """Every text in the metadata of an event, also within JSON."""
     data = getattr(entry.dagster_event, "event_specific_data", None)
-    event = next((getattr(data, n) for n in ("materialization", "asset_observation") if hasattr(data, n)), data)
+    event = next(
+        (getattr(data, n) for n in ("materialization", "asset_observation") if hasattr(data, n)), data
+    )
     return [text for value in getattr(event, "metadata", {}).values() for text in texts_in(value.value)]
 
 

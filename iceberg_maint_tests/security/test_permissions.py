@@ -51,5 +51,5 @@ def test_ledger_that_others_may_read_is_reported(lake: Lake, mode: int, told: bo
     file.touch()
     file.chmod(mode)
     assert (
-        any("Other users than its owner can open" in w and "ledger.db" in w for w in warnings(lake)) is told
+        any("Users other than its owner can open" in w and "ledger.db" in w for w in warnings(lake)) is told
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,16 +20,19 @@ from iceberg_maint.cli.checks.check import (
     try_check,
 )
 from iceberg_maint.core.health.metrics import choose_source
+from iceberg_maint.core.model.location import Location, equivalences, is_within, parse_location
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, file_system_fix
 from iceberg_maint.core.policy.housekeeping import HealthSource
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.core.removal.orphan_rules import sign
-from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError, RefusedError, UnknownTableError
+from iceberg_maint.errors import (
+    EXIT_FAILED,
+    IcebergMaintError,
+    RefusedError,
+    UnknownTableError,
+    UnreadableTableError,
+)
 
-if TYPE_CHECKING:
-    from iceberg_maint.config import Config
-    from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.loop.context import Context
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
@@ -82,7 +86,32 @@ def check_catalog(
         elif probed.code == "ICM-125" and only_advises(config, listed):
             yield replace(probed, status=WARNING, detail=f"{probed.detail} Mode advise does not need it.")
         else:
-            yield probed
+            elsewhere = _elsewhere(context, name, warehouse, listed) if probed.status == OK else ""
+            yield replace(probed, status=WARNING, detail=elsewhere) if elsewhere else probed
+
+
+def _elsewhere(context: Context, name: str, warehouse: str, listed: list[TableId]) -> str:
+    """A warning if none of the first tables that can be read lies in the warehouse; else ""."""
+    example = ""
+    for table in listed[:PROPERTIES_READ]:
+        try:
+            state = context.catalogs.pin(table)
+            policy = context.policies.of(state).remove_orphan_files
+            same = equivalences(policy.equal_schemes, policy.equal_authorities)
+            folder = _resolved(parse_location(warehouse, same))
+            if is_within(_resolved(parse_location(state.location, same)), folder):
+                return ""
+        except (IcebergMaintError, ValueError):
+            # Other checks say why a table cannot be read. The warehouse of a REST catalog may be a bare name.
+            continue
+        example = example or f"{table} is at {state.location}"
+    fix = f"Fix: set catalogs.{name}.warehouse to the folder of its tables."
+    return f"{warehouse}: no table of the catalog is there; {example}. {fix}" if example else ""
+
+
+def _resolved(location: Location) -> Location:
+    """The location without symbolic links, if it is local."""
+    return replace(location, path=os.path.realpath(location.path)) if location.is_local else location
 
 
 def _other_name(context: Context, name: str) -> Iterator[Check]:
@@ -183,9 +212,11 @@ def check_ledger(config: Config, ledger: Ledger) -> str:
     return f"{place(config.ledger_url)}, clock {moment(ledger.registry.now_ms())}"
 
 
-def check_policies(config: Config, context: Context, tables: list[TableId]) -> str:
+def check_policies(
+    config: Config, context: Context, tables: list[TableId], unreadable: dict[TableId, IcebergMaintError]
+) -> str:
     """Builds every table's policy from the configuration, and the first tables' policies also from their
-    properties. Raises the error of the first wrong one."""
+    properties. Raises the error of the first wrong one. Adds the tables that cannot be read to `unreadable`."""
     from iceberg_maint.report.formatting import counted
 
     for table in tables:
@@ -194,6 +225,11 @@ def check_policies(config: Config, context: Context, tables: list[TableId]) -> s
         try:
             state = context.catalogs.pin(table)
         except UnknownTableError:  # dropped since it was listed
+            continue
+        except UnreadableTableError as error:
+            if error.code in ENVIRONMENT_CODES:
+                raise
+            unreadable[table] = error
             continue
         config.policy_for(table, state.properties)
     read = "" if len(tables) <= PROPERTIES_READ else f"; properties of the first {PROPERTIES_READ} read"
@@ -219,7 +255,7 @@ def check_owners(context: Context, tables: list[TableId]) -> Iterator[Check]:
         yield Check(
             "owners",
             OK,
-            f"{counted(count, 'table')}: no metadata file in their folders that is not in their log",
+            f"{counted(count, 'table')}: no metadata file in their folders is missing from their metadata logs",
         )
 
 

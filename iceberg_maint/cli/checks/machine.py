@@ -27,8 +27,6 @@ from iceberg_maint.machine.files import private_folder
 
 if TYPE_CHECKING:
     from iceberg_maint.config import Config
-if TYPE_CHECKING:
-    from iceberg_maint.config import Config
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.loop.context import Context
 
@@ -59,7 +57,7 @@ def check_permissions(config: Config) -> Iterator[Check]:
         yield Check(
             "permissions",
             WARNING,
-            f"Other users than its owner can open {ledger}, which holds names and paths of all tables. "
+            f"Users other than its owner can open {ledger}, which contains the names and paths of all tables. "
             f"Fix: run chmod go= {shell_argument(str(ledger))}.",
         )
 
@@ -123,7 +121,7 @@ def check_class_archive(config: Config) -> Iterator[Check]:
         if (newer := next(newer_parts(archive, parts), None)) is not None:
             return _no_archive(f"{archive} is older than {newer}, so Java ignores it. Fix: run {COMMAND}.")
         if is_damaged(archive, java):
-            return _no_archive(f"{archive} is damaged, and Java may crash of it. Fix: run {COMMAND}.")
+            return _no_archive(f"{archive} is damaged, so Java may crash. Fix: run {COMMAND}.")
         return Check(_ARCHIVE, OK, f"{archive} ({archive.stat().st_size:,} bytes)")
 
     yield check_or_failure(_ARCHIVE, check)

@@ -109,6 +109,7 @@ def mark_document(
         "mark_id": header.mark_id,
         "prefix": printable_path(header.prefix),
         "state": "restored" if restored else "held",
+        "released": header.released,
         "marked_ms": header.marked_ms,
         "sweep_after_ms": None if restored else header.marked_ms + delete_after_seconds * 1000,
         "files": files,
@@ -123,7 +124,7 @@ def draw_scan(console: Console, document: Mapping[str, object], summary: OrphanS
 
     files, listed = document["orphan_files"], document["listed_files"]
     console.print(
-        f"[bold]{escape(str(document['table']))}[/]: {number(files)} of {number(listed)} files look orphaned, "
+        f"[bold]{escape(str(document['table']))}[/]: {number(files)} of {counted(_int(listed), 'file')} orphaned, "
         f"{size(_int(document['orphan_bytes']))} of {size(_int(document['listed_bytes']))}"
     )
     kept = document["kept"]
@@ -160,6 +161,7 @@ def draw_marks(console: Console, marks: list[Document]) -> None:
         [
             m["mark_id"],
             m["state"],
+            "expiry" if m["released"] else "orphan scan",
             moment(m["marked_ms"]),
             "" if m["sweep_after_ms"] is None else moment(m["sweep_after_ms"]),
             number(m["files"]),
@@ -168,7 +170,7 @@ def draw_marks(console: Console, marks: list[Document]) -> None:
         ]
         for m in marks
     ]
-    draw_rows(console, ["mark", "state", "marked", "swept after", "files", "size", "prefix"], rows)
+    draw_rows(console, ["mark", "state", "from", "marked", "swept after", "files", "size", "prefix"], rows)
 
 
 def _int(value: object) -> int:
