@@ -222,9 +222,9 @@ KEYS_AND_SECRETS = (
         "the path is in the JSON of the metrics, which Dagster shows on demand",
         off(
             "defs/assets/metadata.py",
-            '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n',
-            '        "snapshot": dg.MetadataValue.text(str(measured.snapshot_id)),\n'
-            '        "metadata_location": dg.MetadataValue.text(measured.metadata_location),\n',
+            '        "snapshot": text_value(str(measured.snapshot_id)),\n',
+            '        "snapshot": text_value(str(measured.snapshot_id)),\n'
+            '        "metadata_location": text_value(measured.metadata_location),\n',
             "defs/test_observe.py::test_observations_are_few_and_the_table_comes_last_under_its_own_labels",
         ),
     ),
@@ -283,7 +283,7 @@ KEYS_AND_SECRETS = (
         "checks and materializations have the orphans as JSON",
         off(
             "defs/assets/metadata.py",
-            "dg.MetadataValue.json(marks)",
+            "json_value(marks)",
             "dg.MetadataValue.table([dg.TableRecord(m) for m in marks])",
             "defs/test_housekeeping.py::test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does",
         ),
