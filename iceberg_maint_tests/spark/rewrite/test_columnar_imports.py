@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 
 from iceberg_maint.core.model.ids import Operation
@@ -75,15 +76,31 @@ def test_files_without_field_ids_are_written_by_native_where_no_name_mapping_giv
     assert shop.rows(name) == before == [(0, "0"), (1, "1")]
 
 
+def add_by_pyiceberg(shop: Workshop, name: str, folder: Path) -> None:
+    """Imports the files with split offsets, which Spark's `add_files` omits."""
+    properties = {k: v for k, v in shop.catalog._properties.items() if k != "type"}
+    catalog = SqlCatalog("lake", **properties)
+    table = catalog.load_table(name.removeprefix("lake."))
+    table.add_files([path.as_uri() for path in sorted(folder.glob("*.parquet"))])
+    catalog.close()
+    shop.sql(f"refresh table {name}")
+
+
+@pytest.mark.parametrize("importer", ["spark", "pyiceberg"])
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(("column", "zone"), [("timestamp", "UTC"), ("timestamp_ntz", None)])
 def test_timestamps_in_milliseconds_of_a_dictionary_are_those_of_the_file_after_native(
-    shop: Workshop, tmp_path: Path, column: str, zone: str | None, mapped: bool
+    shop: Workshop, tmp_path: Path, column: str, zone: str | None, mapped: bool, importer: str
 ) -> None:
     times = pa.array([-2_208_988_800_000, 1_577_934_245_006], pa.timestamp("ms", zone))
     for number in range(2):
         pq.write_table(pa.table({"id": [number] * 2, "t": times}), tmp_path / f"{number}.parquet")
-    name = imported(shop, tmp_path, f"id bigint, t {column}")
+    if importer == "spark":
+        name = imported(shop, tmp_path, f"id bigint, t {column}")
+    else:
+        name = shop.new_name("native")
+        shop.sql(f"create table {name} (id bigint, t {column}) using iceberg")
+        add_by_pyiceberg(shop, name, tmp_path)
     if not mapped:
         shop.sql(f"alter table {name} unset tblproperties ('schema.name-mapping.default')")
     assert (

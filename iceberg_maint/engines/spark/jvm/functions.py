@@ -177,14 +177,13 @@ class JavaFunctions(MethodHandles):
         """The handle as a Java `Predicate`."""
         return self.as_interface(_PREDICATE, handle)
 
-    @property
-    def has_no_split_offsets(self) -> Any:
-        """A predicate: whether metadata have no split offsets of the task's data file."""
-        # Java: task -> Objects.isNull(task.file().splitOffsets())
-        offsets = self.method(CONTENT_FILE, "splitOffsets", LIST)
+    def file_lacks(self, method: str, returns: str) -> Any:
+        """A predicate: whether metadata have no such value of the task's data file."""
+        # Java: task -> Objects.isNull(task.file().method())
+        value = self.method(CONTENT_FILE, method, returns)
         is_null = self.static_method("java.util.Objects", "isNull", "boolean", OBJECT)
-        is_null = is_null.asType(self.type_of("boolean", LIST))
-        return self.predicate(self.compose(self._task_file, self.compose(offsets, is_null)))
+        is_null = is_null.asType(self.type_of("boolean", returns))
+        return self.predicate(self.compose(self._task_file, self.compose(value, is_null)))
 
     def for_each(self, items: Any, receiver: Any, owner: str, method: str, argument: str) -> None:
         """Calls a method of `receiver`, as `owner` declares it, with each element of a Java list. The method returns

@@ -23,7 +23,7 @@ from iceberg_maint.core.planning.work import (
     RewritePositionDeleteFiles,
 )
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_classes, java_frame, sql_name
-from iceberg_maint.engines.spark.jvm.functions import SEPARATOR_WITHIN, JavaFunctions
+from iceberg_maint.engines.spark.jvm.functions import LIST, SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.engines.spark.scan.scan import partitions_filter, scan
 from iceberg_maint.errors import RefusedError, StaleBatchError
@@ -264,8 +264,8 @@ def read_staged(
     removes them from the relation's output, and the caller selects them by name.
 
     Imported files may have timestamps in milliseconds. Iceberg's vectorized reader takes the values of a dictionary for
-    microseconds, so timestamps of a table with a name mapping, or with files without split offsets, which Iceberg's
-    writers never omit, are read without it.
+    microseconds, so timestamps of a table with a name mapping, or with files without split offsets or a sort order, which
+    Iceberg's Java writers never omit, are read without it. PyIceberg's `add_files` gives split offsets and no sort order.
     """
     from pyspark.sql import DataFrame
 
@@ -273,10 +273,9 @@ def read_staged(
     options = dict(options or {})
     if "timestamp" in str(table.schema().asStruct().toString()) and (
         table.properties().get("schema.name-mapping.default")
-        or bridge.iceberg.spark.ScanTaskSetManager.get()
-        .fetchTasks(table, group_id)
-        .stream()
-        .anyMatch(bridge.once(JavaFunctions).has_no_split_offsets)
+        or _has_imported_files(
+            bridge, bridge.iceberg.spark.ScanTaskSetManager.get().fetchTasks(table, group_id)
+        )
     ):
         options["vectorization-enabled"] = "false"
     if bridge.is_spark_3:
@@ -298,6 +297,14 @@ def read_staged(
     relation = relation.copy(source, sequence, nothing, nothing, settings, nothing)
     frame = jvm.org.apache.spark.sql.classic.Dataset.ofRows(bridge.session, relation)
     return DataFrame(frame, spark)
+
+
+def _has_imported_files(bridge: Bridge, tasks: Any) -> bool:
+    functions = bridge.once(JavaFunctions)
+    return any(
+        tasks.stream().anyMatch(functions.file_lacks(method, returns))
+        for method, returns in (("splitOffsets", LIST), ("sortOrderId", "java.lang.Integer"))
+    )
 
 
 def check_reads_staged(table: str, source: DataFrame, group_id: str) -> None:
