@@ -193,7 +193,7 @@ def _layout(folder: Path) -> dict[str, Any]:
 def _ours(folder: Path, order: Any = None) -> dict[str, Any]:
     from dataclasses import replace
 
-    from iceberg_maint.core.health.metrics import measuring_bytes
+    from iceberg_maint.core.health.state_facts import measuring_bytes
     from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 
     catalog, table = _catalog(folder)

@@ -46,7 +46,7 @@ def assess(
     from iceberg_maint import __version__
     from iceberg_maint.cli.pages.run_page import RunProgress
     from iceberg_maint.loop.assess import assess as measure_and_decide
-    from iceberg_maint.loop.fleet.tables import list_tables
+    from iceberg_maint.loop.fleet.known_tables import list_tables
     from iceberg_maint.report.formatting import moment
     from iceberg_maint.wiring.adapters import policies
 

@@ -129,7 +129,7 @@ class Session:
     def tables(self, context: Context, codes: set[int]) -> tuple[TableId, ...]:
         """Returns the tables of every catalog that answers. Says the error of every other catalog, and adds its exit code
         to `codes`. Raises the error of the last catalog if none answers."""
-        from iceberg_maint.loop.fleet.tables import list_tables
+        from iceberg_maint.loop.fleet.known_tables import list_tables
 
         listing = list_tables(context)
         for why in listing.errors.values():

@@ -92,9 +92,8 @@ def observe(session: Session, names: tuple[str, ...], overrides: dict[str, str])
     """
     from iceberg_maint.cli.pages.console import draw_health
     from iceberg_maint.cli.pages.run_page import RunProgress
-    from iceberg_maint.loop.fleet.known_tables import verdicts_of
+    from iceberg_maint.loop.fleet.known_tables import list_and_forget, verdicts_of
     from iceberg_maint.loop.fleet.read_fleet import observe_tables
-    from iceberg_maint.loop.fleet.tables import list_and_forget
     from iceberg_maint.report.json_documents import error_document, health_document
     from iceberg_maint.report.verdicts import EXIT_CODES, verdict_document, verdict_sentence
 

@@ -24,7 +24,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import stored_decision
-from iceberg_maint.loop.fleet.tables import ask_catalogs
+from iceberg_maint.loop.fleet.known_tables import ask_catalogs
 from iceberg_maint.machine.files import private_folder, replace_file
 from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
 from iceberg_maint.report.fleet_page import Prices, fleet_page

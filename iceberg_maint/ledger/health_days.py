@@ -14,8 +14,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
-from iceberg_maint.core.health.changes import KEPT_DAYS, HealthDay
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, day_metrics
+from iceberg_maint.core.health.trend import KEPT_DAYS, HealthDay
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.ledger.database import among, in_chunks

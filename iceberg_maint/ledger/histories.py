@@ -10,8 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Label, Row, bindparam, case, delete, func, insert, select
 
-from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.table_decision import faults_of
+from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, TableHistory, faults_of
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, FLEET, READING, VERIFYING, Operation, PartitionKey
 from iceberg_maint.ledger.database import Part, among, chunks, in_chunks
 from iceberg_maint.ledger.leases import in_force

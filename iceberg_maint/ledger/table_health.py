@@ -10,8 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.health.changes import HealthDay
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
+from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.ledger import health_days, histories

@@ -26,7 +26,7 @@ from iceberg_maint.loop.clocks import clock_refusal, table_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.execute import LeasedRun, execute
 from iceberg_maint.loop.fleet.budget import fleet_stop
-from iceberg_maint.loop.fleet.tables import refuse_other_name
+from iceberg_maint.loop.fleet.known_tables import refuse_other_name
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, TableTimeout, leased, table_deadline
 from iceberg_maint.loop.plan import warn_of_memory
 from iceberg_maint.loop.read_table import measure

@@ -1,4 +1,4 @@
-"""Reads a table: its state, its policy, and its health by them."""
+"""Reads a table: its state, its policy, and its health by them; and stores why it could not be read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from iceberg_maint.core.health.changes import writer_changes
-from iceberg_maint.core.health.metrics import (
-    Measured,
+from iceberg_maint.core.decisions.history import PartitionHistory
+from iceberg_maint.core.decisions.waits import automation_waits, environment_failed, unreadable
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.state_facts import (
     basis_of,
     choose_source,
     exceeds_memory,
     indistinct_fields,
     measuring_bytes,
+    target_sort_order,
+    writer_changes,
 )
-from iceberg_maint.core.health.target_sort_order import target_sort_order
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
-from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.model.ids import READING, Operation, TableId
 from iceberg_maint.core.model.other_writers import foreign_commits
 from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES
 from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
 from iceberg_maint.core.policy.housekeeping import HealthSource
-from iceberg_maint.errors import ConfigurationError, RefusedError
+from iceberg_maint.errors import (
+    ConfigurationError,
+    GovernedTableError,
+    IcebergMaintError,
+    RefusedError,
+    UnknownTableError,
+    UnreadableTableError,
+)
 from iceberg_maint.loop.context import Context
 
 _log = logging.getLogger(__name__)
@@ -165,3 +175,50 @@ def with_order(state: TableState, policy: Policy) -> TableState:
         return replace(state, order=target_sort_order(state, policy.layout))
     except ValueError as why:
         raise ConfigurationError("ICM-100", f"{state.table}: {why}.", "correct the value.") from why
+
+
+_NOT_OF_THE_TABLE = frozenset({"ICM-128", "ICM-179"})
+"""Errors of a read that say nothing of the table: the ledger, and an answer that came late."""
+
+
+def is_of_catalog(error: IcebergMaintError) -> bool:
+    """Whether the error is one of a catalog as a whole: it cannot be reached, refuses the credentials, serves nothing."""
+    return isinstance(error, ConfigurationError) and error.code in ("ICM-104", "ICM-160", "ICM-161")
+
+
+def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) -> None:
+    """Stores that the table could not be read, and when that is tried again. Stores nothing of a table without stored
+    health, which nothing else is decided from, and nothing while an earlier failure waits with the same
+    error."""
+    if not is_of_the_table(error):
+        return
+    stored = context.ledger.health.measurements((table,))
+    if not stored:
+        return
+    before, now_ms = reading_of(table, stored[0].table_uuid, context), context.clock.now_ms()
+    text = context.process.masked(str(error))
+    if before.reason == text and automation_waits(before, now_ms):
+        return
+    try:
+        retry = context.policies.of_table(table, stored[0].maintenance_properties).retry
+    except Exception:  # noqa: BLE001 - a wrong policy is what the read failed by, and the caller reports that
+        return
+    after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
+        before, retry, now_ms, text
+    )
+    context.ledger.health.put_unreadable(stored[0].table_uuid, after)
+
+
+def is_of_the_table(error: IcebergMaintError) -> bool:
+    """Returns whether a read failed by the table, and not by its catalog, the ledger or the machine."""
+    if isinstance(error, UnreadableTableError):
+        return True
+    is_elsewhere = is_of_catalog(error) or error.code in (*ENVIRONMENT_CODES, *_NOT_OF_THE_TABLE)
+    return not is_elsewhere and not isinstance(error, (UnknownTableError, GovernedTableError))
+
+
+def reading_of(table: TableId, table_uuid: str, context: Context) -> PartitionHistory:
+    """Returns how the table failed to be read last. An empty history if it did not."""
+    history = context.ledger.health.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
+    readings = (f.history for f in history.faults if f.operation == READING)
+    return next(readings, PartitionHistory())

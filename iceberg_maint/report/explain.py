@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict, verdict_on
-from iceberg_maint.core.health.changes import WriterChange
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
+from iceberg_maint.core.health.state_facts import WriterChange
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import Operation, PartitionKey, command_line
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict

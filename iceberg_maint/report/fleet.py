@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from iceberg_maint.core.health.changes import Forecast, HealthDay, WriterChange, forecast, series
 from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.state_facts import WriterChange
+from iceberg_maint.core.health.trend import Forecast, HealthDay, forecast, series
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record

@@ -535,14 +535,14 @@ def test_observe_reads_again_after_a_change_of_the_file_sizes_of_the_policy(lake
 def test_observe_reads_again_what_another_version_measured(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from iceberg_maint.core.health import metrics
+    from iceberg_maint.core.health import state_facts
 
     lake.json("observe")
-    monkeypatch.setattr(metrics, "MEASUREMENT_VERSION", metrics.MEASUREMENT_VERSION + 1)
-    metrics._basis.cache_clear()
+    monkeypatch.setattr(state_facts, "MEASUREMENT_VERSION", state_facts.MEASUREMENT_VERSION + 1)
+    state_facts._basis.cache_clear()
     pinned = counted_pins(lake)
     lake.json("observe")
-    metrics._basis.cache_clear()
+    state_facts._basis.cache_clear()
     assert len(pinned) == 2
 
 

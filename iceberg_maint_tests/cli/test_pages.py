@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_maint.core.health.changes import HealthDay
 from iceberg_maint.core.health.metrics import PartitionHealth
+from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError

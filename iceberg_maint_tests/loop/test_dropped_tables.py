@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlalchemy import update
 
 from iceberg_maint.ledger.schema import batch, outcome, record
-from iceberg_maint.loop.fleet.tables import list_and_forget, prune_dropped_tables
+from iceberg_maint.loop.fleet.known_tables import list_and_forget, prune_dropped_tables
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000

@@ -14,9 +14,14 @@ from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop import read_table
-from iceberg_maint.loop.fleet.known_tables import UnchangedTable, read_known_pointers
+from iceberg_maint.loop.fleet.known_tables import (
+    UnchangedTable,
+    ask_catalogs,
+    list_and_forget,
+    list_tables,
+    read_known_pointers,
+)
 from iceberg_maint.loop.fleet.read_fleet import in_order, look, observe_tables
-from iceberg_maint.loop.fleet.tables import ask_catalogs, list_and_forget, list_tables
 from iceberg_maint.loop.read_table import TableReading
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import table_of

@@ -19,7 +19,7 @@ from iceberg_maint.cli.checks.check import (
     place,
     try_check,
 )
-from iceberg_maint.core.health.metrics import choose_source
+from iceberg_maint.core.health.state_facts import choose_source
 from iceberg_maint.core.model.location import Location, equivalences, is_within, parse_location
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, file_system_fix
 from iceberg_maint.core.policy.housekeeping import HealthSource

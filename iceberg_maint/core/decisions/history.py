@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.core.model.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,10 @@ ENVIRONMENT_WAIT_MS = 40 * 60 * 1000
 FAULTY_CRASHES = 2
 """Crashes in a row that are a fault. The first one is resumed at once, with the files that it wrote."""
 _NO_HISTORY = PartitionHistory()
+ERROR_CODE = re.compile(r"ICM-\d+")
+"""The code with which the message of an error begins."""
+_NO_FAULT = frozenset(r.value for r in Reason)
+"""Attempts that gained nothing or lost to other commits store their reason, attempts that failed a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,23 @@ class Fault:
     operation: str
     partition: PartitionKey
     history: PartitionHistory
+
+
+def faults_of(histories: Mapping[str, Mapping[PartitionKey, PartitionHistory]]) -> tuple[Fault, ...]:
+    """Returns the faults in the histories of a table, by operation."""
+    return tuple(
+        Fault(operation, partition, history)
+        for operation, partitions in histories.items()
+        for partition, history in partitions.items()
+        if _is_fault(history)
+    )
+
+
+def _is_fault(history: PartitionHistory) -> bool:
+    if history.reason in _NO_FAULT:
+        return False
+    is_coded = ERROR_CODE.match(history.reason) is not None
+    return is_coded or history.quarantined or history.ineffective > 0 or history.crashes >= FAULTY_CRASHES
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from iceberg_maint.core.decisions.applicability import findings_for, has_old_deletes, may_convert
 from iceberg_maint.core.decisions.decide import other_data_operation, table_verdict
-from iceberg_maint.core.decisions.history import FAULTY_CRASHES, Fault, PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import ERROR_CODE, Fault, TableHistory
 from iceberg_maint.core.decisions.windows import HELD
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import READING, Operation, PartitionKey
@@ -120,7 +119,6 @@ def _has_due_files(due: PartitionDecision, policy: Policy) -> bool:
     return any(f.severity is Severity.ERROR and f.reason not in _NOT_SIZE for f in findings)
 
 
-_CODE = re.compile(r"ICM-\d+")
 _REFUSALS = frozenset(
     {
         "ICM-115",
@@ -136,8 +134,6 @@ _REFUSALS = frozenset(
     }
 )
 """Codes of operations on data that are refused."""
-_NO_FAULT = frozenset(r.value for r in Reason)
-"""Attempts that gained nothing or lost to other commits store their reason, attempts that failed a message."""
 
 
 class Standing(StrEnum):
@@ -165,7 +161,7 @@ class TableVerdict:
     @property
     def code(self) -> str | None:
         """The code of the most severe fault. None without a fault, and for an error without a code."""
-        found = _CODE.match(self.message)
+        found = ERROR_CODE.match(self.message)
         return found.group() if found else None
 
     @property
@@ -187,25 +183,8 @@ def verdict_on(is_measured: bool, faults: Iterable[Fault]) -> TableVerdict:
     return TableVerdict(Standing.MEASURED if is_measured else Standing.NOT_READ)
 
 
-def faults_of(histories: Mapping[str, Mapping[PartitionKey, PartitionHistory]]) -> tuple[Fault, ...]:
-    """Returns the faults in the histories of a table, by operation."""
-    return tuple(
-        Fault(operation, partition, history)
-        for operation, partitions in histories.items()
-        for partition, history in partitions.items()
-        if _is_fault(history)
-    )
-
-
-def _is_fault(history: PartitionHistory) -> bool:
-    if history.reason in _NO_FAULT:
-        return False
-    is_coded = _CODE.match(history.reason) is not None
-    return is_coded or history.quarantined or history.ineffective > 0 or history.crashes >= FAULTY_CRASHES
-
-
 def _is_refusal(fault: Fault) -> bool:
-    code = _CODE.match(fault.history.reason)
+    code = ERROR_CODE.match(fault.history.reason)
     if code is None:
         return False
     return fault.operation in (READING, Operation.REMOVE_ORPHAN_FILES) or code.group() in _REFUSALS

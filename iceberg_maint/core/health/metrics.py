@@ -4,81 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from typing import Any
 
-from iceberg_maint import __version__
-from iceberg_maint.core.health.changes import WriterChange
-from iceberg_maint.core.model.codec import digest
+from iceberg_maint.core.health.state_facts import WriterChange
 from iceberg_maint.core.model.columns import wrong_property
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish, pending_publishes
-from iceberg_maint.core.model.table_state import Manifest, TableState
-from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
-from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource
+from iceberg_maint.core.model.table_state import TableState
 
 MAINTENANCE_PREFIX = "maintenance."
 """Begins the names of the table properties that set the table's policy."""
-MEASUREMENT_VERSION = 1
-"""Grows with every change of how a metric is measured. Health that another version stored is measured again."""
-
-
-def basis_of(policy: Policy, installation: str) -> str:
-    """Returns the digest of the policy sections that a measurement reads, of the version of the measurement and
-    of the installation, whose own commits are not those of another tool."""
-    return _basis(policy.rewrite_data_files, policy.layout, installation)
-
-
-@lru_cache(maxsize=1024)
-def _basis(sizes: RewriteDataFilesPolicy, layout: LayoutPolicy, installation: str) -> str:
-    return digest((__version__, MEASUREMENT_VERSION, sizes, layout, installation))[:16]
-
-
-FILE_BYTES = 400
-"""Memory for one data file at most, without an order (`make bench BENCH=health`)."""
-SORTED_COLUMN_BYTES = 150
-"""Memory for one data file and measured column of an order, at most."""
-DELETE_FILE_BYTES = 2_000
-"""Memory for one delete file at most. Its paths and bounds are kept while the data files are read."""
-ENTRY_BYTES = 40
-"""The least size of an entry in a manifest, for a manifest list that states no counts."""
-INDISTINCT_TYPES = frozenset({"uuid", "float", "double"})
-"""Types of partition values that Spark's metadata tables cannot read (uuid) or confuse (0.0 and -0.0, NaN)."""
-
-
-def measuring_bytes(state: TableState) -> int:
-    """Returns the memory that a measurement of this state from its manifests takes at most, in bytes, as the manifest
-    list shows it. The memory of the imported program is not in it."""
-    columns = len(state.order.measured) if state.order else 0
-    data_bytes = FILE_BYTES + SORTED_COLUMN_BYTES * columns
-    return sum(_files(m) * (DELETE_FILE_BYTES if m.is_deletes else data_bytes) for m in state.manifests)
-
-
-def _files(manifest: Manifest) -> int:
-    if manifest.added_files is None or manifest.existing_files is None:
-        return manifest.length_bytes // ENTRY_BYTES
-    return manifest.added_files + manifest.existing_files
-
-
-def indistinct_fields(state: TableState) -> tuple[str, ...]:
-    """Returns the partition fields, of any spec, whose values Spark's metadata tables do not keep apart."""
-    fields = (f for spec in state.specs.values() for f in spec.fields if not f.is_void)
-    return tuple(sorted({f.name for f in fields if f.result_type in INDISTINCT_TYPES}))
-
-
-def exceeds_memory(policy: HealthPolicy, state: TableState) -> bool:
-    """Returns whether the estimate exceeds the declared memory."""
-    return measuring_bytes(state) > policy.memory
-
-
-def choose_source(policy: HealthPolicy, state: TableState) -> HealthSource:
-    """Returns MANIFESTS or SPARK. `auto` takes the manifests if they fit, and for a table that Spark cannot
-    measure."""
-    if policy.source is not HealthSource.AUTO:
-        return policy.source
-    by_spark = exceeds_memory(policy, state) and not indistinct_fields(state)
-    return HealthSource.SPARK if by_spark else HealthSource.MANIFESTS
-
 
 MEBIBYTE = 1024 * 1024
 SIZE_EDGES_BYTES: tuple[int, ...] = tuple(m * MEBIBYTE for m in (1, 4, 16, 64, 128, 256, 512, 1024))

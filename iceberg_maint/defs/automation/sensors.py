@@ -26,7 +26,7 @@ from iceberg_maint.defs.runs.kept_connections import kept_connections, one_trans
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.fleet.tables import ask_catalogs, prune_dropped_tables
+from iceberg_maint.loop.fleet.known_tables import ask_catalogs, prune_dropped_tables
 from iceberg_maint.report.formatting import counted, shortened
 
 LIST_SECONDS = 20.0

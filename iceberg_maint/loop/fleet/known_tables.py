@@ -1,30 +1,30 @@
-"""What is known of many tables without reading them: pointers, unchanged tables, verdicts."""
+"""The tables that the catalogs list, and what is known of them without reading them: pointers, stored health, verdicts."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
-from iceberg_maint.core.decisions.waits import automation_waits, environment_failed, unreadable
-from iceberg_maint.core.health.metrics import Measured, basis_of
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, TableId
-from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES
-from iceberg_maint.errors import (
-    ConfigurationError,
-    GovernedTableError,
-    IcebergMaintError,
-    UnknownTableError,
-    UnreadableTableError,
-)
-from iceberg_maint.loop.catalogs import late_table
+from iceberg_maint.core.health.metrics import Measured
+from iceberg_maint.core.health.state_facts import basis_of
+from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, TableId
+from iceberg_maint.core.model.table_state import TableState
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
+from iceberg_maint.errors import IcebergMaintError, RefusedError, UnknownTableError
+from iceberg_maint.loop.catalogs import late_catalog, late_table
+from iceberg_maint.loop.clocks import read_clocks
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.read_table import is_of_catalog
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
 from iceberg_maint.ports.stored import StoredMeasurement
 
+_log = logging.getLogger(__name__)
 IN_MEMORY = CallLimits(at_once=1)
 """The limits of a catalog that has none."""
 
@@ -75,11 +75,6 @@ def read_known_pointers(
     return pointers, errors
 
 
-def is_of_catalog(error: IcebergMaintError) -> bool:
-    """Whether the error is one of a catalog as a whole: it cannot be reached, refuses the credentials, serves nothing."""
-    return isinstance(error, ConfigurationError) and error.code in ("ICM-104", "ICM-160", "ICM-161")
-
-
 @dataclass(frozen=True, slots=True)
 class UnchangedTable:
     """The stored health of an unchanged table, with the histories that decisions on its data need, if they were
@@ -121,10 +116,6 @@ def load_unchanged(
         yield s.table, UnchangedTable(measured, of_table)
 
 
-_NOT_OF_THE_TABLE = frozenset({"ICM-128", "ICM-179"})
-"""Errors of a read that say nothing of the table: the ledger, and an answer that came late."""
-
-
 def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableId, TableVerdict]:
     """Returns the verdicts on tables whose health is stored."""
     histories = context.ledger.health.histories(
@@ -136,39 +127,103 @@ def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableI
     }
 
 
-def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) -> None:
-    """Stores that the table could not be read, and when that is tried again. Stores nothing of a table without stored
-    health, which nothing else is decided from, and nothing while an earlier failure waits with the same
-    error."""
-    if not is_of_the_table(error):
+def refuse_other_name(state: TableState, context: Context) -> None:
+    """Refuses a run under another name than the one that maintains the table.
+
+    That is the name of its last lease, as long as a configured catalog has this table under it, and the policy of that
+    name is to act. Pointers of two catalogs may differ, and the ledger's facts are those of the table's UUID.
+
+    Raises RefusedError ICM-162, and what the other catalog raises if it does not answer.
+    """
+    name = context.ledger.leases.last_leased_name(state.uuid)
+    if name is None or name == str(state.table):
         return
-    stored = context.ledger.health.measurements((table,))
-    if not stored:
-        return
-    before, now_ms = reading_of(table, stored[0].table_uuid, context), context.clock.now_ms()
-    text = context.process.masked(str(error))
-    if before.reason == text and automation_waits(before, now_ms):
+    other = TableId.parse(name)
+    if other.catalog not in context.catalogs:
         return
     try:
-        retry = context.policies.of_table(table, stored[0].maintenance_properties).retry
-    except Exception:  # noqa: BLE001 - a wrong policy is what the read failed by, and the caller reports that
+        other_state = context.catalogs.of(other).pin(other)
+    except UnknownTableError:
         return
-    after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
-        before, retry, now_ms, text
+    policy = context.policies.of(other_state)
+    if other_state.uuid != state.uuid or policy.mode is not Mode.ACT or policy.paused:
+        return
+    raise RefusedError(
+        "ICM-162",
+        f"{state.table} is also {other}, which is maintained: both have the UUID {state.uuid}.",
+        "set mode: advise for one of the two names.",
     )
-    context.ledger.health.put_unreadable(stored[0].table_uuid, after)
 
 
-def is_of_the_table(error: IcebergMaintError) -> bool:
-    """Returns whether a read failed by the table, and not by its catalog, the ledger or the machine."""
-    if isinstance(error, UnreadableTableError):
-        return True
-    is_elsewhere = is_of_catalog(error) or error.code in (*ENVIRONMENT_CODES, *_NOT_OF_THE_TABLE)
-    return not is_elsewhere and not isinstance(error, (UnknownTableError, GovernedTableError))
+_DAY_SECONDS = 86_400
 
 
-def reading_of(table: TableId, table_uuid: str, context: Context) -> PartitionHistory:
-    """Returns how the table failed to be read last. An empty history if it did not."""
-    history = context.ledger.health.history(table_uuid, str(table), Operation.REWRITE_DATA_FILES)
-    readings = (f.history for f in history.faults if f.operation == READING)
-    return next(readings, PartitionHistory())
+def prune_dropped_tables(context: Context) -> None:
+    """Deletes what the ledger has of each dropped table whose last work ended longer ago than the `ledger_keep_days` of
+    its name, once the audit log has its records. Does nothing while clocks disagree."""
+    old: list[tuple[TableId, str, int]] = []
+    for dropped in context.ledger.records.dropped_tables():
+        if not all(dropped.name.split(".")) or dropped.name.count(".") < 2:
+            continue
+        table = TableId.parse(dropped.name)
+        keep_days = context.policies.of_table(table, {}).ledger_keep_days
+        if keep_days is not None and dropped.idle_seconds > keep_days * _DAY_SECONDS:
+            old.append((table, dropped.table_uuid, keep_days))
+    if not old:
+        return
+    skew = clock_skew_text(read_clocks(context.clock, context.ledger))
+    if skew is not None:
+        _log.warning("The ledger keeps the work of dropped tables: %s.", skew)
+        return
+    for table, uuid, keep_days in old:
+        if context.observers.audit.settle(str(table), uuid):
+            context.ledger.records.prune_dropped(uuid, keep_days)
+
+
+@dataclass(frozen=True, slots=True)
+class TableListing:
+    """The tables of every catalog that answers, sorted, and the error of every other catalog."""
+
+    tables: tuple[TableId, ...]
+    errors: Mapping[str, IcebergMaintError]
+
+
+def list_tables(context: Context) -> TableListing:
+    """Lists the catalogs. Raises the error of the last one if none answers."""
+    listing = ask_catalogs(context)
+    if listing.errors and len(listing.errors) == len(context.catalogs):
+        raise listing.errors[list(context.catalogs)[-1]]
+    return listing
+
+
+def ask_catalogs(context: Context) -> TableListing:
+    """Lists all catalogs beside each other, each within its time."""
+    tables: list[TableId] = []
+    errors: dict[str, IcebergMaintError] = {}
+    calls = BoundedCalls[str](context.catalogs.threads)
+    for name, catalog in context.catalogs.items():
+        calls.group(context.catalogs.limits_of(name) or CallLimits()).add(name, catalog.tables)
+    for name, listed in calls:
+        if isinstance(listed, LateError):
+            errors[name] = late_catalog(name, listed, context.catalogs.within_seconds)
+        elif isinstance(listed, IcebergMaintError):
+            errors[name] = listed
+        elif isinstance(listed, Exception):
+            raise listed
+        else:
+            tables += listed
+    return TableListing(tuple(sorted(tables)), {n: errors[n] for n in context.catalogs if n in errors})
+
+
+def list_and_forget(context: Context) -> TableListing:
+    """Lists every catalog, and deletes the stored health of tables that a catalog which answers does not list. Else a
+    dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
+    deleted from the ledger."""
+    known = context.ledger.health.known_tables()
+    listing = list_tables(context)
+    answered, listed = set(context.catalogs) - set(listing.errors), set(listing.tables)
+    for stored in known:
+        if stored.table.catalog in answered and stored.table not in listed:
+            context.ledger.health.forget_table(stored.table)
+    prune_dropped_tables(context)
+    return listing

@@ -18,17 +18,17 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import (
     IN_MEMORY,
     UnchangedTable,
-    is_of_catalog,
     is_unchanged,
     load_unchanged,
-    note_unreadable,
     pointer_questions,
 )
 from iceberg_maint.loop.fleet.stored_decisions import decisions_of
 from iceberg_maint.loop.read_table import (
     TableReading,
     is_large,
+    is_of_catalog,
     measure_reading,
+    note_unreadable,
     read_table,
 )
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError

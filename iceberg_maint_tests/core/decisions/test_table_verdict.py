@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.core.decisions.history import PartitionHistory
-from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict, faults_of, verdict_on
+from iceberg_maint.core.decisions.history import PartitionHistory, faults_of
+from iceberg_maint.core.decisions.table_decision import Standing, TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Reason
 

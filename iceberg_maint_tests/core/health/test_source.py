@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.health.metrics import choose_source, indistinct_fields, measuring_bytes
+from iceberg_maint.core.health.state_facts import choose_source, indistinct_fields, measuring_bytes
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import LayoutOrder, Manifest, SortColumn, TableState
 from iceberg_maint.core.policy.housekeeping import HealthPolicy, HealthSource

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.core.health.target_sort_order import target_sort_order
+from iceberg_maint.core.health.state_facts import target_sort_order
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.model.table_state import LayoutOrder, SortColumn, SortField, TableState
 from iceberg_maint.core.policy.data import LayoutPolicy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iceberg_maint.core.health.changes import Forecast, HealthDay, forecast, series
+from iceberg_maint.core.health.trend import Forecast, HealthDay, forecast, series
 
 
 def points(*values: float) -> tuple[tuple[int, float], ...]:

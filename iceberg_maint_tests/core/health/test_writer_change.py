@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iceberg_maint.core.health.changes import WriterChange, writer_changes
+from iceberg_maint.core.health.state_facts import WriterChange, writer_changes
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot
 from iceberg_maint.report.fleet import writer_change_sentence
 

@@ -501,7 +501,7 @@ REWRITING = (
         "A catalog does not list its tables in time, and the stored health of all of them is deleted as that of dropped ones",
         "A list that is late is an error of the catalog, and only a catalog that answers drops tables",
         off(
-            "loop/fleet/tables.py",
+            "loop/fleet/known_tables.py",
             "            errors[name] = late_catalog(name, listed, context.catalogs.within_seconds)\n",
             "            continue\n",
             "loop/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",

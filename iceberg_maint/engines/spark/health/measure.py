@@ -17,13 +17,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from iceberg_maint.core.health.metrics import (
-    SIZE_EDGES_BYTES,
-    Measured,
-    PartitionHealth,
-    indistinct_fields,
-    measured_of,
-)
+from iceberg_maint.core.health.metrics import SIZE_EDGES_BYTES, Measured, PartitionHealth, measured_of
+from iceberg_maint.core.health.state_facts import indistinct_fields
 from iceberg_maint.core.health.thresholds import size_limits, target_file_size_bytes
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.model.partition_key import encode_partition
