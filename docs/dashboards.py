@@ -207,7 +207,7 @@ RULES: tuple[Rule, ...] = (
         0,
         "warning",
         "samples for {{ $labels.exporter }} were dropped",
-        "read the log of the runs for ICM-140 and ICM-141",
+        "read the log of the runs for ICM-140",
     ),
 )
 """The alerts."""

@@ -69,7 +69,7 @@ Every series that the program reports. `make reference` writes this page and a t
 them: [send metrics](../how-to/telemetry.md). What the health numbers measure: [health metrics](metrics.md).
 
 Prometheus has `_` for dots and adds the unit (`_seconds`, `_bytes`, `_timestamp_seconds`) and, to counters, `_total`;
-`iceberg-maint telemetry list` prints its names. A counter is an increment in DogStatsD and
+A counter is an increment in DogStatsD and
 CloudWatch, and a sum since the start of the process in OTLP and Prometheus. Times are seconds since epoch, UTC.
 
 Labels: `catalog`, `namespace` and `table` name the table. `operation`, `outcome` and `reason` have the words of

@@ -107,7 +107,7 @@ class _Bench:
     def _policy(self, target_bytes: int) -> Any:
         from iceberg_maint.core.policy.data import LayoutPolicy, Policy, RewriteDataFilesPolicy
 
-        rewrite = RewriteDataFilesPolicy(target_file_size_bytes=target_bytes, min_input_files=1000, min_excess_files=1000, min_gain_ratio=1.0)  # fmt: skip
+        rewrite = RewriteDataFilesPolicy(target_file_size_bytes=target_bytes, min_input_files=1000)
         return Policy(rewrite_data_files=rewrite, layout=LayoutPolicy(overlap_depth_warn=1.0))
 
     def _rewrite(self, target_bytes: int, *, forced: bool) -> dict[str, Any]:

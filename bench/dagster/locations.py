@@ -23,11 +23,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from bench.fleet.tables import change, make_fleet_catalog, write_config
 from bench.record import publish
 from bench.used import cpu_seconds, peak_mb
+
+if TYPE_CHECKING:
+    import dagster as dg
 
 PROJECT = Path(__file__).resolve().parents[2]
 PARTS = ("location", "dagster_alone", "run", "ticks", "cycle")
@@ -131,7 +134,7 @@ def _environ(home: Path, index: int, shards: int) -> dict[str, str]:
         **os.environ,
         "ICEBERG_MAINT_CONFIG": str(home / "iceberg_maint.yaml"),
         "ICEBERG_MAINT_TABLE_LIST": str(home / "tables.json"),
-        "ICEBERG_MAINT_SHARD": f"{index}/{shards}",
+        "SHARD": f"shard_{index}_of_{shards}",
         "DAGSTER_HOME": str(home / "dagster"),
     }
 
@@ -168,12 +171,19 @@ def _last(worker: subprocess.Popen[str]) -> str:
     return lines[-1]
 
 
+def _definitions() -> dg.Definitions:
+    """The definitions of the shard that the variable SHARD names as an attribute."""
+    from iceberg_maint.defs import load_definitions
+
+    return cast("dg.Definitions", getattr(load_definitions, os.environ["SHARD"]))
+
+
 def _location() -> dict[str, float]:
     """What a code server does before it serves: import, repository, snapshot, serialization."""
     from dagster._core.remote_representation.external_data import RepositorySnap
     from dagster_shared.serdes import serialize_value
 
-    from iceberg_maint.definitions import defs
+    defs = _definitions()
 
     loaded = cpu_seconds()
     snapshot = RepositorySnap.from_def(defs.get_repository_def())
@@ -234,7 +244,9 @@ def _run() -> dict[str, float]:
     with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions(names.get_partitions_name(table), [str(partition)])
         selection = frozenset({names.get_asset_key(table)})
-        repository = ReconstructableRepository.for_module("iceberg_maint.definitions", "defs")
+        repository = ReconstructableRepository.for_module(
+            "iceberg_maint.defs.load_definitions", os.environ["SHARD"]
+        )
         job = ReconstructableJob(repository, "__ASSET_JOB", asset_selection=selection)
         origin = job.get_python_origin()
         run = instance.create_run_for_job(
@@ -257,7 +269,7 @@ def _ticks() -> dict[str, float]:
     """Two ticks of each sensor. Before the first ones Dagster has observed no table; the second ones have a cursor."""
     import dagster as dg
 
-    from iceberg_maint.definitions import defs
+    defs = _definitions()
 
     repository = defs.get_repository_def()
     seconds: dict[str, float] = {}
@@ -289,17 +301,16 @@ def _cycle() -> dict[str, float]:
     decide and request. Dagster has observed these tables before; of the others only the last observation is stored."""
     import dagster as dg
 
-    from iceberg_maint.definitions import defs
     from iceberg_maint.defs.automation.observations import LastObservation, store_last_observations
-    from iceberg_maint.defs.code_location import SHARD_VARIABLE, in_shard, parse_shard
+    from iceberg_maint.defs.code_location import in_shard
     from iceberg_maint.defs.runs.observe_job import OBSERVE_JOB
     from iceberg_maint.defs.translator import IcebergTranslator
     from iceberg_maint.wiring.adapters import load
 
     config = Path(os.environ["ICEBERG_MAINT_CONFIG"])
-    index, count = parse_shard(os.environ.get(SHARD_VARIABLE, "0/1"))
-    repository, ledger, names = defs.get_repository_def(), load(config).ledger, IcebergTranslator()
-    tables = [t for t in ledger.health.known_tables() if in_shard(t.table, index, count)]
+    _, index, _, count = os.environ["SHARD"].split("_")
+    repository, ledger, names = _definitions().get_repository_def(), load(config).ledger, IcebergTranslator()
+    tables = [t for t in ledger.health.known_tables() if in_shard(t.table, int(index), int(count))]
     changed = [str(t.table) for t in tables if int(t.table.name[1:]) < CHANGED]
     with dg.DagsterInstance.get() as instance:
         now_ms = ledger.registry.now_ms()

@@ -65,7 +65,7 @@ class MetadataWalk:
         """Yields every file that the current metadata reference. Manifests that were read before are
         skipped.
 
-        Raises UnreadableTableError ICM-101, RefusedError ICM-102.
+        Raises UnreadableTableError ICM-101, RefusedError ICM-129.
         """
         io = self._catalog.io_of(self._table)
         state, document = self._current()
@@ -137,7 +137,7 @@ class MetadataWalk:
         """Returns the catalog's pointer and the metadata log that it names, read now, with the logs of the
         oldest versions. If one of these cannot be read or there are more, the log is not complete.
 
-        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-102.
+        Raises UnknownTableError ICM-126, UnreadableTableError ICM-101, RefusedError ICM-129.
         """
         state, document = self._current()
         entries, complete = self._earlier(document)
@@ -179,7 +179,7 @@ class MetadataWalk:
         state = parse_metadata(self._table, location, data)
         if state.uuid != self._uuid:
             raise RefusedError(
-                "ICM-102",
+                "ICM-129",
                 f"{self._table} was replaced (uuid {self._uuid} → {state.uuid}). No file was removed.",
                 "none is needed; the next run checks the new table.",
             )

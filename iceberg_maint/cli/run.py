@@ -132,7 +132,6 @@ class _Result:
 )
 @click.option("--max-batches", type=click.IntRange(min=1), help="Stop after this many batches.")
 @click.option("--force", is_flag=True, help="Also rewrite healthy partitions of TABLE, and ignore back-off.")
-@click.option("--verbose", is_flag=True, help="Name each table with nothing due.")
 @overrides_option
 @command
 def run(
@@ -142,7 +141,6 @@ def run(
     operations: tuple[str, ...],
     max_batches: int | None,
     force: bool,
-    verbose: bool,
     overrides: dict[str, str],
 ) -> int:
     """Maintain tables: resume unfinished batches, then do the due work, worst first.
@@ -211,7 +209,7 @@ def run(
     def draw(console: Any) -> None:
         if not results:
             console.print("no tables")
-        draw_run(console, [r.shown() for r in results], verbose=verbose)
+        draw_run(console, [r.shown() for r in results])
 
     session.emit({"run_id": run_id, "tables": [r.document() for r in results]}, draw)
     return most_severe_exit(codes | {code for r in results for code in r.codes})

@@ -134,21 +134,13 @@ class ReceiverSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertsConfig:
-    """The receivers by name, and the timeout of one message."""
+    """The receivers by name."""
 
     receivers: Mapping[str, ReceiverSettings]
-    timeout_seconds: float
 
 
 def alerts_config(section: AlertsSection, resolver: Resolver) -> AlertsConfig:
     """Returns the checked settings. Raises ConfigurationError ICM-100, ICM-118."""
-    seconds = section.timeout_seconds
-    if not 0.1 <= seconds <= 30:
-        raise ConfigurationError(
-            "ICM-100",
-            f"alerts.timeout_seconds is {seconds}. It must be from 0.1 to 30.",
-            "set alerts.timeout_seconds to a number from 0.1 to 30.",
-        )
     return AlertsConfig(
         {
             name: ReceiverSettings(
@@ -156,7 +148,6 @@ def alerts_config(section: AlertsSection, resolver: Resolver) -> AlertsConfig:
             )
             for name, receiver in section.receivers.items()
         },
-        seconds,
     )
 
 

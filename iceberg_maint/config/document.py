@@ -89,8 +89,6 @@ class TelemetrySection(_Section):
     """`telemetry`."""
 
     max_tables: int = _ruled(1000, "a whole number from 0 to 100,000")
-    timeout_seconds: float = _ruled(5.0, "a number from 0.1 to 60")
-    flush_seconds: float = _ruled(3.0, "a number from 0 to 60")
     prometheus: PrometheusSection | None = None
     otlp: OtlpSection | None = None
     dogstatsd: DogstatsdSection | None = None
@@ -114,7 +112,6 @@ class ReportSection(_Section):
     run_hour_price: float | None = _ruled(None, "a number of at least 0")
     stored_gib_month_price: float | None = _ruled(None, "a number of at least 0")
     folder: str | None = None
-    keep_reports: int | None = _ruled(400, f"{_AT_LEAST_ONE}, or null for all")
     schedule: str = "0 7 * * 1"
 
 
@@ -177,7 +174,6 @@ ReceiverSection = Annotated[
 class AlertsSection(_Section):
     """`alerts`."""
 
-    timeout_seconds: float = _ruled(5.0, "a number from 0.1 to 30")
     receivers: dict[str, ReceiverSection] = Field(default_factory=dict)
 
 

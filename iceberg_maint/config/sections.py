@@ -119,19 +119,17 @@ def _error(name: str, value: object, rule: str) -> ConfigurationError:
 @dataclass(frozen=True, slots=True)
 class ReportConfig:
     """Prices in one currency, None where not stated. Dagster makes the report by `schedule`, a cron expression in
-    UTC, and writes it to `folder`, if there is one. The newest `keep_reports` reports stay there; None keeps all."""
+    UTC, and writes it to `folder`, if there is one."""
 
     currency: str = "USD"
     run_hour_price: float | None = None
     stored_gib_month_price: float | None = None
     folder: Path | None = None
-    keep_reports: int | None = ReportSection.model_fields["keep_reports"].default
     schedule: str = ReportSection.model_fields["schedule"].default
 
 
 def report_config(section: ReportSection) -> ReportConfig:
-    """Returns the checked settings. Raises ConfigurationError ICM-100 for a negative price, for fewer than one report to
-    keep, and for a schedule that does not have five fields."""
+    """Returns the checked settings. Raises ConfigurationError ICM-100 for a negative price and for a schedule that does not have five fields."""
     for name in ("run_hour_price", "stored_gib_month_price"):
         price = getattr(section, name)
         if price is not None and not 0 <= price < float("inf"):
@@ -140,12 +138,6 @@ def report_config(section: ReportSection) -> ReportConfig:
                 f"report.{name} is {price}. It must be at least 0.",
                 f"set report.{name} to a price.",
             )
-    if section.keep_reports is not None and section.keep_reports < 1:
-        raise ConfigurationError(
-            "ICM-100",
-            f"report.keep_reports is {section.keep_reports}. It must be at least 1.",
-            "set report.keep_reports to a number of reports, or to null to keep all.",
-        )
     if len(section.schedule.split()) != 5:
         raise bad_schedule(section.schedule)
     folder = Path(section.folder).expanduser() if section.folder else None
@@ -154,7 +146,6 @@ def report_config(section: ReportSection) -> ReportConfig:
         section.run_hour_price,
         section.stored_gib_month_price,
         folder,
-        section.keep_reports,
         section.schedule,
     )
 
@@ -213,11 +204,9 @@ class OpenlineageConfig:
 
 @dataclass(frozen=True, slots=True)
 class TelemetryConfig:
-    """The receivers and the limits of telemetry. A receiver that is None gets nothing."""
+    """The receivers of telemetry, and the number of tables with series of their own. A receiver that is None gets nothing."""
 
     max_tables: int
-    timeout_seconds: float
-    flush_seconds: float
     prometheus: PrometheusConfig | None = None
     otlp: OtlpConfig | None = None
     dogstatsd: DogstatsdConfig | None = None
@@ -225,28 +214,20 @@ class TelemetryConfig:
     openlineage: OpenlineageConfig | None = None
 
 
-_LIMITS: dict[str, tuple[float, float]] = {
-    "max_tables": (0, 100_000),
-    "timeout_seconds": (0.1, 60),
-    "flush_seconds": (0, 60),
-}
+_MOST_TABLES = 100_000
 
 
 def telemetry_config(section: TelemetrySection, resolver: Resolver) -> TelemetryConfig:
     """Returns the checked settings. Raises ConfigurationError ICM-100, ICM-118, and ICM-127 for an address that
     other machines reach."""
-    for name, (least, most) in _LIMITS.items():
-        value = getattr(section, name)
-        if not least <= value <= most:
-            raise ConfigurationError(
-                "ICM-100",
-                f"telemetry.{name} is {value}. It must be from {least} to {most}.",
-                f"set telemetry.{name} to a number from {least} to {most}.",
-            )
+    if not 0 <= section.max_tables <= _MOST_TABLES:
+        raise ConfigurationError(
+            "ICM-100",
+            f"telemetry.max_tables is {section.max_tables}. It must be from 0 to {_MOST_TABLES}.",
+            f"set telemetry.max_tables to a number from 0 to {_MOST_TABLES}.",
+        )
     return TelemetryConfig(
         section.max_tables,
-        section.timeout_seconds,
-        section.flush_seconds,
         None if section.prometheus is None else _prometheus(section.prometheus, resolver),
         None if section.otlp is None else _otlp(section.otlp, resolver),
         None if section.dogstatsd is None else _dogstatsd(section.dogstatsd, resolver),

@@ -91,7 +91,7 @@ def conditions(facts: TableFacts, now_ms: int) -> tuple[Condition, ...]:
 
 
 def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterator[Condition]:
-    yield from _failures(facts.histories, limits)
+    yield from _failures(facts.histories)
     unknown = sum(h.unknown_commits for h in facts.histories)
     if unknown:
         yield Condition(
@@ -106,7 +106,7 @@ def _conditions(facts: TableFacts, limits: AlertsPolicy, now_ms: int) -> Iterato
     yield from _expiry(facts, limits, now_ms)
 
 
-def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterator[Condition]:
+def _failures(histories: Sequence[TableHistory]) -> Iterator[Condition]:
     partitions = [(key, p) for h in histories for key, p in sorted(h.partitions.items())]
     quarantined = [(key, p) for key, p in partitions if p.quarantined]
     if quarantined:
@@ -116,9 +116,7 @@ def _failures(histories: Sequence[TableHistory], limits: AlertsPolicy) -> Iterat
             f"{_count(len({k for k, _ in quarantined}), 'partition')} in quarantine, such as "
             f"{key or 'the whole table'}: {worst.reason.removesuffix('.')}.",
         )
-    failing = [
-        (key, p) for key, p in partitions if not p.quarantined and _failures_in_a_row(p) >= limits.failures
-    ]
+    failing = [(key, p) for key, p in partitions if not p.quarantined and _failures_in_a_row(p) >= _FAILURES]
     if failing:
         key, worst = max(failing, key=lambda item: _failures_in_a_row(item[1]))
         attempts = _failures_in_a_row(worst)
@@ -134,6 +132,8 @@ def _failures_in_a_row(history: PartitionHistory) -> int:
     return history.vain_attempts - lost_races
 
 
+_FAILURES = 3
+"""Attempts in a row that failed or had no effect on one partition raise an alert."""
 _GROWING_PASSES, _LEAST_ORPHANS = 3, 100
 """Orphan scans that each count more files than the one before, and the files from which they count, raise an alert."""
 

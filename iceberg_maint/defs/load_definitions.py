@@ -2,7 +2,6 @@
 variables and the configuration file.
 
 - `ICEBERG_MAINT_CONFIG`: the configuration file.
-- `ICEBERG_MAINT_SHARD=i/n`: this code location loads share i of n of the tables, counted from 0.
 - `ICEBERG_MAINT_DAGSTER_URL`: the web server that reloads the location when tables or the configuration change.
 - `ICEBERG_MAINT_KEY_PREFIX=a/b`: a prefix of the asset keys.
 - `ICEBERG_MAINT_TABLE_LIST`: the file that lists the tables (default: `tables.json` in the program's folder).
@@ -41,11 +40,9 @@ from iceberg_maint.defs.automation.maintenance_sensor import build_automation_se
 from iceberg_maint.defs.automation.sensors import build_changes_sensor, build_observe_schedule
 from iceberg_maint.defs.automation.tick_observation import READ_TIMEOUT_SECONDS, TickObservation
 from iceberg_maint.defs.code_location import (
-    SHARD_VARIABLE,
     CodeLocation,
     ConfigurationFile,
     load_table_list,
-    parse_shard,
 )
 from iceberg_maint.defs.dagster_internals import executed_run
 from iceberg_maint.defs.names import OBSERVE_JOB
@@ -71,10 +68,10 @@ _log = logging.getLogger(__name__)
 def definitions_from(
     environ: Mapping[str, str],
     translator: IcebergTranslator | None = None,
-    shard: tuple[int, int] | None = None,
+    shard: tuple[int, int] = (0, 1),
 ) -> dg.Definitions:
     """Returns the definitions for these environment variables. `translator` replaces the default translator
-    and its key prefix, `shard` (index, count) the shard of the variables.
+    and its key prefix. The location has the tables of `shard` (index, count).
 
     Reads the catalogs only if there is no table list. Raises ConfigurationError.
     """
@@ -91,7 +88,7 @@ def definitions_from(
     location = CodeLocation(
         load_table_list(table_list, context.catalogs),
         table_list,
-        shard or parse_shard(environ.get(SHARD_VARIABLE, "0/1")),
+        shard,
         configuration,
         environ.get(URL_VARIABLE) or None,
         executed_run(),
@@ -102,7 +99,7 @@ def definitions_from(
     return build_definitions(context, location, translator or IcebergTranslator(prefix), work)
 
 
-def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] | None = None) -> dg.Definitions:
+def process_definitions(environ: Mapping[str, str], shard: tuple[int, int] = (0, 1)) -> dg.Definitions:
     """As `definitions_from`, for a process that keeps them until it ends: their objects are never looked at for garbage."""
     with keeping_all():
         return definitions_from(environ, shard=shard)

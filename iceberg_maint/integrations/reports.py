@@ -115,9 +115,13 @@ class WrittenReport:
     files: tuple[Path, ...]
 
 
+KEPT_REPORTS = 400
+"""The newest reports that stay in their folder."""
+
+
 def write_fleet_report(context: Context, config: ReportConfig) -> WrittenReport:
     """Makes the report of this moment. With `config.folder` it writes `fleet-DAY.html`, `.md` and `.json`; files of the same
-    day are replaced, and those beyond `config.keep_reports` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
+    day are replaced, and those beyond `KEPT_REPORTS` are deleted. Raises ConfigurationError ICM-100 if one cannot be written."""
     now_ms, records = context.ledger.registry.now_ms(), context.ledger.records.newest(None, _RECORDS)
     report = fleet_report(context, records)
     page = report_page(report, records, config, now_ms)
@@ -131,8 +135,7 @@ def write_fleet_report(context: Context, config: ReportConfig) -> WrittenReport:
         return WrittenReport(report, markdown, ())
     day = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     files = tuple(_written(config.folder / f"fleet-{day}.{ending}", text) for ending, text in texts.items())
-    if config.keep_reports is not None:
-        _delete_old(config.folder, config.keep_reports)
+    _delete_old(config.folder, KEPT_REPORTS)
     return WrittenReport(report, markdown, files)
 
 

@@ -205,9 +205,7 @@ def _suffices(proof: Proof, batch: Batch, policy: Policy) -> bool:
     match work := file_work(batch.work):
         case RewriteDataFiles():
             required_level = policy.rewrite_data_files.proof
-        case RewritePositionDeleteFiles():
-            required_level = policy.rewrite_position_delete_files.proof
-        case ConvertEqualityDeletes():
+        case RewritePositionDeleteFiles() | ConvertEqualityDeletes():
             required_level = ProofLevel.FULL
         case _:
             assert_never(work)

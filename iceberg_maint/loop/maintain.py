@@ -227,7 +227,7 @@ def _has_work(assessment: Assessment, cache: AssessmentCache) -> bool:
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
-    """Raises RefusedError ICM-102 if the name now belongs to another table than the lease."""
+    """Raises RefusedError ICM-129 if the name now belongs to another table than the lease."""
     assessment = assess_requested(table, run.request, run.context, (run.operation,))
     require_same(assessment.state, lease, run.context.ledger)
     return assessment
@@ -310,7 +310,7 @@ def _rest_stop(assessment: Assessment, context: Context) -> Reason | None:
 def _budget_stop(batch: Batch, results: Results, run: Run) -> Reason | None:
     limit, policy = run.request.max_batches, results.assessment.policy
     if limit is not None and len(results.outcomes) >= limit:
-        return Reason.BATCH_LIMIT
+        return Reason.RUN_BUDGET
     seconds = run.context.clock.monotonic_seconds() - run.started_seconds
     if policy.max_run_seconds is not None and seconds >= policy.max_run_seconds:
         return Reason.TIME_BUDGET

@@ -42,7 +42,7 @@ def memory_of_plans(batches: Iterable[Batch], policy: Policy, context: Context) 
 
 
 def shortage(table: str, needed: NeededMemory | None, context: Context) -> IcebergMaintError | None:
-    """The warning ICM-165 for settings that declare less than is needed; None if they suffice."""
+    """The warning ICM-124 for settings that declare less than is needed; None if they suffice."""
     if needed is None or context.engine.spark.memory is None:
         return None
     short = [s for s in needed.settings(context.engine.spark.memory) if s.is_short]
@@ -52,7 +52,7 @@ def shortage(table: str, needed: NeededMemory | None, context: Context) -> Icebe
     enough = ", ".join(f"{s.name} = {setting_text(s.needed_bytes)}" for s in short if s.needed_bytes)
     less = "take on less per batch (windows.max_partitions_per_batch, windows.max_files_per_batch)"
     return IcebergMaintError(
-        "ICM-165",
+        "ICM-124",
         f"{table}: the equality deletes of a planned batch need more memory than {declared}.",
         f"set {enough} under spark.conf, or {less}."
         if enough
@@ -73,7 +73,7 @@ def recorded_shortages(tables: Iterable[TableId], context: Context) -> Iterator[
 
 
 def warn_of_memory(table: str, batches: Iterable[Batch], policy: Policy, context: Context) -> None:
-    """Logs ICM-165 if the batches need more than is declared."""
+    """Logs ICM-124 if the batches need more than is declared."""
     warning = shortage(table, memory_of_plans(batches, policy, context), context)
     if warning is not None:
         _log.warning("%s", warning)

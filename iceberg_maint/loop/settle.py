@@ -66,7 +66,7 @@ def settle_open_attempts(state: TableState, context: Context, lease: Lease) -> t
     """Settles the open attempts under the caller's lease, then records earlier runs that have no record.
 
     `state` must be pinned after the lease was acquired: an older state could miss a commit. Raises
-    RefusedError ICM-102 if the name now belongs to another table.
+    RefusedError ICM-129 if the name now belongs to another table.
     """
     require_same(state, lease, context.ledger)
     settled_attempts = []
@@ -99,7 +99,7 @@ def settle_open_attempts(state: TableState, context: Context, lease: Lease) -> t
 
 
 def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
-    """Raises RefusedError ICM-102 unless the lease belongs to this table: facts about the earlier table of
+    """Raises RefusedError ICM-129 unless the lease belongs to this table: facts about the earlier table of
     this name do not apply to it.
 
     Raises FenceLostError if the table has a later fence than the lease. If the ledger no longer has our
@@ -107,7 +107,7 @@ def require_same(state: TableState, lease: Lease, ledger: Ledger) -> None:
     """
     if state.uuid != lease.table_uuid:
         raise RefusedError(
-            "ICM-102",
+            "ICM-129",
             f"{state.table} was dropped and created again, or replaced, while a run maintained it.",
             "none; the next run maintains the table that has the name now.",
         )

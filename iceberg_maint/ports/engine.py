@@ -191,5 +191,5 @@ class Verifier(Protocol):
 
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Compares the rows of the commit with those of its parent, in the files that differ. Raises
-        RefusedError ICM-102 if the name now belongs to another table.
+        RefusedError ICM-129 if the name now belongs to another table.
         """

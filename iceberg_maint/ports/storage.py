@@ -174,14 +174,14 @@ class Reachability(Protocol):
 
     def log(self) -> MetadataLog:
         """Returns the current pointer of the catalog and its metadata log. Raises UnknownTableError ICM-126,
-        UnreadableTableError ICM-101, and RefusedError ICM-102 if the name now belongs to another table."""
+        UnreadableTableError ICM-101, and RefusedError ICM-129 if the name now belongs to another table."""
 
     def paths(self) -> Iterator[str]:
         """Streams every file that the current metadata reaches, in no order. A file may occur more than
         once.
 
         The files of a manifest that an earlier call of this object has read do not occur again, so callers
-        keep them. Raises UnreadableTableError ICM-101 if anything cannot be read, and RefusedError ICM-102
+        keep them. Raises UnreadableTableError ICM-101 if anything cannot be read, and RefusedError ICM-129
         if the name now belongs to another table.
         """
 

@@ -230,10 +230,10 @@ def _trashed(scan: Scan, prefix: str, mark_id: str) -> Iterator[TrashedFile]:
 
 
 def check_own(header: TrashBatchHeader, target: Target) -> None:
-    """Raises RefusedError ICM-102 for the trash of another table."""
+    """Raises RefusedError ICM-129 for the trash of another table."""
     if header.table_uuid != target.state.uuid:
         raise RefusedError(
-            "ICM-102",
+            "ICM-129",
             f"the trash of {header.prefix} holds {header.mark_id} of a table with uuid {header.table_uuid}; "
             f"{target.state.table} has {target.state.uuid}.",
             "read its manifest, then delete or move it by hand.",

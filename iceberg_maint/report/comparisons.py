@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.health.thresholds import (
+    MIN_EXCESS_FILES,
+    MIN_GAIN_RATIO,
     excess_files,
     ideal_overlap_depth,
     thresholds,
@@ -76,9 +79,8 @@ def _files(
     yield "small_files", health.small_files, "≥", policy.min_input_files, "min_input_files"
     if health.small_files >= policy.min_input_files and not small_files_due:
         gain = excess_files(health, policy, target_bytes)
-        yield "files a rewrite would remove", gain, ">", policy.min_excess_files, "min_excess_files"
-        share = gain / health.data_files if health.data_files else 0.0
-        yield "share of files it would remove", share, "≥", policy.min_gain_ratio, "min_gain_ratio"
+        least = min(MIN_EXCESS_FILES, max(1, ceil(MIN_GAIN_RATIO * health.data_files)))
+        yield "files a rewrite would remove", gain, "≥", least, "min_input_files"
     yield "data_files", health.data_files, ">", policy.max_files, "max_files"
     if policy.max_files is not None and health.data_files > policy.max_files:
         limit = too_many_average_bytes(policy, target_bytes)

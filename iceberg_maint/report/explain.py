@@ -264,7 +264,6 @@ def _table_change(
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
         Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
         Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
-        Reason.EMPTY: "data in the table",
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
         Reason.UNSUPPORTED_TYPE: "policy key rewrite_data_files.strategy: auto"
         if "read_by" in decision.evidence and decision.operation is Operation.REWRITE_DATA_FILES

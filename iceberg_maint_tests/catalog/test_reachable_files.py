@@ -58,7 +58,7 @@ def test_manifest_list_of_an_old_snapshot_that_is_missing_stops_the_walk(
 
 
 def test_table_that_was_replaced_is_refused(events: Table, catalog: PyIcebergCatalog) -> None:
-    with pytest.raises(RefusedError, match="ICM-102"):
+    with pytest.raises(RefusedError, match="ICM-129"):
         list(MetadataWalk(catalog, EVENTS, "another").paths())
 
 

@@ -436,7 +436,7 @@ def test_executors_of_a_cluster_and_tables_that_ran_out_of_their_memory_are_repo
         ),
         (
             "warning",
-            "ICM-165",
+            "ICM-124",
             (
                 "lake.db.sick: the last batch with equality deletes ran out of memory at an estimate of 300m. Fix: raise "
                 "spark.executor.memory under spark.conf, or equality_deletes.memory if it is set."

@@ -63,7 +63,7 @@ def test_why_reports_by_whom_and_until_when(lake: Lake) -> None:
 
 def test_table_that_needs_nothing_is_not_refused(lake: Lake) -> None:
     rewritten_by_others(lake)
-    lake.configure("defaults: {rewrite_data_files: {min_input_files: 100, min_excess_files: 100}}\n")
+    lake.configure("defaults: {rewrite_data_files: {min_input_files: 100}}\n")
     assert lake("run", "db.sick").exit_code == 0
 
 
@@ -72,7 +72,6 @@ def test_table_that_needs_nothing_is_not_refused(lake: Lake) -> None:
     [
         (2 * DAY_MS, ""),
         (5000, "defaults: {foreign_maintainers: {mode: ignore}}\n"),
-        (5000, "defaults: {foreign_maintainers: {within_seconds: 5}}\n"),
     ],
 )
 def test_what_is_long_past_or_ignored_stops_nothing(lake: Lake, age_ms: int, settings: str) -> None:
@@ -104,7 +103,8 @@ def test_what_is_left_to_the_other_in_coexistence_is_no_refusal(lake: Lake) -> N
     healthy = [replace(file, path="file:///mem/one", partition="day=3", size_bytes=TARGET_BYTES)]
     lake.catalog.put(replace(table, live_files=(*healthy, *marks)))
     rewritten_by_others(lake)
-    lake.configure("defaults: {foreign_maintainers: {mode: coexist, cold_after_seconds: 0}}\n")
+    lake.configure("defaults: {foreign_maintainers: {mode: coexist}}\n")
+    lake.clock.ms += 3_600_000
     operations = lake.json("run", "db.sick")["tables"][0]["operations"]
     found = {o["operation"]: (o["outcome"], o["reason"]) for o in operations}
     assert found["rewrite_position_delete_files"] == ("NO_OP", "foreign_maintainer")

@@ -19,7 +19,7 @@ from iceberg_maint.core.planning.spark_memory import DeclaredMemory
 from iceberg_maint.core.policy.data import policy_keys
 from iceberg_maint.ports.observers import NoTelemetry, Observation
 from iceberg_maint.report.formatting import moment
-from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, Lake, table_of
+from iceberg_maint_tests.cli.conftest import NOW_MS, REJECTED, REWRITE, TARGET_BYTES, Lake, table_of
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import fake_table
 from iceberg_maint_tests.support.ledger.values import make_record
@@ -331,20 +331,18 @@ def test_why_compares_each_metric_with_its_threshold(lake: Lake) -> None:
 
 
 def test_why_reports_that_a_gain_is_missing(lake: Lake) -> None:
-    arguments = (
-        "--set",
-        "rewrite_data_files.min_excess_files=50",
-        "--set",
-        "rewrite_data_files.min_gain_ratio=1",
-    )
-    partitions = {p["partition"]: p for p in why(lake, "db.sick", *arguments)["partitions"]}
+    table = lake.catalog.content[TableId.parse("lake.db.sick")]
+    (file, *_) = (f for f in table.live_files if f.partition == "day=1" and f.kind is FileKind.DATA)
+    large = [replace(file, path=f"file:///mem/l{i}", size_bytes=TARGET_BYTES) for i in range(45)]
+    small = [replace(file, path=f"file:///mem/s{i}", size_bytes=10) for i in range(5)]
+    lake.catalog.put(replace(table, live_files=(*large, *small)))
+    partitions = {p["partition"]: p for p in why(lake, "db.sick")["partitions"]}
     day = partitions["day=1"]
     assert day["reason"] == "healthy"
-    gain = {m["metric"]: (m["value"], m["crossed"]) for m in day["metrics"]}
-    assert gain["small_files"] == (10, True)
-    assert gain["files a rewrite would remove"] == (9, False)
-    assert gain["share of files it would remove"] == (0.9, False)
-    assert "files a rewrite would remove > 50 (now 9)" in day["change"]
+    gain = {m["metric"]: (m["value"], m["threshold"], m["crossed"]) for m in day["metrics"]}
+    assert gain["small_files"] == (5, 5, True)
+    assert gain["files a rewrite would remove"] == (4, 5, False)
+    assert "files a rewrite would remove ≥ 5 (now 4)" in day["change"]
 
 
 def test_why_of_a_warning_does_not_call_it_untouched(lake: Lake) -> None:
@@ -592,7 +590,7 @@ def test_plan_says_which_memory_its_equality_deletes_need(lake: Lake) -> None:
         "equality deletes need at least spark.executor.memory 512m (512m declared), spark.driver.memory 129m"
         in " ".join(result.stdout.split())
     )
-    assert "ICM-165" not in result.stderr
+    assert "ICM-124" not in result.stderr
     assert lake.json("plan", "db.sick")["spark_memory"] is None
 
 
@@ -600,7 +598,7 @@ def test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts(lak
     result = lake_of_keys(lake, 10_000_000_000)("plan", "db.cdc")
     assert result.exit_code == 0
     assert (
-        "ICM-165 lake.db.cdc: the equality deletes of a planned batch need more memory than spark.executor.memory = 512m. "
+        "ICM-124 lake.db.cdc: the equality deletes of a planned batch need more memory than spark.executor.memory = 512m. "
         "Fix: set spark.executor.memory = "
     ) in " ".join(result.stderr.split())
     assert "to read the data once" in " ".join(result.stdout.split())
@@ -609,4 +607,4 @@ def test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts(lak
 def test_run_warns_of_short_memory_before_its_batch(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     assert lake_of_keys(lake, 10_000_000_000)("run", "db.cdc").exit_code == 0
     assert len(lake.engine.batches) > 0
-    assert [r.getMessage()[:19] for r in caplog.records if "ICM" in r.getMessage()] == ["ICM-165 lake.db.cdc"]
+    assert [r.getMessage()[:19] for r in caplog.records if "ICM" in r.getMessage()] == ["ICM-124 lake.db.cdc"]

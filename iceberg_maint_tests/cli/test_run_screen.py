@@ -33,7 +33,7 @@ def lines(lake: Lake, *arguments: str) -> list[str]:
 def test_healthy_tables_are_one_line_beside_the_work(many: Lake) -> None:
     shown = lines(many)
     assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")
-    assert shown[3:] == [f"30 tables with nothing due; 31 tables {SEARCHED} (--verbose names each)"]
+    assert shown[3:] == [f"30 tables with nothing due; 31 tables {SEARCHED} (--json names each)"]
     assert len(shown) == 4
 
 
@@ -45,12 +45,6 @@ def test_paused_table_is_one_line_and_reasons_of_several_operations_are_named(ma
         "lake.db.sick: NO_OP paused - paused by policy or by an operator",
     ]
     assert len(shown) == 3
-
-
-def test_verbose_names_each_table(many: Lake) -> None:
-    shown = lines(many, "--verbose")
-    assert sum(line.startswith("lake.db.h") for line in shown) == 30
-    assert not any("--verbose" in line for line in shown)
 
 
 def test_one_table_shows_its_search(many: Lake) -> None:
@@ -115,11 +109,5 @@ def test_failure_that_tables_share_is_one_entry(gone: Lake) -> None:
     shown = gone("run").stdout.splitlines()
     assert shown[0].startswith("lake.db.sick rewrite_data_files: IMPROVED small_files - ")
     assert shown[3].startswith("31 tables remove_orphan_files: FAILED environment - ")
-    assert shown[3].endswith(" (--verbose names each)")
+    assert shown[3].endswith(" (--json names each)")
     assert shown[4:] == ["  ICM-104 catalog 'gone' cannot be reached. Fix: start it."]
-
-
-def test_verbose_names_each_table_of_a_shared_failure_and_its_cause_once(gone: Lake) -> None:
-    shown = gone("run", "--verbose").stdout
-    assert shown.count("remove_orphan_files: FAILED environment - ") == 31
-    assert shown.count("ICM-104 catalog 'gone' cannot be reached.") == 31

@@ -139,7 +139,7 @@ def test_why_of_healthy_data_names_the_housekeeping_that_is_due(lake: Lake) -> N
 def test_why_of_one_partition_shows_every_metric(lake: Lake) -> None:
     text = lake("why", "db.sick", "--partition", "day=1").stdout
     assert "applicable_equality_delete_files" in text
-    assert "rewrite_position_delete_files.min_dangling_files" in text
+    assert "dangling_position_delete_files" in text
 
 
 def test_plan_is_the_table_before_and_after(lake: Lake) -> None:

@@ -98,14 +98,3 @@ def test_unknown_key_of_a_receiver_is_refused_with_the_nearest():
 def test_unknown_kind_of_receiver_is_refused():
     with pytest.raises(ConfigurationError, match="ICM-100"):
         section("{kind: pager, url: x}")
-
-
-def test_timeout_beyond_its_limits_is_refused():
-    alerts = parse_document(
-        "catalogs: {lake: {type: in-memory}}\nalerts: {timeout_seconds: 60.0}", "t"
-    ).alerts
-    assert alerts is not None
-    with pytest.raises(
-        ConfigurationError, match=r"alerts.timeout_seconds is 60.0. It must be from 0.1 to 30"
-    ):
-        alerts_config(alerts, Resolver({}))

@@ -56,7 +56,7 @@ def test_value_above_the_maximum_is_refused(key: Any) -> None:
         ("windows.cold_after_seconds", False),  # YAML's "off"
         ("windows.order", 1),
         ("rewrite_data_files.small_file_ratio", float("nan")),
-        ("rewrite_data_files.large_file_ratio", float("inf")),
+        ("rewrite_data_files.delete_ratio_act", float("inf")),
         ("rewrite_data_files.min_input_files", None),
         ("rewrite_data_files.min_input_files", {"a": 1}),
         ("rewrite_data_files.min_input_files", object()),

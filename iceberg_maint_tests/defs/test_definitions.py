@@ -19,7 +19,6 @@ from iceberg_maint.defs.code_location import (
     CodeLocation,
     in_shard,
     load_table_list,
-    parse_shard,
     read_table_list,
     write_table_list,
 )
@@ -337,12 +336,6 @@ def test_backfill_of_a_range_is_one_run(world: World) -> None:
     assert isinstance(asset, dg.AssetsDefinition)
     assert asset.backfill_policy == dg.BackfillPolicy.single_run()
     assert key("d1") == "day=d1"
-
-
-@pytest.mark.parametrize("text", ["", "1", "1/1", "2/1", "-1/2", "a/b", "0/0"])
-def test_wrong_shard_is_refused(text: str) -> None:
-    with pytest.raises(ConfigurationError, match="ICM-100"):
-        parse_shard(text)
 
 
 def metadata_texts(entry: dg.EventLogEntry) -> list[str]:

@@ -10,13 +10,13 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.config import load_config
-from iceberg_maint.config.document import ReportSection
-from iceberg_maint.config.sections import ReportConfig, report_config
+from iceberg_maint.config.sections import ReportConfig
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import ConfigurationError
+from iceberg_maint.integrations import reports
 from iceberg_maint.integrations.reports import report_work, write_fleet_report
 from iceberg_maint.wiring.integrations import FleetWork, WorkReport
 from iceberg_maint_tests.defs.conftest import World
@@ -75,7 +75,9 @@ def test_report_has_the_page_the_numbers_and_its_files(world: World, tmp_path: P
     assert [table["table"] for table in document["tables"]] == ["lake.db.t"]
 
 
-def test_reports_beyond_the_newest_that_the_setting_keeps_are_deleted(world: World, tmp_path: Path) -> None:
+def test_reports_beyond_the_newest_are_deleted(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The report of the day is 2027-01-15."""
     days = ("2026-12-31", "2027-01-01", "2027-01-08")
     for name in (
@@ -83,18 +85,14 @@ def test_reports_beyond_the_newest_that_the_setting_keeps_are_deleted(world: Wor
         "fleet-notes.md",
     ):
         (tmp_path / name).touch()
-    write_fleet_report(world.context, ReportConfig(folder=tmp_path, keep_reports=None))
+    write_fleet_report(world.context, ReportConfig(folder=tmp_path))
     assert len(list(tmp_path.iterdir())) == 4 * 3 + 1
-    write_fleet_report(world.context, ReportConfig(folder=tmp_path, keep_reports=2))
+    monkeypatch.setattr(reports, "KEPT_REPORTS", 2)
+    write_fleet_report(world.context, ReportConfig(folder=tmp_path))
     kept = [
         f"fleet-{day}.{ending}" for day in ("2027-01-08", "2027-01-15") for ending in ("html", "json", "md")
     ]
     assert sorted(file.name for file in tmp_path.iterdir()) == [*kept, "fleet-notes.md"]
-
-
-def test_fewer_than_one_report_to_keep_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"ICM-100 report.keep_reports is 0. It must be at least 1."):
-        report_config(ReportSection(keep_reports=0))
 
 
 def test_report_without_a_folder_writes_no_file(world: World) -> None:

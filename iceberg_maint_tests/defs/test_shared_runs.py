@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.defs.automation import maintenance_sensor
+from iceberg_maint.defs.automation import due_work, maintenance_sensor
 from iceberg_maint.defs.names import ENGINE_TAG, SHARED_TAG, TABLE_TAG
 from iceberg_maint_tests.defs.conftest import NAMES, World, key
 
@@ -128,8 +128,8 @@ def test_tables_of_a_run_that_has_not_ended_are_not_requested_again(
     assert request.partition_key == key("d1")
 
 
-def test_table_with_more_due_data_than_the_policy_shares_has_its_own_run(lake: World) -> None:
-    lake.policy = replace(lake.policy, share_run_below_bytes=1_000_000)
+def test_table_with_much_due_data_has_its_own_run(lake: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_work, "SHARE_RUN_BELOW_BYTES", 1_000_000)
     lake.catalog.create("db.large").add("d1", 8, size=150_000)
     lake.observe()
     shared, own = sorted(requests(lake), key=lambda r: -len(r.asset_selection or ()))
@@ -137,21 +137,16 @@ def test_table_with_more_due_data_than_the_policy_shares_has_its_own_run(lake: W
     assert _keys(own) == {asset("lake.db.large")}
 
 
-def test_policy_without_shared_runs_starts_one_run_per_table(lake: World) -> None:
-    lake.policy = replace(lake.policy, share_run_below_bytes=0)
-    assert [(_keys(r), r.partition_key) for r in requests(lake)] == [
-        ({asset(name)}, key("d1")) for name in SMALL
-    ]
-
-
 @pytest.mark.filterwarnings("ignore:Function `AssetSelection.keys`")  # in Dagster
-def test_tables_with_several_partitions_share_a_run_and_leave_the_backfill(lake: World) -> None:
+def test_tables_with_several_partitions_share_a_run_and_leave_the_backfill(
+    lake: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Dagster requests all tables of a tick as one backfill if one of them has several partitions."""
     for name in (SMALL[0], "lake.db.large"):
         table = lake.catalog.made.get(TableId.parse(name)) or lake.catalog.create(name.removeprefix("lake."))
         for day in ("d2", "d3"):
             table.add(day, 8, size=150_000 if name == "lake.db.large" else 1000)
-    lake.policy = replace(lake.policy, share_run_below_bytes=1_000_000)
+    monkeypatch.setattr(due_work, "SHARE_RUN_BELOW_BYTES", 1_000_000)
     lake.observe()
     own, shared = requests(lake)
     assert own.asset_graph_subset is not None

@@ -78,7 +78,7 @@ def test_batches_are_counted_over_the_operations() -> None:
     world = captured_changes()
     found = world.run(max_batches=1)
     assert [b.partitions for b in found.batches] == [("p=c",)]
-    assert {p: r for p, _, r in found.partitions}["p=a"] is Reason.BATCH_LIMIT
+    assert {p: r for p, _, r in found.partitions}["p=a"] is Reason.RUN_BUDGET
 
 
 def test_unknown_conversion_stops_the_operations_after_it() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
+from iceberg_maint.core.decisions.waits import CRASH_SHARE
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
@@ -87,7 +88,7 @@ def test_crash_backs_off_before_the_batch_is_resumed() -> None:
         world.expire_leases()
     assert world.run().reason is Reason.BACK_OFF
     assert len(world.writes) == 2
-    world.clock.sleep(POLICY.retry.crash_backoff_seconds + 1)
+    world.clock.sleep(int(POLICY.retry.backoff_seconds * CRASH_SHARE) + 1)
     assert world.run().outcome is OutcomeStatus.IMPROVED
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from iceberg_maint.core.decisions.waits import CRASH_SHARE
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind
 from iceberg_maint_tests.loop.test_conversion import captured_changes, changes_beside_small_files, kinds
@@ -158,7 +159,7 @@ def test_killed_at_any_step_the_next_run_finishes_exactly_once(work: Work, step:
         world.run(Process(dies=step, spares=spares), operations=work.operations)
     world.expire_leases()
     committed = list(world.tokens)
-    world.clock.sleep(HOUSEKEEPING_POLICY.retry.crash_backoff_seconds)
+    world.clock.sleep(int(HOUSEKEEPING_POLICY.retry.backoff_seconds * CRASH_SHARE))
     world.run(operations=work.operations)
 
     assert world.tokens[: len(committed)] == committed

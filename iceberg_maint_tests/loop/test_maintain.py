@@ -516,4 +516,4 @@ def test_partition_the_table_cannot_have_is_refused() -> None:
 
 def test_partition_without_files_is_empty() -> None:
     found = World("a").run(partitions=frozenset({"p=z"}))
-    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.EMPTY)
+    assert (found.outcome, found.reason) == (OutcomeStatus.NO_OP, Reason.HEALTHY)

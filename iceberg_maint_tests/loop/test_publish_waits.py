@@ -57,9 +57,7 @@ def test_stored_batch_is_not_resumed_while_a_branch_is_ahead() -> None:
     writes = len(world.writes)
     world.branch("audit")
     # Nothing is due any more: only the stored batch is left.
-    healthy = replace(
-        POLICY.rewrite_data_files, min_input_files=100, min_excess_files=100, min_gain_ratio=1.0
-    )
+    healthy = replace(POLICY.rewrite_data_files, min_input_files=100)
     world.policy = replace(POLICY, rewrite_data_files=healthy)
     world.run()
     assert (len(world.writes), world.our_commits()) == (writes, 1)

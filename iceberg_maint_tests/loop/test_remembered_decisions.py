@@ -82,12 +82,7 @@ policies = st.builds(
     ),
     st.none() | seconds,
     st.sampled_from(Route),
-    st.builds(
-        ForeignMaintainersPolicy,
-        st.sampled_from(ForeignMode),
-        within_seconds=seconds,
-        cold_after_seconds=seconds,
-    ),
+    st.builds(ForeignMaintainersPolicy, st.sampled_from(ForeignMode)),
     st.builds(WriteAuditPublishPolicy, max_age_seconds=st.none() | seconds),
     mode=st.sampled_from(Mode),
     blackout_hours=st.sampled_from([(), ("22:13-22:14",), ("22:14-03:00", "05:00-06:00")]),

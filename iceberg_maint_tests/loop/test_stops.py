@@ -225,8 +225,8 @@ def test_max_batches_leaves_the_rest_for_the_next_run() -> None:
     found = world.run(max_batches=1)
     assert [b.partitions for b in found.batches] == [("p=a",)]
     assert [(p, r) for p, _, r in found.partitions if p != "p=a"] == [
-        ("p=b", Reason.BATCH_LIMIT),
-        ("p=c", Reason.BATCH_LIMIT),
+        ("p=b", Reason.RUN_BUDGET),
+        ("p=c", Reason.RUN_BUDGET),
     ]
     assert world.open_work() == (0, 2)
     world.run()

@@ -31,7 +31,6 @@ from iceberg_maint_tests.support.telemetry.receivers import (
 
 SECTION = """\
 telemetry:
-  flush_seconds: 30
   prometheus: {{listen: "127.0.0.1:{port}", pushgateway: "{gateway}"}}
   otlp: {{endpoint: "{otlp}/v1/metrics"}}
   dogstatsd: {{port: {statsd}}}

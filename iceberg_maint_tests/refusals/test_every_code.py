@@ -26,7 +26,6 @@ pytestmark = pytest.mark.seconds
 MADE_REAL = {
     "ICM-100": "config/test_load.py::test_wrong_file_is_refused",
     "ICM-101": "catalog/test_adapter.py::test_pin_of_a_table_whose_metadata_is_gone_is_refused",
-    "ICM-102": "spark/test_verify.py::test_verify_of_a_table_created_again_is_refused",
     "ICM-103": "spark/session/test_jars.py::test_resolve_fetched_jar_with_another_checksum_is_refused_and_not_cached",
     "ICM-104": "catalog/test_adapter.py::"
     "test_catalog_that_is_down_is_refused_in_one_line_without_its_password",
@@ -64,7 +63,6 @@ MADE_REAL = {
     "test_columns_that_spark_cannot_read_in_files_that_columnar_cannot_are_unsupported",
     "ICM-137": "cli/test_doctor.py::test_rest_catalog_that_takes_no_requirements_is_a_warning",
     "ICM-140": "telemetry/test_delivery.py::test_receiver_that_is_down_is_logged_once_and_its_drops_are_sent_later",
-    "ICM-141": "telemetry/test_delivery.py::test_full_queue_drops_and_counts_and_logs_once",
     "ICM-142": "telemetry/test_receivers.py::test_client_that_is_not_installed_is_refused_with_the_command",
     "ICM-143": "cli/test_audit.py::test_edited_entry_is_named_and_exits_1",
     "ICM-144": "audit/test_log.py::test_required_log_that_cannot_be_written_refuses_the_run",
@@ -78,7 +76,6 @@ MADE_REAL = {
     "ICM-162": "loop/test_other_name.py::test_second_name_of_a_maintained_table_is_refused",
     "ICM-163": "catalog/test_service_errors.py::test_metastore_that_lacks_a_call_is_refused_by_its_name",
     "ICM-164": "spark/session/test_driver.py::test_driver_in_another_process_is_refused",
-    "ICM-165": "cli/test_inspect.py::test_plan_that_needs_more_memory_than_declared_warns_before_spark_starts",
     "ICM-169": "security/test_read_restrictions.py::"
     "test_governed_table_is_refused_by_every_command_before_a_file_is_opened",
     "ICM-170": "catalog/test_rights_probe.py::test_missing_right_to_commit_is_named_by_the_catalog",

@@ -157,7 +157,7 @@ def test_text_that_approves_nothing_moves_nothing(passes: Passes, approved: str)
 
 def test_dropped_and_recreated_table_is_left_alone(passes: Passes) -> None:
     def recreated(_state: object) -> object:
-        raise RefusedError("ICM-102", "another table.", "none.")
+        raise RefusedError("ICM-129", "another table.", "none.")
 
     outcome = replace(passes, around={"reachability": recreated}).run()
     assert (outcome.outcome, passes.lake.trashed()) == (OutcomeStatus.UNSUPPORTED, 0)

@@ -256,7 +256,7 @@ def test_sweep_of_a_table_with_changed_ownership_is_refused(lake: Lake) -> None:
     target, store = lake.target(), later()
     for change, code in (
         ({"properties": {"gc.enabled": "false"}}, "ICM-110"),
-        ({"uuid": "another"}, "ICM-102"),
+        ({"uuid": "another"}, "ICM-129"),
         ({"properties": {"write.data.path": "s3://elsewhere"}}, "ICM-112"),
     ):
         other = replace(target, state=replace(target.state, **change))

@@ -188,5 +188,5 @@ def test_verify_of_a_table_created_again_is_refused(lake: Lake) -> None:
     lake.rewrite(name)
     commit = lake.find(name)
     assert isinstance(commit, MaintenanceCommit)
-    with pytest.raises(RefusedError, match="ICM-102"):
+    with pytest.raises(RefusedError, match="ICM-129"):
         lake.verifier.verify(replace(commit, table_uuid="another"))

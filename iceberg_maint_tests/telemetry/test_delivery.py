@@ -84,7 +84,7 @@ def test_full_queue_drops_and_counts_and_logs_once(caplog: pytest.LogCaptureFixt
     delivery.close()
     size = len([s for s in exporter.sent[0] if s.series is not TELEMETRY_DROPPED])
     assert sum(dropped(exporter)) == 3 * size
-    assert [r.getMessage().split()[0] for r in caplog.records] == ["ICM-141"]
+    assert [r.getMessage().split()[0] for r in caplog.records] == ["ICM-140"]
 
 
 def test_receiver_that_is_down_is_logged_once_and_its_drops_are_sent_later(

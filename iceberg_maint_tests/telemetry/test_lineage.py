@@ -48,7 +48,7 @@ def test_operation_that_executed_nothing_has_no_event() -> None:
 def events_of(lake: Lake, folder: Path) -> list[dict[str, object]]:
     """The events of one run, as a receiver got them."""
     receiver = Gateway()
-    section = f"  flush_seconds: 20\n  openlineage: {{url: '{receiver.url}', api_key: {{env: KEY}}}}\n"
+    section = f"  openlineage: {{url: '{receiver.url}', api_key: {{env: KEY}}}}\n"
     lake.context = changed(lake.context, telemetry=telemetry(settings(folder, section, KEY="abcdefgh")))
     lake("run", "lake.db.sick", "--operation", "rewrite_data_files")
     receiver.close()

@@ -59,7 +59,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with fake_aws() as aws:
         config = settings(
             folder,
-            f"  flush_seconds: 30\n  prometheus: {{pushgateway: '{gateway.url}'}}\n"
+            f"  prometheus: {{pushgateway: '{gateway.url}'}}\n"
             f"  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n  dogstatsd: {{port: {statsd.port}}}\n"
             f"  cloudwatch: {{region: eu-central-1, endpoint: '{aws}'}}\n",
         )
@@ -129,7 +129,6 @@ def test_receivers_that_are_down_change_no_outcome(tmp_path: Path) -> None:
     otlp.close()
     config = settings(
         tmp_path,
-        "  timeout_seconds: 0.2\n  flush_seconds: 0.2\n"
         f"  prometheus: {{pushgateway: '{gateway.url}'}}\n  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n",
     )
     lake.context = changed(lake.context, telemetry=telemetry(config))
@@ -145,7 +144,7 @@ def test_receiver_that_refuses_is_an_error_of_its_channel(
     lake = lake_of(tmp_path, {"lake.db.sick": {"1": 10}})
     otlp = OtlpReceiver()
     otlp.status = status
-    config = settings(tmp_path, f"  timeout_seconds: 0.3\n  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n")
+    config = settings(tmp_path, f"  otlp: {{endpoint: '{otlp.url}/v1/metrics'}}\n")
     delivery: Telemetry = telemetry(config)
     lake.context = changed(lake.context, telemetry=delivery)
     assert lake("observe").exit_code == 0

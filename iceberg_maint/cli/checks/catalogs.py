@@ -299,7 +299,7 @@ def check_memory(context: Context, tables: list[TableId]) -> Iterator[Check]:
     name = "spark.driver.memory" if declared.is_local else "spark.executor.memory"
     for text in recorded_shortages(tables[:PROPERTIES_READ], context):
         fix = f"Fix: raise {name} under spark.conf, or equality_deletes.memory if it is set."
-        yield Check("spark memory", WARNING, f"{text} {fix}", "ICM-165")
+        yield Check("spark memory", WARNING, f"{text} {fix}", "ICM-124")
 
 
 def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:

@@ -78,16 +78,16 @@ class RunProgress:
             self._progress.advance(self._task)
 
 
-_QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
+_QUIET = (Reason.HEALTHY, Reason.OTHER_OPERATION)
 _Failure = tuple[Operation, str]
 """An operation and the cause that its batches name."""
 
 
-def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, verbose: bool) -> None:
+def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> None:
     """Draws the outcomes of each table: operations with work or without success, one line about the others that
     wait, and last the outcome of the table. Of several tables it counts those with nothing due, those whose storage was searched in vain, and those whose
-    operation failed for the same cause around them; `verbose` draws each."""
-    counts = len(tables) > 1 and not verbose
+    operation failed for the same cause around them."""
+    counts = len(tables) > 1
     failures = Counter(f for outcomes in tables for o in outcomes if counts and (f := _failure_of(o)))
     shared = {failure: n for failure, n in failures.items() if n > 1}
     healthy = searched = 0
@@ -113,7 +113,7 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]], *, 
     if searched:
         texts.append(f"{counted(searched, 'table')} searched for orphan files without one")
     if texts:
-        write(console, f"{'; '.join(texts)} (--verbose names each)")
+        write(console, f"{'; '.join(texts)} (--json names each)")
 
 
 def _draw_table(console: Console, outcomes: Sequence[OperationOutcome]) -> None:
@@ -143,7 +143,7 @@ def _draw_shared(console: Console, failures: Mapping[_Failure, int]) -> None:
         write(
             console,
             f"[bold]{counted(tables, 'table')}[/] {operation}: {status} {Reason.ENVIRONMENT.value} - {sentence} "
-            "(--verbose names each)",
+            "(--json names each)",
         )
         write(console, f"  {escape(escape_control_chars(cause))}", "    ")
 

@@ -147,6 +147,12 @@ class ActiveMaintainer:
         }
 
 
+ACTIVE_MS = 2 * 86_400_000
+"""Time that another maintainer counts as active after its commit."""
+COLD_AFTER_SECONDS = 3600
+"""Least time without a change of a partition that is rewritten beside another maintainer."""
+
+
 def active_maintainer(
     commits: Sequence[ForeignCommit], policy: ForeignMaintainersPolicy, now_ms: int
 ) -> ActiveMaintainer | None:
@@ -155,7 +161,7 @@ def active_maintainer(
     if policy.mode is ForeignMode.IGNORE or not commits:
         return None
     newest = max(commits, key=lambda commit: commit.timestamp_ms)
-    until_ms = newest.timestamp_ms + policy.within_seconds * 1000
+    until_ms = newest.timestamp_ms + ACTIVE_MS
     return ActiveMaintainer(newest, until_ms) if now_ms < until_ms else None
 
 
@@ -166,7 +172,7 @@ def coexistence_policy(policy: Policy, commits: Sequence[ForeignCommit], now_ms:
     coexistence = policy.foreign_maintainers
     if coexistence.mode is not ForeignMode.COEXIST or active_maintainer(commits, coexistence, now_ms) is None:
         return policy
-    cold = max(policy.windows.cold_after_seconds or 0, coexistence.cold_after_seconds)
+    cold = max(policy.windows.cold_after_seconds or 0, COLD_AFTER_SECONDS)
     return replace(
         policy,
         windows=replace(policy.windows, cold_after_seconds=cold),

@@ -25,7 +25,7 @@ def decide(operation: Operation, situation: Situation) -> Decision:
     findings in the result, so that `why` can show them."""
     verdicts = _verdicts(operation, situation)
     verdicts += [
-        PartitionDecision(key, Verdict.SKIP, Reason.EMPTY, operation=operation)
+        PartitionDecision(key, Verdict.SKIP, Reason.HEALTHY, operation=operation)
         for key in sorted((situation.requested or frozenset()) - set(situation.measured.partitions))
     ]
     stop, replaced = first_stop(operation, situation, {p.verdict for p in verdicts})
@@ -168,8 +168,6 @@ def _partition(operation: Operation, key: PartitionKey, situation: Situation) ->
 
 def table_verdict(partitions: Sequence[PartitionDecision]) -> tuple[Verdict, Reason]:
     """Returns the table's verdict from the verdicts of its partitions."""
-    if all(p.reason is Reason.EMPTY for p in partitions):
-        return Verdict.SKIP, Reason.EMPTY
     for verdict in (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER):
         first = next((p for p in partitions if p.verdict is verdict), None)
         if first is not None:

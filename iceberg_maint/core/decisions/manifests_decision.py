@@ -22,6 +22,10 @@ _TARGET_PROPERTY = "commit.manifest.target-size-bytes"
 _DEFAULT_TARGET_BYTES = 8 << 20
 """Iceberg's `TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT`."""
 EMPTY_MANIFESTS = "manifests_without_live_files"
+_SMALL_SHARE = 0.25
+"""Manifests smaller than this share of the target size on average are due."""
+_MAX_SPREAD = 10.0
+"""Manifests are due if files of one value of the leading partition field may lie in more of them than this, on average."""
 _FULL_SHARE = 0.75
 """A manifest of at least this share of the target size is not rewritten unless its class is scattered."""
 
@@ -64,14 +68,19 @@ def due_manifests(
             selected, class_findings = _selected_with_findings(
                 live, state.specs.get(spec_id), policy, target_bytes
             )
-            if len(members) - len(live) > policy.min_manifests:
+            if len(members) - len(live) > least_manifests(policy):
                 empty = float(len(members) - len(live))
                 taken = {m.path for m in selected}
                 selected = [m for m in members if m.path in taken or not _may_have_live_files(m)]
-                class_findings += (_finding(EMPTY_MANIFESTS, empty, policy.min_manifests, "min_manifests"),)
+                class_findings += (_finding(EMPTY_MANIFESTS, empty, least_manifests(policy)),)
         if selected:
             due.append(DueManifests(spec_id, is_deletes, tuple(m.path for m in selected), class_findings))
     return tuple(due)
+
+
+def least_manifests(policy: RewriteManifestsPolicy) -> int:
+    """Returns how many manifests of one class are worth a rewrite for their size or their spread."""
+    return max(2, policy.max_manifests * 3 // 10)
 
 
 def manifests_without_live_files(state: TableState) -> int:
@@ -134,28 +143,27 @@ def _selected_with_findings(
 def _scattered(
     members: Sequence[Manifest], spec: PartitionSpec | None, policy: RewriteManifestsPolicy
 ) -> Iterator[Finding]:
-    if spec is None or len(members) < policy.min_manifests or policy.max_partition_spread is None:
+    if spec is None or len(members) < least_manifests(policy):
         return
     spread = partition_spread(members, spec)
-    if spread is not None and spread > policy.max_partition_spread:
-        key = "max_partition_spread"
-        yield _finding("manifest_partition_spread", spread, policy.max_partition_spread, key)
+    if spread is not None and spread > _MAX_SPREAD:
+        yield _finding("manifest_partition_spread", spread, _MAX_SPREAD)
 
 
 def _too_many(
     small: Sequence[Manifest], policy: RewriteManifestsPolicy, target_bytes: int
 ) -> Iterator[Finding]:
     if len(small) > policy.max_manifests:
-        yield _finding("manifests", len(small), policy.max_manifests, "max_manifests")
-    if len(small) < policy.min_manifests:
+        yield _finding("manifests", len(small), policy.max_manifests)
+    if len(small) < least_manifests(policy):
         return
     mean_bytes = sum(m.length_bytes for m in small) / len(small)
-    least_bytes = policy.small_manifest_ratio * target_bytes
+    least_bytes = _SMALL_SHARE * target_bytes
     if mean_bytes < least_bytes:
-        yield _finding("mean_manifest_bytes", mean_bytes, least_bytes, "small_manifest_ratio")
+        yield _finding("mean_manifest_bytes", mean_bytes, least_bytes)
 
 
-def _finding(metric: str, value: float, threshold: float, key: str) -> Finding:
+def _finding(metric: str, value: float, threshold: float) -> Finding:
     return Finding(
         Check.MANIFESTS,
         Severity.ERROR,
@@ -163,5 +171,5 @@ def _finding(metric: str, value: float, threshold: float, key: str) -> Finding:
         metric,
         float(value),
         float(threshold),
-        f"rewrite_manifests.{key}",
+        "rewrite_manifests.max_manifests",
     )

@@ -82,7 +82,7 @@ def unknown_format(_operation: Operation, situation: Situation) -> Stop | None:
 
 
 def empty_table(_operation: Operation, situation: Situation) -> Stop | None:
-    return Stop(Verdict.SKIP, Reason.EMPTY, {}) if situation.measured.snapshot_id is None else None
+    return Stop(Verdict.SKIP, Reason.HEALTHY, {}) if situation.measured.snapshot_id is None else None
 
 
 def disabled(operation: Operation, situation: Situation) -> Stop | None:

@@ -16,7 +16,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 
 _SEVERITY_ORDER = (Verdict.RUN, Verdict.REFUSE, Verdict.DEFER, Verdict.SKIP)
-_QUIET = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION)
+_QUIET = (Reason.HEALTHY, Reason.OTHER_OPERATION)
 
 
 def combine_decisions(decisions: Sequence[Decision]) -> Decision:

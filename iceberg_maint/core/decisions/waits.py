@@ -122,6 +122,8 @@ class LastingTime:
 
 NO_GAIN_REASONS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY, Reason.UNSUPPORTED_TYPE)
 """Why a plan has no work for a due partition."""
+CRASH_SHARE = 0.2
+"""The wait after crashes, as a share of that after failures: the next attempt uses what the dead one wrote."""
 _NO_FAULT = LOST_RACES.union(NO_GAIN_REASONS)
 
 
@@ -132,7 +134,7 @@ def write_ahead(history: PartitionHistory, policy: RetryPolicy, now_ms: int) -> 
     The first crash may be resumed at once. The wait starts with the second crash in a row.
     """
     crashes = history.crashes + 1
-    wait_ms = _wait_ms(policy.crash_backoff_seconds, crashes - 1, policy) if crashes > 1 else 0
+    wait_ms = _wait_ms(policy.backoff_seconds * CRASH_SHARE, crashes - 1, policy) if crashes > 1 else 0
     return replace(
         history,
         crashes=crashes,
@@ -234,7 +236,7 @@ def _environment_wait_ms(failures: int, policy: RetryPolicy) -> int:
     return min(ENVIRONMENT_WAIT_MS, _wait_ms(policy.backoff_seconds, failures, policy))
 
 
-def _wait_ms(base_seconds: int, count: int, policy: RetryPolicy) -> int:
+def _wait_ms(base_seconds: float, count: int, policy: RetryPolicy) -> int:
     return int(min(policy.backoff_max_seconds, base_seconds * 2 ** min(count - 1, 30)) * 1000)
 
 

@@ -37,7 +37,7 @@ def thresholds(
         merged = (MERGEABLE, health.mergeable_delete_files)
     yield *merged, policy.min_input_files, f"{_POSITION_DELETES}.min_input_files"
     unmarking = health.dangling_position_delete_files
-    yield UNMARKING, unmarking, policy.min_dangling_files, f"{_POSITION_DELETES}.min_dangling_files"
+    yield UNMARKING, unmarking, 1, f"{_POSITION_DELETES}.enabled"
 
 
 def position_delete_findings(
@@ -61,6 +61,10 @@ TARGET_FILE_SIZE_PROPERTY = "write.target-file-size-bytes"
 APPLICABLE = "applicable_equality_delete_files"
 DANGLING = "dangling_equality_delete_files"
 _SECTION = "rewrite_data_files"
+_LARGE_FILE_RATIO = 1.8
+"""A data file above this multiple of the target is large (Iceberg `max-file-size-bytes`)."""
+MIN_EXCESS_FILES, MIN_GAIN_RATIO = 5, 0.1
+"""Small files are due if a rewrite removes so many files, or this share of the partition's files."""
 NO_LAYOUT = LayoutPolicy(enabled=False)
 
 
@@ -81,7 +85,7 @@ def size_limits(policy: RewriteDataFilesPolicy, target_bytes: int) -> SizeLimits
     """Returns the bounds of small and large files, as Iceberg's SizeBasedFileRewritePlanner derives them."""
     return SizeLimits(
         small_below_bytes=int(target_bytes * policy.small_file_ratio),
-        large_above_bytes=int(target_bytes * policy.large_file_ratio),
+        large_above_bytes=int(target_bytes * _LARGE_FILE_RATIO),
     )
 
 
@@ -157,9 +161,7 @@ def _small_files(
     if health.small_files < policy.min_input_files:
         return ()
     excess = excess_files(health, policy, target_bytes)
-    gains = excess > policy.min_excess_files or (
-        excess > 0 and excess >= policy.min_gain_ratio * health.data_files
-    )
+    gains = excess >= MIN_EXCESS_FILES or (excess > 0 and excess >= MIN_GAIN_RATIO * health.data_files)
     if not gains:
         return ()
     return (

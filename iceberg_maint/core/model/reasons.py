@@ -28,7 +28,6 @@ class Reason(StrEnum):
     LAYOUT = "layout"
     FORCED = "forced"
     HEALTHY = "healthy"
-    EMPTY = "empty"
     NO_GAIN = "no_gain"
     FILE_TOO_LARGE = "file_too_large"
     DISABLED = "disabled"
@@ -41,7 +40,6 @@ class Reason(StrEnum):
     RUN_BUDGET = "run_budget"
     HOUR_BUDGET = "hour_budget"
     FLEET_BUDGET = "fleet_budget"
-    BATCH_LIMIT = "batch_limit"
     TIME_BUDGET = "time_budget"
     LEASE_HELD = "lease_held"
     EQUALITY_DELETES = "equality_deletes"
@@ -84,8 +82,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.DELETE_FILES: "more delete files than allowed",
     Reason.LAYOUT: "too many files overlap in the sort columns; readers cannot skip them",
     Reason.FORCED: "requested by a person, healthy or not",
-    Reason.HEALTHY: "every metric is within its threshold",
-    Reason.EMPTY: "the table has no live files",
+    Reason.HEALTHY: "every metric is within its threshold, or there are no live files",
     Reason.NO_GAIN: "a rewrite would leave as many files and deletes as before",
     Reason.FILE_TOO_LARGE: "one file, or the files that a conversion must take together, exceed the limits of a "
     "batch; raise windows.max_bytes_per_batch, max_files_per_batch or max_partitions_per_batch",
@@ -96,10 +93,9 @@ SENTENCES: dict[Reason, str] = {
     Reason.BACK_OFF: "waits after an attempt that failed, crashed, gained nothing or lost to other writers",
     Reason.QUARANTINED: "on hold after repeated failures until a person releases it",
     Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
-    Reason.RUN_BUDGET: "left for a later run: this run's budget is used up",
+    Reason.RUN_BUDGET: "left for a later run: this run's budget, or its --max-batches, is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",
     Reason.FLEET_BUDGET: "waits for the budget of the fleet: other work gains more for its cost, or the budget is used up",
-    Reason.BATCH_LIMIT: "left for a later run: the requested number of batches is done",
     Reason.TIME_BUDGET: "left for a later run: this run's time is used up",
     Reason.LEASE_HELD: "another run works on the table",
     Reason.EQUALITY_DELETES: "equality deletes are older than allowed; every reader applies them in every read",

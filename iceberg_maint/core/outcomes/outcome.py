@@ -183,7 +183,7 @@ _GRAVEST_FIRST = (
     OutcomeStatus.DEFERRED,
     OutcomeStatus.NO_OP,
 )
-_SETTLED = (Reason.NO_GAIN, Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.DISABLED)
+_SETTLED = (Reason.NO_GAIN, Reason.HEALTHY, Reason.OTHER_OPERATION, Reason.DISABLED)
 """Reasons of a NO_OP that leave nothing to do, the most specific first."""
 
 

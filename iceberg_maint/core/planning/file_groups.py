@@ -321,6 +321,10 @@ class SortedGroup:
     layout: PlannedLayout
 
 
+_MIN_DEPTH_GAIN = 0.2
+"""Files are sorted again if that is expected to lower their overlap depth by this share."""
+
+
 def sorted_groups(
     inputs: PlanInputs, due: PartitionDecision, found: Sequence[Candidate]
 ) -> list[SortedGroup]:
@@ -341,7 +345,7 @@ def sorted_groups(
     most_bytes = inputs.left_bytes
     limits = SortLimits(
         goal=policy.layout.overlap_depth_warn or policy.layout.overlap_depth_act or 1.0,
-        min_gain_ratio=policy.layout.min_gain_ratio,
+        min_gain_ratio=_MIN_DEPTH_GAIN,
         max_group_bytes=min(most_bytes, rules.policy.max_group_bytes),
         max_group_files=policy.windows.max_files_per_batch,
         output_files=lambda size: expected_output_files(size, rules.target_bytes, rules.limits),

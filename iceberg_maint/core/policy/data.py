@@ -85,16 +85,10 @@ class RewriteDataFilesPolicy:
     small_file_ratio: float = _key(
         0.75, "a data file below this share of the target is small", minimum=0.0, maximum=1.0
     )
-    large_file_ratio: float = _key(1.8, "a data file above this multiple of the target is large", minimum=1.0)
-    min_input_files: int = _key(5, "fewest small files that make a partition due", minimum=2)
-    min_gain_ratio: float = _key(
-        0.1,
-        "a rewrite is due when it removes at least this share of the partition's files, or more than min_excess_files files",
-        minimum=0.0,
-        maximum=1.0,
-    )
-    min_excess_files: int = _key(
-        4, "a rewrite is due when it removes more files than this, or the share of min_gain_ratio", minimum=0
+    min_input_files: int = _key(
+        5,
+        "fewest small files that make a partition due, if a rewrite removes five files or a tenth of the partition's",
+        minimum=2,
     )
     max_files: int | None = _key(
         None,
@@ -139,22 +133,16 @@ class RewriteDataFilesPolicy:
 class RewritePositionDeleteFilesPolicy:
     """Section `rewrite_position_delete_files`."""
 
-    enabled: bool = _key(True, "whether position deletes are rewritten")
+    enabled: bool = _key(
+        True,
+        "whether position deletes are rewritten; one position delete or deletion vector that marks no row of a live "
+        "data file makes a partition due",
+    )
     min_input_files: int | None = _key(
         5,
         "due at this many position delete files beyond one per data file; in format v3, which replaces them by "
         "deletion vectors, at this many position delete files in all; null: never",
         minimum=1,
-    )
-    min_dangling_files: int | None = _key(
-        1,
-        "due at this many position deletes and deletion vectors that mark no row of a live data file; "
-        "null: never",
-        minimum=1,
-    )
-    proof: ProofLevel = _key(
-        ProofLevel.FULL,
-        "how the rewrite is proved before its commit: full also reads the deleted rows with Iceberg's reader",
     )
 
 
@@ -204,14 +192,8 @@ class LayoutPolicy:
     )
     overlap_depth_act: float | None = _key(
         4.0,
-        "overlap depth, as a multiple of the ideal one, above which files are sorted again",
+        "overlap depth, as a multiple of the ideal one, above which files are sorted again, if that lowers it by a fifth",
         minimum=1.0,
-    )
-    min_gain_ratio: float = _key(
-        0.2,
-        "files are sorted again if that is expected to lower the depth by at least this share",
-        minimum=0.0,
-        maximum=1.0,
     )
 
 
@@ -274,13 +256,8 @@ class ForeignMaintainersPolicy:
 
     mode: ForeignMode = _key(
         ForeignMode.REFUSE,
-        "if another maintainer is active: refuse, coexist (rewrite only data files of cold partitions), or ignore it",
-    )
-    within_seconds: int = _key(
-        172_800, "time that another maintainer counts as active after its commit", minimum=1
-    )
-    cold_after_seconds: int = _key(
-        3600, "mode coexist: do not touch partitions that changed within this time", minimum=0
+        "for two days after a commit of another maintainer: refuse, coexist (rewrite only data files of partitions "
+        "that did not change within an hour, or windows.cold_after_seconds if it is longer), or ignore it",
     )
 
 
@@ -316,18 +293,18 @@ class RetryPolicy:
 
     commit_tries: int = _key(10, "attempts at one commit under concurrent writers", minimum=1)
     backoff_seconds: int = _key(
-        300, "wait after the first failed or ineffective attempt; doubles each time", minimum=0
+        300,
+        "wait after the first failed or ineffective attempt; doubles each time. After the second attempt in a row "
+        "that crashed without a report it begins with a fifth",
+        minimum=0,
     )
     backoff_max_seconds: int = _key(86_400, "maximum wait", minimum=0)
     quarantine_after: int = _key(
         4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
     )
-    crash_backoff_seconds: int = _key(
-        60,
-        "wait after the second attempt in a row that crashed without a report; doubles each time",
-        minimum=0,
+    quarantine_after_crashes: int = _key(
+        6, "attempts in a row that crashed without a report and quarantine a partition", minimum=1
     )
-    quarantine_after_crashes: int = _key(6, "such crashes in a row that quarantine a partition", minimum=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,11 +331,6 @@ class Policy:
         "time after which a run gives up a table: it stops the engine, counts a failure, and goes on with the next "
         "table; a call that nothing interrupts ends the process a minute later",
         minimum=1,
-    )
-    share_run_below_bytes: int = _key(
-        128 * 1024 * 1024,
-        "in Dagster, tables with less due data than this share a run and its Spark; 0: each table has its own",
-        minimum=0,
     )
     ledger_keep_days: int | None = _key(
         90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1

@@ -48,13 +48,6 @@ class AlertsPolicy:
         default=(),
         metadata={"doc": "owners of the table; a receiver with owners gets the alerts of theirs only"},
     )
-    failures: int = field(
-        default=3,
-        metadata={
-            "doc": "alert when as many attempts in a row failed or had no effect on one partition",
-            "minimum": 1,
-        },
-    )
     not_observed_seconds: int | None = field(
         default=1800,
         metadata={
@@ -103,32 +96,10 @@ class RewriteManifestsPolicy:
     max_manifests: int = field(
         default=100,
         metadata={
-            "doc": "due when one partition spec has more manifests below three quarters of their target size",
+            "doc": "due when one partition spec has more manifests below three quarters of their target size; from "
+            "three tenths of this number on also when they are smaller than a quarter of it on average, or when files "
+            "of one value of the leading partition field may lie in more than ten of them",
             "minimum": 1,
-        },
-    )
-    min_manifests: int = field(
-        default=30,
-        metadata={
-            "doc": "fewer manifests of one partition spec than this are never rewritten",
-            "minimum": 2,
-        },
-    )
-    small_manifest_ratio: float = field(
-        default=0.25,
-        metadata={
-            "doc": "due when manifests are smaller on average than this share of the table's "
-            "commit.manifest.target-size-bytes",
-            "minimum": 0.0,
-            "maximum": 1.0,
-        },
-    )
-    max_partition_spread: float | None = field(
-        default=10.0,
-        metadata={
-            "doc": "due when files of one value of the leading partition field may lie in more manifests "
-            "than this, on average; null: never for this reason",
-            "minimum": 1.0,
         },
     )
 

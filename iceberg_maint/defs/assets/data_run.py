@@ -37,7 +37,7 @@ from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanRea
 from iceberg_maint.report.formatting import counted, number, size
 from iceberg_maint.report.holds import hold, refusal
 
-_DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
+_DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 
 
 class MaintenanceRun(TableRun):

@@ -29,7 +29,7 @@ from iceberg_maint.loop.maintain import BatchEnded, Event, OperationEnded, PlanR
 from iceberg_maint.ports.stored import Cursor, Report
 from iceberg_maint.report.formatting import counted
 
-_NOTHING_TO_DO = frozenset({Reason.HEALTHY, Reason.EMPTY})
+_NOTHING_TO_DO = frozenset({Reason.HEALTHY})
 
 
 class HousekeepingRun(TableRun):

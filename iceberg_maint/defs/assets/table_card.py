@@ -53,7 +53,7 @@ _TEXT = 160
 _ERROR = 260
 """Characters of an error."""
 _FOLDERS = re.compile(r"(?:\w+:)?/(?:[^\s/]+/)+(?=[^\s/])")
-_NO_FINDING = (Reason.HEALTHY, Reason.EMPTY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
+_NO_FINDING = (Reason.HEALTHY, Reason.OTHER_OPERATION, Reason.NO_GAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,8 @@ from iceberg_maint.report.formatting import counted, moment
 from iceberg_maint.report.holds import hold
 
 _log = logging.getLogger(__name__)
+SHARE_RUN_BELOW_BYTES = 128 * 1024 * 1024
+"""Tables with less due data than this share a run and its Spark."""
 
 
 def read_pointers(context: Context, tables: Iterable[TableId]) -> dict[TableId, str]:
@@ -156,7 +158,7 @@ def decided_work(basis: Basis, now_ms: int) -> DueWork:
         _sentence(decision) if wait is None else wait,
         {p.partition: p.score for p in due},
         tuple(allowed),
-        sum(p.candidate_bytes for p in due) < policy.share_run_below_bytes,
+        sum(p.candidate_bytes for p in due) < SHARE_RUN_BELOW_BYTES,
     )
 
 

@@ -18,7 +18,7 @@ MAX_EXAMINED = 200
 """Partitions reported as examined per table and observation at most. Dagster stores about 40 events per second."""
 EXAMINED = "Examined: healthy. Nothing was changed."
 _HEALTHY = frozenset({Reason.HEALTHY, Reason.OTHER_OPERATION})
-_NO_WORK = frozenset({Reason.HEALTHY, Reason.EMPTY, Reason.DISABLED, Reason.GC_DISABLED})
+_NO_WORK = frozenset({Reason.HEALTHY, Reason.DISABLED, Reason.GC_DISABLED})
 
 
 def unexamined_partitions(

@@ -242,9 +242,7 @@ class SparkEngine:
             case ConvertEqualityDeletes():
                 files, written = write_conversion(bridge, self._jobs, work, policy)
             case RewritePositionDeleteFiles():
-                files, written = write_merge(
-                    bridge, self._jobs, work, position_deletes, policy.rewrite_position_delete_files.proof
-                )
+                files, written = write_merge(bridge, self._jobs, work, position_deletes)
             case RewriteDataFiles():
                 files, written = write_rows(bridge, self._jobs, work, policy)
             case _:

@@ -62,7 +62,7 @@ class SparkVerifier:
     def verify(self, commit: MaintenanceCommit) -> Verification:
         """Reads both sides and compares them.
 
-        UNPROVABLE if Spark cannot read a column, or if a snapshot expires during the proof. Raises RefusedError ICM-102 if the
+        UNPROVABLE if Spark cannot read a column, or if a snapshot expires during the proof. Raises RefusedError ICM-129 if the
         table was replaced by another, ICM-124 if its equality deletes do not fit the memory, ICM-101 for a missing or
         damaged file, EnvironmentFailedError as `Engine.write` does. Raises what Spark raises for any other failure.
         """
@@ -70,7 +70,7 @@ class SparkVerifier:
         table = bridge.load_table(commit.table)
         if str(table.uuid().toString()) != commit.table_uuid:
             raise RefusedError(
-                "ICM-102",
+                "ICM-129",
                 f"{commit.table} was dropped and created again while it was verified.",
                 "verify again.",
             )

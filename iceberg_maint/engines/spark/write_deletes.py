@@ -15,7 +15,7 @@ from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import memory_of
-from iceberg_maint.core.policy.data import Policy, ProofLevel
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles
 from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
@@ -115,10 +115,10 @@ def write_conversion(
 
 
 def write_merge(
-    bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[Identity, Any], proof: ProofLevel
+    bridge: Bridge, jobs: Jobs, work: DeleteWork, deletes: Mapping[Identity, Any]
 ) -> tuple[list[Any], Written]:
     """Writes the positions of the batch's position deletes."""
-    run = partial(merge, bridge, work.table, work.batch, work.planned, deletes, proof)
+    run = partial(merge, bridge, work.table, work.batch, work.planned, deletes)
     merged = jobs.run_one(bridge, job_description(work.batch, "position deletes"), run)
     return _written_deletes(bridge, work, merged, None)
 

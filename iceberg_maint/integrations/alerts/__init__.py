@@ -11,14 +11,16 @@ from iceberg_maint.integrations.alerts.receivers import make_receiver
 from iceberg_maint.loop.context import Context
 from iceberg_maint.wiring.integrations import FleetWork, Integration, WorkReport
 
+_TIMEOUT_SECONDS = 5.0
+"""The longest time for one message to one receiver."""
+
 
 def alert_receivers(config: Config) -> Mapping[str, ConfiguredReceiver]:
     """The configured receivers of alerts by name. Opens no connection."""
     if config.alerts is None:
         return {}
-    seconds = config.alerts.timeout_seconds
     return {
-        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, seconds))
+        name: ConfiguredReceiver(r.owners, partial(make_receiver, r.receiver, _TIMEOUT_SECONDS))
         for name, r in config.alerts.receivers.items()
     }
 

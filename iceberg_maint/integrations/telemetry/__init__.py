@@ -29,13 +29,15 @@ EXTRAS = {
     "openlineage": "openlineage-python",
 }
 """The package of each receiver's client, by the receiver, which is also the name of the extra."""
+TIMEOUT_SECONDS = 5.0
+"""The longest time for one request, and the longest wait for all receivers at the end of the program."""
 QUEUE_SIZE = 1000
 """Operations and observations that wait for one receiver."""
 
 
 def telemetry(program: Config) -> Telemetry:
     """The telemetry to the configured receivers. Opens no connection and starts no thread. At the end of the
-    process it waits up to `flush_seconds` for the receivers. Raises ConfigurationError ICM-142."""
+    process it waits up to `TIMEOUT_SECONDS` for the receivers. Raises ConfigurationError ICM-142."""
     config = program.telemetry
     if config is None:
         return NO_TELEMETRY
@@ -48,7 +50,7 @@ def telemetry(program: Config) -> Telemetry:
     if not makers and lineage is None:
         return NO_TELEMETRY
     channels = [sample_channel(name, make, QUEUE_SIZE, masked) for name, make in makers.items()]
-    delivery = Delivery(channels, TableLabels(config.max_tables), config.flush_seconds, lineage)
+    delivery = Delivery(channels, TableLabels(config.max_tables), TIMEOUT_SECONDS, lineage)
     atexit.register(delivery.close)
     return delivery
 
@@ -67,22 +69,21 @@ def require_client(receiver: str) -> None:
 
 
 def _makers(config: TelemetryConfig) -> dict[str, Callable[[], Exporter[Sample]]]:
-    seconds = config.timeout_seconds
     makers: dict[str, Callable[[], Exporter[Sample]]] = {}
     if config.prometheus is not None:
         require_client("prometheus")
         gateway = config.prometheus.pushgateway
         if gateway is not None:
-            makers["pushgateway"] = lambda: _pushgateway(gateway, seconds)
+            makers["pushgateway"] = lambda: _pushgateway(gateway)
     if (otlp := config.otlp) is not None:
         require_client("otlp")
-        makers["otlp"] = lambda: _otlp(otlp, seconds)
+        makers["otlp"] = lambda: _otlp(otlp)
     if (dogstatsd := config.dogstatsd) is not None:
         require_client("dogstatsd")
-        makers["dogstatsd"] = lambda: _dogstatsd(dogstatsd, seconds)
+        makers["dogstatsd"] = lambda: _dogstatsd(dogstatsd)
     if (cloudwatch := config.cloudwatch) is not None:
         require_client("cloudwatch")
-        makers["cloudwatch"] = lambda: _cloudwatch(cloudwatch, seconds)
+        makers["cloudwatch"] = lambda: _cloudwatch(cloudwatch)
     return makers
 
 
@@ -95,33 +96,33 @@ def _lineage(config: TelemetryConfig, masked: Callable[[str], str]) -> Channel[I
     def make() -> Exporter[Intent | Record]:
         from iceberg_maint.integrations.telemetry.lineage import OpenLineage
 
-        return OpenLineage(receiver.url, receiver.api_key, receiver.namespace, config.timeout_seconds)
+        return OpenLineage(receiver.url, receiver.api_key, receiver.namespace, TIMEOUT_SECONDS)
 
     return Channel("openlineage", make, QUEUE_SIZE, masked)
 
 
-def _pushgateway(url: str, seconds: float) -> Exporter[Sample]:
+def _pushgateway(url: str) -> Exporter[Sample]:
     from iceberg_maint.integrations.telemetry.prometheus import Pushgateway
 
-    return Pushgateway(url, seconds)
+    return Pushgateway(url, TIMEOUT_SECONDS)
 
 
-def _otlp(config: OtlpConfig, seconds: float) -> Exporter[Sample]:
+def _otlp(config: OtlpConfig) -> Exporter[Sample]:
     from iceberg_maint.integrations.telemetry.push import Otlp
 
-    return Otlp(config.endpoint, config.headers, seconds)
+    return Otlp(config.endpoint, config.headers, TIMEOUT_SECONDS)
 
 
-def _dogstatsd(config: DogstatsdConfig, seconds: float) -> Exporter[Sample]:
+def _dogstatsd(config: DogstatsdConfig) -> Exporter[Sample]:
     from iceberg_maint.integrations.telemetry.push import Dogstatsd
 
-    return Dogstatsd(config.host, config.port, seconds)
+    return Dogstatsd(config.host, config.port, TIMEOUT_SECONDS)
 
 
-def _cloudwatch(config: CloudwatchConfig, seconds: float) -> Exporter[Sample]:
+def _cloudwatch(config: CloudwatchConfig) -> Exporter[Sample]:
     from iceberg_maint.integrations.telemetry.push import Cloudwatch
 
-    return Cloudwatch(config.namespace, config.region, config.endpoint, seconds)
+    return Cloudwatch(config.namespace, config.region, config.endpoint, TIMEOUT_SECONDS)
 
 
 def ledger_totals(context: Context, max_tables: int) -> LedgerTotals:

@@ -78,7 +78,7 @@ class Channel(Generic[Item]):
             self._drop(len(samples))
             self._log_once(
                 IcebergMaintError(
-                    "ICM-141",
+                    "ICM-140",
                     f"telemetry: the queue of {self._name} is full; samples are dropped.",
                     "check whether the receiver is slow or down.",
                 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from typing import Any
 
 import click
 
@@ -57,33 +56,6 @@ def serve(session: Session, listen: str | None) -> int:
     finally:
         server.shutdown()
         server.server_close()
-    return 0
-
-
-@telemetry.command("list")
-@command
-def list_(session: Session) -> int:
-    """List every series: name, kind, unit, labels and meaning."""
-    from iceberg_maint.cli.pages.console import draw_rows
-    from iceberg_maint.integrations.telemetry.catalogue import CATALOGUE
-
-    shown = [
-        {
-            "name": s.name,
-            "prometheus": s.prometheus_name,
-            "kind": s.kind.value,
-            "unit": s.unit.value,
-            "labels": list(s.labels),
-            "meaning": s.meaning,
-        }
-        for s in CATALOGUE
-    ]
-
-    def draw(console: Any) -> None:
-        rows = [[s["prometheus"], s["kind"], s["meaning"]] for s in shown]
-        draw_rows(console, ["series", "kind", "meaning"], rows)
-
-    session.emit({"series": shown}, draw)
     return 0
 
 

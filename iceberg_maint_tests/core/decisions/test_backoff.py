@@ -25,7 +25,6 @@ POLICY = RetryPolicy(
     backoff_seconds=100,
     backoff_max_seconds=350,
     quarantine_after=4,
-    crash_backoff_seconds=10,
     quarantine_after_crashes=3,
 )
 CLEAN = PartitionHistory()
@@ -57,7 +56,7 @@ def test_failure_after_lost_races_is_the_first_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "wait", "quarantined"), [(0, 0, False), (1, 10, False), (2, 20, True), (9, 350, True)]
+    ("before", "wait", "quarantined"), [(0, 0, False), (1, 20, False), (2, 40, True), (9, 350, True)]
 )
 def test_write_ahead_waits_from_the_second_crash_on(before: int, wait: int, quarantined: bool) -> None:
     found = write_ahead(PartitionHistory(crashes=before), POLICY, NOW_MS)

@@ -78,7 +78,7 @@ def test_decide_empty_table_skips_as_empty(
     partitions: dict[str, PartitionHealth], snapshot_id: int | None
 ) -> None:
     found = decide(partitions, snapshot_id=snapshot_id)
-    assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.EMPTY)
+    assert (found.verdict, found.reason) == (Verdict.SKIP, Reason.HEALTHY)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_decide_requested_leaves_others_out_and_names_the_empty() -> None:
     found = decide({"p=a": SICK, "p=b": SICK}, requested=frozenset({"p=b", "p=z"}))
     assert by_partition(found) == {
         "p=b": (Verdict.RUN, Reason.SMALL_FILES),
-        "p=z": (Verdict.SKIP, Reason.EMPTY),
+        "p=z": (Verdict.SKIP, Reason.HEALTHY),
     }
 
 
@@ -367,7 +367,7 @@ def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
     stops = [rule(REWRITE, situation) for rule in rules.TABLE_STOPS]
     assert [stop and stop.reason for stop in stops] == [
         Reason.FORMAT_VERSION,
-        Reason.EMPTY,
+        Reason.HEALTHY,
         Reason.DISABLED,
         None,
         Reason.PAUSED,

@@ -11,6 +11,7 @@ from iceberg_maint.core.decisions.manifests_decision import (
     DueManifests,
     clusters_of,
     due_manifests,
+    least_manifests,
     manifest_findings,
     manifests_without_live_files,
     partition_spread,
@@ -22,14 +23,12 @@ from iceberg_maint.core.policy.housekeeping import RewriteManifestsPolicy
 from iceberg_maint_tests.support.core.values import BY_P, table_of
 
 TARGET = 100
-POLICY = RewriteManifestsPolicy(
-    max_manifests=5, min_manifests=3, small_manifest_ratio=0.25, max_partition_spread=None
-)
+POLICY = RewriteManifestsPolicy(max_manifests=10)
 BY_DAY = PartitionSpec(0, (PartitionField(1000, 2, "day", "day", "date"),))
 
 
 def manifest(
-    number: int, size: int = 50, *, spec_id: int = 0, deletes: bool = False, **more: object
+    number: int, size: int = 30, *, spec_id: int = 0, deletes: bool = False, **more: object
 ) -> Manifest:
     made = Manifest(f"m{number}", size, deletes, spec_id, number, number, number, 1, 0, 0, 10, 0)
     return replace(made, **more)  # type: ignore[arg-type]
@@ -56,26 +55,26 @@ def due(
 
 
 def test_more_small_manifests_than_allowed_are_due() -> None:
-    six = [manifest(n) for n in range(6)]
-    assert due(state_of(*six)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
-    assert due(state_of(*six[:5])) == []
-    (found,) = manifest_findings(state_of(*six), POLICY)
-    assert (found.metric, found.value, found.threshold) == ("manifests", 6, 5)
+    eleven = [manifest(n) for n in range(11)]
+    assert due(state_of(*eleven)) == [tuple(f"m{n}" for n in range(11))]
+    assert due(state_of(*eleven[:10])) == []
+    (found,) = manifest_findings(state_of(*eleven), POLICY)
+    assert (found.metric, found.value, found.threshold) == ("manifests", 11, 10)
     assert found.threshold_key == "rewrite_manifests.max_manifests"
 
 
 def test_manifests_without_live_files_do_not_count() -> None:
     """The commit that removed their files lists them for the last time."""
-    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(6, 9)]
-    assert due(state_of(*(manifest(n) for n in range(5)), *dead)) == []
-    assert due(state_of(*(manifest(n) for n in range(6)), *dead)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
+    dead = [manifest(n, added_files=0, deleted_files=4) for n in range(11, 14)]
+    assert due(state_of(*(manifest(n) for n in range(10)), *dead)) == []
+    assert due(state_of(*(manifest(n) for n in range(11)), *dead)) == [tuple(f"m{n}" for n in range(11))]
     assert manifests_without_live_files(state_of(manifest(0), *dead)) == 3
     paths = [m.path for m in (manifest(0), *dead)]
     assert due(state_of(manifest(0), *dead), force=True) == [tuple(paths)]
     existing = replace(dead[0], existing_files=1)
     unknown = replace(dead[1], added_files=None)
-    found = due(state_of(*(manifest(n) for n in range(4)), existing, unknown))
-    assert found == [("m0", "m1", "m2", "m3", "m6", "m7")]
+    found = due(state_of(*(manifest(n) for n in range(9)), existing, unknown))
+    assert found == [tuple(f"m{n}" for n in (*range(9), 11, 12))]
 
 
 def test_many_manifests_without_live_files_are_due_and_no_other_manifest() -> None:
@@ -84,22 +83,22 @@ def test_many_manifests_without_live_files_are_due_and_no_other_manifest() -> No
     assert due(state) == [("m1", "m2", "m3", "m4")]
     (found,) = manifest_findings(state, POLICY)
     assert (found.metric, found.value, found.threshold) == ("manifests_without_live_files", 4, 3)
-    assert due(state_of(*(manifest(n) for n in range(6, 12)), *dead)) == [
-        tuple(f"m{n}" for n in (*range(6, 12), *range(1, 5)))
+    assert due(state_of(*(manifest(n) for n in range(6, 17)), *dead)) == [
+        tuple(f"m{n}" for n in (*range(6, 17), *range(1, 5)))
     ]
 
 
 def test_manifests_that_are_large_enough_stay_as_they_are() -> None:
-    assert due(state_of(*(manifest(n, 75) for n in range(9)))) == []
-    mixed = [*(manifest(n) for n in range(6)), *(manifest(n, 75) for n in range(6, 12))]
-    assert due(state_of(*mixed)) == [("m0", "m1", "m2", "m3", "m4", "m5")]
+    assert due(state_of(*(manifest(n, 75) for n in range(12)))) == []
+    mixed = [*(manifest(n) for n in range(11)), *(manifest(n, 75) for n in range(11, 20))]
+    assert due(state_of(*mixed)) == [tuple(f"m{n}" for n in range(11))]
 
 
 def test_rewrite_that_would_leave_more_than_half_is_not_due() -> None:
-    """Of 60 bytes each, seven fill five: the next look would find them due again."""
-    assert due(state_of(*(manifest(n, 60) for n in range(7)))) == []
-    assert due(state_of(*(manifest(n, 50) for n in range(7)))) == []
-    assert due(state_of(*(manifest(n, 50) for n in range(8)))) == [tuple(f"m{n}" for n in range(8))]
+    """Of 60 bytes each, eleven fill seven: the next measurement would find them due again."""
+    assert due(state_of(*(manifest(n, 60) for n in range(11)))) == []
+    assert due(state_of(*(manifest(n, 50) for n in range(11)))) == []
+    assert due(state_of(*(manifest(n, 50) for n in range(12)))) == [tuple(f"m{n}" for n in range(12))]
 
 
 def test_manifests_that_are_tiny_are_due_sooner() -> None:
@@ -108,6 +107,11 @@ def test_manifests_that_are_tiny_are_due_sooner() -> None:
     assert due(state_of(*(manifest(n, 24) for n in range(2)))) == []
     (found,) = manifest_findings(state_of(*(manifest(n, 20) for n in range(4))), POLICY)
     assert (found.metric, found.value, found.threshold) == ("mean_manifest_bytes", 20, 25)
+
+
+@pytest.mark.parametrize(("most", "least"), [(1, 2), (3, 2), (10, 3), (100, 30)])
+def test_fewest_manifests_are_three_tenths_of_the_most(most: int, least: int) -> None:
+    assert least_manifests(RewriteManifestsPolicy(max_manifests=most)) == least
 
 
 def test_specs_and_kinds_are_judged_apart() -> None:
@@ -126,23 +130,23 @@ def test_force_takes_every_class_that_has_several() -> None:
     assert due_manifests(state_of(*mixed), POLICY, force=True) == (DueManifests(0, False, ("m0", "m1")),)
 
 
-SPREADING = replace(POLICY, max_partition_spread=3.0, small_manifest_ratio=0.0)
+PATIENT = RewriteManifestsPolicy(max_manifests=36)
+"""Eleven small manifests are enough for a rewrite, and not too many."""
 
 
-def test_scattered_manifests_are_due_whatever_their_number() -> None:
-    scattered = [manifest(n, bounds=days(0, 9)) for n in range(4)]
-    (found,) = manifest_findings(state_of(*scattered, spec=BY_DAY), SPREADING)
-    assert (found.metric, found.value, found.threshold) == ("manifest_partition_spread", 4, 3)
-    grouped = [manifest(n, bounds=days(n, n)) for n in range(4)]
-    assert due(state_of(*grouped, spec=BY_DAY), SPREADING) == []
-    assert due(state_of(*scattered[:3], spec=BY_DAY), SPREADING) == []
-    assert due(state_of(*scattered, spec=BY_DAY), POLICY) == []
+def test_scattered_manifests_are_due_below_the_largest_number() -> None:
+    scattered = [manifest(n, bounds=days(0, 9)) for n in range(11)]
+    (found,) = manifest_findings(state_of(*scattered, spec=BY_DAY), PATIENT)
+    assert (found.metric, found.value, found.threshold) == ("manifest_partition_spread", 11, 10)
+    grouped = [manifest(n, bounds=days(n, n)) for n in range(11)]
+    assert due(state_of(*grouped, spec=BY_DAY), PATIENT) == []
+    assert due(state_of(*scattered[:10], spec=BY_DAY), PATIENT) == []
+    assert due(state_of(*scattered, spec=BY_DAY), replace(PATIENT, max_manifests=40)) == []
 
 
 def test_scattered_manifests_that_are_full_are_not_due() -> None:
-    assert (
-        due(state_of(*(manifest(n, 90, bounds=days(0, 9)) for n in range(4)), spec=BY_DAY), SPREADING) == []
-    )
+    full = [manifest(n, 90, bounds=days(0, 9)) for n in range(11)]
+    assert due(state_of(*full, spec=BY_DAY), PATIENT) == []
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,15 @@ def test_in_v3_five_of_any_are_due() -> None:
         "older than its file",
     ],
 )
-def test_delete_that_marks_nothing_is_due_unless_the_policy_says_never(void: LiveFile) -> None:
+def test_delete_that_marks_nothing_is_due_unless_the_operation_is_off(void: LiveFile) -> None:
     table = table_of([healthy("a", seq=3, added=5), healthy("b", seq=4, added=5), void])
     found = decided(table)
     assert (found.reason, [f.metric for p in found.partitions for f in p.findings]) == (
         Reason.POSITION_DELETES,
         ["dangling_position_delete_files"],
     )
-    never = policy_of(rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_dangling_files=None))
-    assert decided(table, never).reason is Reason.HEALTHY
+    off = policy_of(rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(enabled=False))
+    assert decided(table, off).reason is Reason.DISABLED
 
 
 def test_dangling_delete_counts_for_no_rewrite() -> None:

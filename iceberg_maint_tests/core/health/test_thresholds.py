@@ -145,7 +145,7 @@ def test_small_files_or_more_excess_files_than_allowed(files: int, found: bool) 
 def test_small_files_that_cannot_shrink_are_no_finding() -> None:
     # 5 files of 74: 370 bytes make 4 files, one fewer: due by share; at 2 of 74, none
     assert reasons(smalls(5, 74)) == [(Reason.SMALL_FILES, Severity.ERROR)]
-    assert reasons(smalls(2, 74), min_input_files=2, min_gain_ratio=0.0) == []
+    assert reasons(smalls(2, 74), min_input_files=2) == []
 
 
 def test_small_files_finding_names_metric_value_threshold_and_key() -> None:

@@ -61,8 +61,7 @@ def test_policy_defaults_lie_within_their_limits() -> None:
 
 def test_built_in_policy_is_the_suggested_one() -> None:
     rewrite = Policy().rewrite_data_files
-    assert (rewrite.small_file_ratio, rewrite.large_file_ratio, rewrite.min_input_files) == (0.75, 1.8, 5)
-    assert (rewrite.min_gain_ratio, rewrite.min_excess_files) == (0.1, 4)
+    assert (rewrite.small_file_ratio, rewrite.min_input_files) == (0.75, 5)
     assert (rewrite.delete_ratio_warn, rewrite.delete_ratio_act) == (0.1, 0.3)
     assert rewrite.equality_delete_max_age_seconds == 3600
     assert Policy().retry.quarantine_after == 4

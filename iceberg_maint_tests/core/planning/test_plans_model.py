@@ -46,7 +46,7 @@ EITHER = CONVERT, REWRITE = Operation.CONVERT_EQUALITY_DELETES, Operation.REWRIT
 OTHER = {CONVERT: REWRITE, REWRITE: CONVERT}
 SPECS = (BY_P, PartitionSpec(1, ()))
 TYPES = {1: "long", 2: "int", 3: "double"}
-DONE = (Reason.HEALTHY, Reason.EMPTY, Reason.DISABLED)
+DONE = (Reason.HEALTHY, Reason.DISABLED)
 GAINLESS = (Reason.NO_GAIN, Reason.FILE_TOO_LARGE, Reason.UNSUPPORTED_KEY)
 KEYS = [(1,), (1,), (2,), (1, 2), (3,)]
 

@@ -14,12 +14,11 @@ from iceberg_maint.core.planning.rewrite_position_delete_files import plan_posit
 from iceberg_maint.core.policy.data import (
     Policy,
     RewriteDataFilesPolicy,
-    RewritePositionDeleteFilesPolicy,
 )
 from iceberg_maint_tests.support.fakes.catalog import fake_table, measure_files
 
 OPERATION = Operation.REWRITE_POSITION_DELETE_FILES
-POLICY = Policy(rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_dangling_files=1))
+POLICY = Policy()
 
 
 def file(

@@ -28,11 +28,11 @@ defaults:
   # What takes days in a lake of people takes a minute here, so that every operation has its turns.
   rewrite_data_files: {{min_input_files: 3, equality_delete_max_age_seconds: 20}}
   rewrite_position_delete_files: {{min_input_files: 2}}
-  rewrite_manifests: {{max_manifests: 12, min_manifests: 4}}
+  rewrite_manifests: {{max_manifests: 12}}
   expire_snapshots: {{every_seconds: 60, max_snapshot_age_seconds: 180, min_snapshots_to_keep: 5}}
   remove_orphan_files: {{every_seconds: 120, older_than_seconds: 86400, max_orphan_ratio: 1.0}}
   windows: {{cold_after_seconds: 15}}
-  retry: {{backoff_seconds: 5, backoff_max_seconds: 20, crash_backoff_seconds: 2, quarantine_after: 1000,
+  retry: {{backoff_seconds: 5, backoff_max_seconds: 20, quarantine_after: 1000,
           quarantine_after_crashes: 1000}}
   # Spark's own procedures are called beside us, on tables without equality deletes.
   foreign_maintainers: {{mode: ignore}}

@@ -19,7 +19,7 @@ TABLES = ("db.a", "db.b", "db.c")
 MIN_INPUT_FILES = 3
 _MORE = f"""\
   rewrite_data_files: {{min_input_files: {MIN_INPUT_FILES}}}
-  retry: {{crash_backoff_seconds: 1, backoff_seconds: 5, quarantine_after: 1000, quarantine_after_crashes: 1000}}
+  retry: {{backoff_seconds: 5, quarantine_after: 1000, quarantine_after_crashes: 1000}}
 """
 """Kills from outside are no fault of a partition: it is not held for them."""
 _TRIES = 20

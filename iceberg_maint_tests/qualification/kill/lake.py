@@ -50,7 +50,7 @@ spark:
 defaults:
   rewrite_data_files: {{min_input_files: 2, equality_delete_max_age_seconds: 0}}
   rewrite_position_delete_files: {{min_input_files: 1}}
-  rewrite_manifests: {{max_manifests: 1, min_manifests: 2}}
+  rewrite_manifests: {{max_manifests: 1}}
   expire_snapshots: {{every_seconds: 0, max_snapshot_age_seconds: 0, min_snapshots_to_keep: 1}}
   remove_orphan_files: {{every_seconds: 0, older_than_seconds: 86400, max_orphan_ratio: 1.0}}
   windows: {{max_partitions_per_batch: 1}}

@@ -40,15 +40,13 @@ class Policies(SecondLines):
             proof=pick([ProofLevel.FULL, ProofLevel.FOOTER]),
             strategy=RewriteStrategy.NATIVE if self.counts["maintain"] % 2 else RewriteStrategy.COLUMNAR,
         )
-        merge = RewritePositionDeleteFilesPolicy(
-            min_input_files=pick([1, 2, 5]), proof=pick([ProofLevel.FULL, ProofLevel.FOOTER])
-        )
+        merge = RewritePositionDeleteFilesPolicy(min_input_files=pick([1, 2, 5]))
         return replace(policy, layout=self._layout(), rewrite_position_delete_files=merge)
 
     def _layout(self) -> LayoutPolicy:
         sortable = [c for c, kind in self.columns.items() if kind not in (*STRUCTS, "list", "map")]
         by = tuple(self.rng.sample(sortable, 2))
-        eager = {"overlap_depth_warn": None, "overlap_depth_act": 1.0, "min_gain_ratio": 0.0}
+        eager = {"overlap_depth_warn": None, "overlap_depth_act": 1.0}
         return self.rng.choice(
             [
                 LayoutPolicy(enabled=False),
@@ -61,7 +59,7 @@ class Policies(SecondLines):
         pick = self.rng.choice
         return replace(
             policy_of(Route.AUTO),
-            rewrite_manifests=RewriteManifestsPolicy(max_manifests=1, min_manifests=2),
+            rewrite_manifests=RewriteManifestsPolicy(max_manifests=1),
             expire_snapshots=ExpireSnapshotsPolicy(
                 every_seconds=0,
                 max_snapshot_age_seconds=pick([0, 0, 0, 10_000 * DAY_SECONDS]),

@@ -131,7 +131,7 @@ class ProcessReachability:
     def _now(self) -> TableState:
         now = self._process.world.pointed_at(self._state.table)
         if now.uuid != self._state.uuid:
-            raise RefusedError("ICM-102", "the table is another one by now.", "none")
+            raise RefusedError("ICM-129", "the table is another one by now.", "none")
         return now
 
 

@@ -28,7 +28,7 @@ def test_table_recreated_under_a_lease_is_refused_and_taken_by_the_next_run() ->
         world.step_until(lambda: "acquire" in world.last_line())
         world.lake.append(world.lake.create(TABLE), "p=a", 6)
         world.run_until_idle()
-        assert process.ended.startswith("ICM-102")
+        assert process.ended.startswith("ICM-129")
         after = world.start(TABLE)
         world.run_until_idle()
         assert "IMPROVED" in after.ended
@@ -102,7 +102,7 @@ def test_settling_under_the_lease_of_another_table_is_refused() -> None:
     with World(0, calm(), tables=2).alive() as world:
         lease = world.ledger.leases.acquire("uuid-0", str(NAMES[0]), "me", 45, 0)
         state = world.lake.tables[NAMES[1]].state
-        with pytest.raises(RefusedError, match="ICM-102"):
+        with pytest.raises(RefusedError, match="ICM-129"):
             world.settle_now(state, lease)
 
 

@@ -64,11 +64,11 @@ POLICY = Policy(
     # Others compact here all the time: the protocol beside them is what is simulated.
     foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE),
     rewrite_data_files=RewriteDataFilesPolicy(target_file_size_bytes=100, equality_delete_max_age_seconds=60),
-    rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_input_files=2, min_dangling_files=1),
+    rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(min_input_files=2),
     expire_snapshots=ExpireSnapshotsPolicy(
         max_snapshot_age_seconds=7200, min_snapshots_to_keep=1, every_seconds=0
     ),
-    rewrite_manifests=RewriteManifestsPolicy(max_manifests=8, min_manifests=2),
+    rewrite_manifests=RewriteManifestsPolicy(max_manifests=8),
     remove_orphan_files=RemoveOrphanFilesPolicy(
         every_seconds=3600,
         older_than_seconds=DAY_SECONDS,
@@ -81,7 +81,6 @@ POLICY = Policy(
         backoff_seconds=100,
         backoff_max_seconds=1000,
         quarantine_after=3,
-        crash_backoff_seconds=60,
         quarantine_after_crashes=3,
     ),
 )

@@ -190,7 +190,7 @@ class Cell:
 
     def manifests(self) -> str:
         """Manifests are regrouped."""
-        few = ("--set", "rewrite_manifests.min_manifests=2", "--set", "rewrite_manifests.max_manifests=1")
+        few = ("--set", "rewrite_manifests.max_manifests=1")
         self.operation(V2, "rewrite_manifests", *few)
         self.check_rows(V2)
         return OK

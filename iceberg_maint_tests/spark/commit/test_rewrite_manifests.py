@@ -36,7 +36,7 @@ from iceberg_maint_tests.support.spark.workshop import Workshop, workshop_of
 
 pytestmark = pytest.mark.spark
 REGROUP = Operation.REWRITE_MANIFESTS
-EAGER = replace(KEEP_ONE, rewrite_manifests=RewriteManifestsPolicy(max_manifests=1, min_manifests=2))
+EAGER = replace(KEEP_ONE, rewrite_manifests=RewriteManifestsPolicy(max_manifests=1))
 UNMERGED = {"commit.manifest-merge.enabled": "false"}
 
 

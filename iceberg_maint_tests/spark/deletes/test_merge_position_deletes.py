@@ -31,7 +31,6 @@ from iceberg_maint_tests.support.fakes.ledger import memory_ledger
 from iceberg_maint_tests.support.spark.equality_deletes import deletes_of, other_engine, rows_of
 from iceberg_maint_tests.support.spark.position_deletes import (
     POSITIONS,
-    QUICK,
     mark,
     paths,
     planned,
@@ -224,7 +223,7 @@ def test_delete_that_names_a_file_of_another_partition_marks_nothing_there(shop:
     mark(shop, name, {a: [0], b: [4]}, partition=["a"])
     mark(shop, name, {a: [1], b: [0]}, partition=["b"])
     mark(shop, name, {b: [1]}, partition=["b"])
-    _, written = merge(shop, name, policy=QUICK)
+    _, written = merge(shop, name)
     assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 1, b: 2}
 
 
@@ -235,7 +234,7 @@ def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> No
     mark(shop, name, {a: [1]})
     before = shop.writers.rows(name)
     batch = planned(shop, name)
-    written = shop.engine.write(batch, QUICK)
+    written = shop.engine.write(batch, FULL)
     assert shop.commit(batch, written, engine=other_engine(shop)).status is CommitStatus.COMMITTED
     assert shop.writers.rows(name) == before
     assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1})}
@@ -252,7 +251,7 @@ def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: 
         {"lake": shop.catalog},
         memory_ledger(),
         SystemClock(),
-        lambda _table, _properties: QUICK,
+        lambda _table, _properties: FULL,
         lambda: shop.engine,
     )
 

@@ -17,7 +17,6 @@ from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.equality_deletes import deletes_of, rows_of
 from iceberg_maint_tests.support.spark.position_deletes import (
     POSITIONS,
-    QUICK,
     mark,
     paths,
     planned,
@@ -40,7 +39,7 @@ def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
 def raced(shop: Workshop, name: str, then: Any) -> tuple[CommitResult, list[tuple[Any, ...]]]:
     """What becomes of a merge during which `then` was done, and the rows right before its commit."""
     batch = planned(shop, name)
-    written = shop.engine.write(batch, QUICK)
+    written = shop.engine.write(batch, FULL)
     then()
     before = shop.writers.rows(name)
     result = shop.commit(batch, written)
@@ -73,7 +72,7 @@ def test_merge_of_a_data_file_that_was_registered_again_is_stale(shop: Workshop)
     """Without the gate the table cannot be read: the vector is older than its data file."""
     name, a, _ = twice_marked(shop, version=3)
     batch = planned(shop, name)
-    written = shop.engine.write(batch, QUICK)
+    written = shop.engine.write(batch, FULL)
     registered_again(shop, name, a)
     assert unguarded(shop, batch, written).status is CommitStatus.COMMITTED
     with pytest.raises(Py4JJavaError, match="DV data sequence number"):

@@ -195,7 +195,6 @@ def random_policy(choose: random.Random) -> Policy:
         rewrite_data_files=RewriteDataFilesPolicy(
             target_file_size_bytes=TARGET,
             small_file_ratio=choose.choice([0.75, 0.5]),
-            large_file_ratio=choose.choice([1.8, 1.1]),
             min_input_files=choose.choice([2, 5]),
             delete_ratio_act=choose.choice([0.3, 1.0]),
             max_group_bytes=choose.choice([5_000, 10**12]),

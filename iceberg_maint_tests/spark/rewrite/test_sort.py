@@ -64,7 +64,7 @@ def drifted_table(shop: Workshop, version: int, order: str = "id") -> str:
     return name
 
 
-NO_BIN_PACK = {"min_input_files": 1000, "min_excess_files": 1000, "min_gain_ratio": 1.0}
+NO_BIN_PACK = {"min_input_files": 1000}
 
 
 def target(shop: Workshop, name: str, files: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ HOUSEKEEPING_POLICY = replace(
     expire_snapshots=ExpireSnapshotsPolicy(
         max_snapshot_age_seconds=DAY_SECONDS, min_snapshots_to_keep=1, every_seconds=0
     ),
-    rewrite_manifests=RewriteManifestsPolicy(max_manifests=3, min_manifests=2),
+    rewrite_manifests=RewriteManifestsPolicy(max_manifests=3),
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,11 +14,7 @@ from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
-from iceberg_maint.core.policy.data import (
-    ProofLevel,
-    RewriteDataFilesPolicy,
-    RewritePositionDeleteFilesPolicy,
-)
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.commit.rewrite_files import commit_batch
 from iceberg_maint.ports.engine import Written
 from iceberg_maint_tests.support.spark.equality_deletes import rows_of
@@ -27,8 +22,6 @@ from iceberg_maint_tests.support.spark.rewrites import open_gate
 from iceberg_maint_tests.support.spark.workshop import FULL, TARGET_BYTES, Workshop
 
 POSITIONS = "POSITION_DELETES"
-QUICK = replace(FULL, rewrite_position_delete_files=RewritePositionDeleteFilesPolicy(proof=ProofLevel.FOOTER))
-"""Without the reader's word: no job of Spark's over the data files."""
 
 
 def table(shop: Workshop, *files: Iterable[int], version: int = 2, partitioned_by: str = "") -> str:

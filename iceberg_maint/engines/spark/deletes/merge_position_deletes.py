@@ -40,7 +40,6 @@ def merge(
     batch: Batch,
     planned: Sequence[GroupTasks],
     deletes: Mapping[Identity, Any],
-    proof: ProofLevel,
 ) -> Converted:
     """Writes the positions that the batch's position deletes (Java DeleteFiles) delete in the planned tasks' data
     files. Commits nothing.
@@ -50,7 +49,7 @@ def merge(
     sources = {d.path for d in batch.position_deletes if not d.void}
     files = {f.path: f for g in batch.groups for f in g.files if not sources.isdisjoint(f.delete_files)}
     if not files:
-        return Converted((), _proof(batch, {}, proof, ""))
+        return Converted((), _proof(batch, {}, ""))
     tasks = {
         str(task.file().location()): task
         for group_tasks in planned
@@ -65,10 +64,10 @@ def merge(
     written_files = write(bridge, table.java, expected, data_files)
     written = positions.read_back(bridge, table.java, written_files)
     detail = positions.difference(expected, written)
-    if not detail and proof is ProofLevel.FULL:
+    if not detail:
         file_tasks = {path: tasks[path] for path in files}
         detail = _difference_for_readers(bridge, table, file_tasks, sources, written)
-    return Converted(written_files, _proof(batch, written, proof, detail))
+    return Converted(written_files, _proof(batch, written, detail))
 
 
 def _deleted_positions(
@@ -183,9 +182,9 @@ def _tasks(
     )
 
 
-def _proof(batch: Batch, written: Positions, level: ProofLevel, detail: str) -> Proof:
+def _proof(batch: Batch, written: Positions, detail: str) -> Proof:
     return Proof(
-        level=level.value,
+        level=ProofLevel.FULL.value,
         equal=not detail,
         input_records=sum(d.record_count for d in batch.position_deletes if not d.void),
         output_records=positions.count(written),

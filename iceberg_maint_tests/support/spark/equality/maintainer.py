@@ -39,7 +39,7 @@ from iceberg_maint_tests.support.spark.equality.reference import Twin
 from iceberg_maint_tests.support.spark.rewrites import NO_BACKOFF, READER
 from iceberg_maint_tests.support.spark.writers import Writers
 
-AT_ONCE = RetryPolicy(backoff_seconds=0, crash_backoff_seconds=0, quarantine_after=1_000_000)
+AT_ONCE = RetryPolicy(backoff_seconds=0, quarantine_after=1_000_000)
 """Nothing waits, nothing is held: what goes wrong goes wrong again at once."""
 
 
