@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import textwrap
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -222,7 +223,19 @@ def _text(catalog_type: str, uri: str | None, warehouse: str | None, ledger: str
         uri=_entry("uri", uri),
         warehouse=_entry("warehouse", warehouse),
         ledger=_scalar(ledger),
+        policy=_policy_lines() if everything else "",
     )
+
+
+def _policy_lines() -> str:
+    """Every key of the policy but the mode as comments: its meaning, then the key with its default."""
+    from iceberg_maint.core.policy.data import policy_keys
+
+    lines: list[str] = []
+    for key in policy_keys()[1:]:
+        lines += textwrap.wrap(key.doc, 110, initial_indent="  # ", subsequent_indent="  # ")
+        lines.append(f"  # {key.path}: {json.dumps(key.default)}")
+    return "\n".join(lines)
 
 
 def _entry(key: str, value: str | None) -> str:

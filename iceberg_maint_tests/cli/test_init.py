@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -18,7 +19,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.config import CONFIG_VARIABLE, load_config
 from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.data import MOST_SET, Mode, Policy, policy_keys
 from iceberg_maint.defs import load_definitions
 from iceberg_maint.defs.code_location import write_table_list
 from iceberg_maint.defs.instance import check_instance
@@ -103,6 +104,18 @@ def test_init_all_names_every_section_of_the_file_below_a_comment(tmp_path: Path
     }
     assert keys - set(positions) == set()
     assert [key for key in keys if not lines[positions[key] - 1].lstrip().startswith("#")] == []
+
+
+def test_init_all_lists_every_policy_key_with_its_default_those_that_people_set_first(tmp_path: Path) -> None:
+    init(tmp_path, "--all")
+    file = tmp_path / "iceberg_maint.yaml"
+    names = [key.path for key in policy_keys()]
+    before, after = file.read_text("utf-8").split("\ndefaults:\n")
+    keys = re.compile(rf"^  (?:# )?({'|'.join(map(re.escape, names))}): ", re.MULTILINE)
+    assert keys.findall(after) == names
+    assert names[:10] == list(MOST_SET)
+    file.write_text(f"{before}\ndefaults:\n{keys.sub(lambda m: f'  {m[1]}: ', after)}", "utf-8")
+    assert load_config(file, {}, "").policy_for(EVENTS).policy == replace(Policy(), mode=Mode.ADVISE)
 
 
 def test_doctor_passes_on_what_init_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
