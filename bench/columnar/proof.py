@@ -6,7 +6,7 @@ The part `proof` of `bench.columnar.rewrites` runs it for a task that encodes al
 pages (`small`): the files of one partition, in one process, without Spark. After a run that warms up, tasks with the
 proof levels `full` and `statistics` take five turns. Figures are medians. The parts of a full proof are `values` (every
 value of the encoded columns), `pages` (bytes and page headers of copied columns) and `statistics` (all the rest: footer,
-manifest, page index). `decompression` is what zstd alone needs for the pages that a splice copied, without a look at a
+manifest, page index). `decompression` is what zstd alone needs for the pages that a splice copied, without reading a
 value: no proof of their statistics can cost less. The part `proof` exits 1 if a share is above its target.
 """
 

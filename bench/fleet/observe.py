@@ -199,7 +199,7 @@ def _seconds_of_look(config: Path) -> float:
 
 def _look(config: str) -> int:
     """Prints the CPU seconds in which a process finds out that no table has changed."""
-    from iceberg_maint.loop.fleet.read_fleet import FleetLook
+    from iceberg_maint.loop.fleet.read_fleet import FleetReading
     from iceberg_maint.ports.stored import StoredMeasurement
     from iceberg_maint.wiring.adapters import load
 
@@ -207,7 +207,7 @@ def _look(config: str) -> int:
     tables = context.catalogs.tables()
     context.ledger.registry.now_ms()
     start = time.process_time()
-    unchanged = [t for t, found in FleetLook(tables, context) if isinstance(found, StoredMeasurement)]
+    unchanged = [t for t, found in FleetReading(tables, context) if isinstance(found, StoredMeasurement)]
     used = time.process_time() - start
     assert len(unchanged) == len(tables), (len(unchanged), len(tables))
     print(used)

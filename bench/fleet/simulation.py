@@ -168,8 +168,8 @@ class Simulation:
         arrivals = [t for t in self.tables if self._arrive(t, now_ms)]
         for table in arrivals:
             table.changed = True
-        looked = self._observe()
-        for table in {t.number: t for t in (*looked, *self.backing_off(now_ms))}.values():
+        observed = self._observe()
+        for table in {t.number: t for t in (*observed, *self.backing_off(now_ms))}.values():
             self._decide(table, now_ms)
         horizon = now_ms - self.budget.period_seconds * 1000
         self.spends = [s for s in self.spends if s.at_ms > horizon]
@@ -216,7 +216,7 @@ class Simulation:
     def _observe(self) -> list[SimTable]:
         """Observes changed tables within half of the limit of calls, continuing where the last hour stopped."""
         self.used_calls = len(self.tables) // 100
-        looked = []
+        observed = []
         count = len(self.tables)
         for step in range(count):
             table = self.tables[(self.cursor + step) % count]
@@ -229,9 +229,9 @@ class Simulation:
             table.changed = False
             least = POLICY.rewrite_data_files.min_input_files
             table.seen = {k: p.health() for k, p in table.parts.items() if p.small >= least}
-            looked.append(table)
+            observed.append(table)
         self.figures.stale_tables.append(sum(t.changed for t in self.tables))
-        return looked
+        return observed
 
     def _decide(self, table: SimTable, now_ms: int) -> None:
         uuid = str(table.number)

@@ -18,7 +18,7 @@ from bench.flink.verdict import FlinkResult, judge
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import report
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.demo.heal import MAX_TICKS, Healing, Look, heal_once, look, open_in_process
+from iceberg_maint.demo.heal import MAX_TICKS, DemoState, Healing, heal_once, open_in_process, state_of
 from iceberg_maint.demo.main import make_catalog
 from iceberg_maint.demo.workspace import CATALOG, Place, place, table_id
 from iceberg_maint.loop.context import Context
@@ -62,7 +62,7 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
     script = stream.statements(flink_catalog(config.catalogs[CATALOG]), TABLES)
     report.heading(console, "Flink", f"upserts {stream.rows} rows under {stream.keys} keys into each table")
     healing = Healing()
-    at_end_of_job: dict[FlinkTable, Look] = {}
+    at_end_of_job: dict[FlinkTable, DemoState] = {}
     with started(home, where.root / "flink", script) as job:
         # Spark and Flink start at the same time.
         context.engine.spark.session()
@@ -83,7 +83,7 @@ def run(root: Path, flink: Path, console: Console, stream: Stream = STREAM) -> F
 
 def _heal(
     context: Context, where: Place, job: FlinkJob, healing: Healing, console: Console
-) -> dict[FlinkTable, Look]:
+) -> dict[FlinkTable, DemoState]:
     """Maintains the tables during the job and after it. Returns their state at the end of the job."""
     dagster = open_in_process(context, where)
     try:
@@ -92,7 +92,7 @@ def _heal(
             dagster.observe()
             if not heal_once(context, dagster, healing, _step(console)):
                 time.sleep(_POLL_SECONDS)
-        at_end_of_job = {table: look(context, table_id(table.name)) for table in TABLES}
+        at_end_of_job = {table: state_of(context, table_id(table.name)) for table in TABLES}
         report.heading(console, "Healing", "the work that remained at the end of the job")
         for _ in range(MAX_TICKS):
             dagster.observe()
@@ -112,12 +112,12 @@ def _step(console: Console) -> Callable[..., None]:
 
 
 def _judge(
-    context: Context, stream: Stream, at_end_of_job: dict[FlinkTable, Look]
+    context: Context, stream: Stream, at_end_of_job: dict[FlinkTable, DemoState]
 ) -> tuple[FlinkResult, ...]:
     reader = DuckDBReader()
     verdicts = []
     for table, ended in at_end_of_job.items():
-        after = look(context, table_id(table.name))
+        after = state_of(context, table_id(table.name))
         state = context.catalogs[CATALOG].pin(table_id(table.name))
         verdicts.append(judge(table, stream, ended, after, state, reader))
     reader.close()

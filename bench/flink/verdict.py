@@ -8,7 +8,7 @@ from bench.flink.stream import FlinkTable, Stream
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, Snapshot, TableState
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.heal import Look
+from iceberg_maint.demo.heal import DemoState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class FlinkResult:
     """One table, at the end of the job and at the end of the demo."""
 
     table: FlinkTable
-    at_end_of_job: Look
-    after: Look
+    at_end_of_job: DemoState
+    after: DemoState
     history: History
     rows: Comparison
 
@@ -60,8 +60,8 @@ class FlinkResult:
 def judge(
     table: FlinkTable,
     stream: Stream,
-    at_end_of_job: Look,
-    after: Look,
+    at_end_of_job: DemoState,
+    after: DemoState,
     state: TableState,
     reader: DuckDBReader,
 ) -> FlinkResult:

@@ -7,7 +7,7 @@ Ours and stock take turns, each in a fresh process that first warms up on a smal
 of its own. Measured is from the pinned state to the commit: ours plans, writes, holds every live entry or the
 whole metadata against what it was, commits and looks at the table again; stock is the bare action, its expiry
 without deleting a file. A third part is on another table (`bench.removal.worn_table`): ours removes what its expiry releases,
-from the stored release to the deletion after the hold, retained in place or in the trash, and stock's expiry deletes. The
+from the stored release to the deletion after the retention, retained in place or in the trash, and stock's expiry deletes. The
 target is that of files retained in place: the trash costs a move per file more than stock. CPU seconds are those of the process and its JVM. Exits 1 when a target is missed.
 """
 
@@ -37,7 +37,7 @@ WARM = "lake.warm.t"
 OPERATIONS = ("rewrite_manifests", "expire_snapshots")
 RELEASED = "released_files"
 HOLDS = {"ours": "in_place", "ours_trash": "trash"}
-"""Where released files spend the hold, by the name of the run."""
+"""Where released files spend the retention, by the name of the run."""
 KEPT = 10
 MIN_RATIO = 2.0
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.record import publish
 from bench.removal.made_up_s3 import PAGE, name
-from bench.removal.orphan_looks import MADE_UP, Reached, looked, made_up_store, table_state
+from bench.removal.scanned_store import MADE_UP, Reached, made_up_store, scanned, table_state
 from bench.worker import PROJECT
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -94,7 +94,7 @@ def scan(objects: int) -> dict[str, Any]:
     live = range(objects - objects // ORPHANS_PER_OBJECT)
     with made_up_store(objects) as (store, counts):
         started = time.time()
-        found = looked(
+        found = scanned(
             table_state(MADE_UP),
             others=lambda _table: (),
             store=lambda _state: store,

@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import publish
-from bench.removal.orphan_looks import (
+from bench.removal.orphan_table import DATA, FILES, make
+from bench.removal.scanned_store import (
     MADE_UP,
     TABLE,
     Reached,
     digest_of_paths,
-    looked,
     made_up_store,
     process_start,
+    scanned,
     table_state,
 )
-from bench.removal.orphan_table import DATA, FILES, make
 from bench.worker import PROJECT
 
 CACHE = PROJECT / ".cache"
@@ -149,7 +149,7 @@ def _report(figures: dict[str, float], *, equal: bool, rounds: int) -> int:
 def _ours() -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.local_store import LocalStore
-    from iceberg_maint.catalog.location_owners import FleetClaims
+    from iceberg_maint.catalog.location_owners import FleetLocationOwners
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
@@ -158,9 +158,9 @@ def _ours() -> dict[str, Any]:
     catalog = PyIcebergCatalog(
         "lake", {"type": "sql", "uri": uri, "warehouse": (DATA / "warehouse").as_uri()}
     )
-    return looked(
+    return scanned(
         catalog.pin(table),
-        others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
+        others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
         store=lambda _state: LocalStore(),
         reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
     )
@@ -183,7 +183,7 @@ def _million() -> dict[str, Any]:
                 if prefix == location:
                     yield from (StoredFile(path(n), 1, 1) for n in range(PATHS))
 
-        found = looked(
+        found = scanned(
             table_state(location),
             others=lambda _table: (),
             store=lambda _state: Store(),

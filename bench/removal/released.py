@@ -1,7 +1,7 @@
 """What an expiry of 490 of 500 snapshots releases: its files removed by ours and by Iceberg's own action.
 
 Called by `bench.removal.housekeeping`. Ours goes the product's way: the release is stored, the expiry commits, the files
-are proved unreferenced and held in the trash or in place; after the hold they are proved again and deleted. Stock
+are proved unreferenced and retained in the trash or in place; after the hold they are proved again and deleted. Stock
 commits and deletes at once. All must leave the same files.
 """
 
@@ -23,7 +23,7 @@ def measure(
     bridge: Any, spark: Any, folder: Path, expiry: Callable[..., Callable[[str], None]] | None, hold: str
 ) -> dict[str, Any]:
     """One removal in this process, which has warmed up and whose catalog has the table. `expiry` is the way of
-    the product with the files held so; without it Iceberg's own action runs."""
+    the product with the files retained so; without it Iceberg's own action runs."""
     from bench.removal.worn_table import files_at_their_places
 
     read_before = _jvm_bytes_read(bridge)
@@ -51,17 +51,17 @@ def _ours(
 ) -> dict[str, Any]:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
     from iceberg_maint.catalog.local_store import LocalStore
-    from iceberg_maint.catalog.location_owners import FleetClaims
+    from iceberg_maint.catalog.location_owners import FleetLocationOwners
     from iceberg_maint.catalog.manifests import metadata_file
     from iceberg_maint.catalog.reachable_files import MetadataWalk
     from iceberg_maint.core.model.ids import TableId
-    from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
+    from iceberg_maint.core.policy.housekeeping import ReleasedRetention, RemoveOrphanFilesPolicy
     from iceberg_maint.core.removal.released_file_rules import release_of
     from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
     from iceberg_maint_tests.support.catalog.claim_memory import ClaimMemory
 
     table, ahead_ms = TableId.parse(TABLE), [0]
-    policy = RemoveOrphanFilesPolicy(released_files=ReleasedHold(hold))
+    policy = RemoveOrphanFilesPolicy(released_files=ReleasedRetention(hold))
     catalog = PyIcebergCatalog("lake", {"type": "sql", "uri": f"sqlite:///{folder / 'catalog.db'}"})
     reads = {"files": 0, "bytes": 0}
     read_bytes = metadata_file.read_bytes
@@ -74,7 +74,7 @@ def _ours(
     metadata_file.read_bytes = counted
 
     class Later(LocalStore):
-        """The local file system, once the hold is over."""
+        """The local file system, once the retention is over."""
 
         def now_ms(self, folder: str) -> int:
             return super().now_ms(folder) + ahead_ms[0]
@@ -82,7 +82,7 @@ def _ours(
     def made() -> OrphanRemoval:
         return OrphanRemoval(
             CleanupContext(
-                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
+                others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: Later(),
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
                 scratch=folder / "scratch",
@@ -105,18 +105,18 @@ def _ours(
 
     expiry(spark, folder, "expire_snapshots", record)(TABLE)
     step("commit")
-    held = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
-    assert held.stopped is None, held.stopped
+    retained = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
+    assert retained.stopped is None, retained.stopped
     step("hold")
     files_read_to_hold = reads["files"]
     ahead_ms[0] = (policy.delete_after_seconds + 60) * 1000
     deleted = made().remove_released(catalog.pin(table), policy, in_flight=frozenset(), holds=lambda: True)
-    assert (deleted.stopped, deleted.deleted_files) == (None, held.released_files), deleted
+    assert (deleted.stopped, deleted.deleted_files) == (None, retained.released_files), deleted
     step("delete")
     metadata_file.read_bytes = read_bytes
     return {
         **seconds,
-        "released_files": held.released_files,
+        "released_files": retained.released_files,
         "metadata_files_read_to_hold": files_read_to_hold,
         "metadata_files_read": reads["files"],
         "read_mb": reads["bytes"] / 1e6,

@@ -87,7 +87,7 @@ class PyIcebergCatalog:
         self._memo = memo
         self._approved = approved_of(properties)
         calls = calls or CallBudget()
-        self.looks: CallLimits | None = calls.limits
+        self.cycle_limits: CallLimits | None = calls.limits
         self._listing = make_listing(name, properties, calls)
         self.asks_each_table = self._listing.asks_each_table
         # A service may issue credentials per table.

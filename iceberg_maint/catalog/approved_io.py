@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from pyiceberg.io import PY_IO_IMPL, FileIO, InputFile, OutputFile, load_file_io
 
 from iceberg_maint.catalog.local_store import LocalStore, local_path
-from iceberg_maint.core.model.location import LOCATION_PROVIDER, ApprovedLocations, claim, locations_of
+from iceberg_maint.core.model.location import (
+    LOCATION_PROVIDER,
+    ApprovedLocations,
+    location_owner,
+    locations_of,
+)
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.ports.storage import Store, StoredFile
@@ -145,7 +150,7 @@ def check_writes(
     table: str, location: str, properties: Mapping[str, str], approved: ApprovedLocations
 ) -> None:
     """Raises RefusedError ICM-155 if a table with this location and these properties has files written elsewhere."""
-    check(approved, claim(table, "", location, properties, f"{location}/").locations, table)
+    check(approved, location_owner(table, "", location, properties, f"{location}/").locations, table)
     _check_provider(table, properties)
 
 

@@ -121,9 +121,10 @@ class Session:
         click.echo(text, file=sys.stderr)
 
     def say_of(self, table: object, text: object) -> None:
-        """Writes a line about a table to stderr, with its name if the text has not named it."""
+        """Writes a line about a table to stderr, with its name if the beginning of the text does not have it."""
         name, line = str(table), str(text)
-        is_named = re.search(rf"(?<![\w./]){re.escape(name)}(?![\w/])", line)
+        beginning = re.split(r"[:.] ", line, maxsplit=1)[0]
+        is_named = re.search(rf"(?<![\w./]){re.escape(name)}(?![\w/])", beginning)
         self.say(line if is_named else f"{name}: {line}")
 
     def tables(self, context: Context, codes: set[int]) -> tuple[TableId, ...]:

@@ -46,7 +46,7 @@ def tables(session: Session) -> int:
     from iceberg_maint.cli.pages.run_page import RunProgress
     from iceberg_maint.cli.pages.table_list import draw_tables, table_summary
     from iceberg_maint.loop.fleet.read_fleet import in_order
-    from iceberg_maint.report.holds import draw_pauses, pause_documents
+    from iceberg_maint.report.deferrals import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
 
     context = session.context()
@@ -272,39 +272,39 @@ def _advice(session: Session, context: Context, assessment: Assessment) -> Advic
 def _statuses(
     session: Session, context: Context, tables: Sequence[TableId]
 ) -> Iterator[tuple[TableId, dict[str, Any] | IcebergMaintError]]:
-    from iceberg_maint.loop.fleet.read_fleet import look
+    from iceberg_maint.loop.fleet.read_fleet import read_tables
 
-    for table, looked in look(tables, context, observe=False):
+    for table, answer in read_tables(tables, context, observe=False):
         try:
             yield (
                 table,
-                looked if isinstance(looked, IcebergMaintError) else _status(session, context, table, looked),
+                answer if isinstance(answer, IcebergMaintError) else _status(session, context, table, answer),
             )
         except Exception as error:  # noqa: BLE001 - one table must not hide the others
             yield table, with_code(error)
 
 
 def _status(
-    session: Session, context: Context, table: TableId, looked: UnchangedTable | TableReading
+    session: Session, context: Context, table: TableId, answer: UnchangedTable | TableReading
 ) -> dict[str, Any]:
     """One table of `tables`, from stored health of the current snapshot; without it, from a new measurement.
     Mode advise with due partitions needs a measurement, because the advice is a plan."""
     from iceberg_maint.loop.assess import assess
     from iceberg_maint.loop.fleet.budget import stored_decision
     from iceberg_maint.loop.fleet.known_tables import UnchangedTable
+    from iceberg_maint.report.deferrals import deferral
     from iceberg_maint.report.formatting import ESTIMATE_RECORDS, estimate_seconds
-    from iceberg_maint.report.holds import hold
     from iceberg_maint.report.plan_notes import advice_document
     from iceberg_maint.report.verdicts import EXIT_CODES, table_status, verdict_document
 
     assessment = None
-    if isinstance(looked, UnchangedTable):
-        measured = looked.measured
+    if isinstance(answer, UnchangedTable):
+        measured = answer.measured
         policy = context.policies.of_table(table, measured.maintenance_properties)
-        decision = stored_decision(looked.histories, measured, policy, context)
-        history = combine_histories(tuple(looked.histories.values()))
-    if not isinstance(looked, UnchangedTable) or decision.reason is Reason.ADVISE:
-        reading = None if isinstance(looked, UnchangedTable) else looked
+        decision = stored_decision(answer.histories, measured, policy, context)
+        history = combine_histories(tuple(answer.histories.values()))
+    if not isinstance(answer, UnchangedTable) or decision.reason is Reason.ADVISE:
+        reading = None if isinstance(answer, UnchangedTable) else answer
         assessment = assess(table, context, reading=reading)
         measured, decision, history = assessment.measured, assessment.decision, assessment.history
     verdict = verdict_on(True, history.faults)
@@ -327,7 +327,7 @@ def _status(
         "data_files": sum(p.data_files for p in parts),
         "small_files": sum(p.small_files for p in parts),
         "delete_files": sum(p.delete_files for p in parts),
-        "held_by": hold(decision) or None,
+        "deferred_by": deferral(decision) or None,
         "failure": verdict_document(verdict),
         "advice": advice_document(None if assessment is None else _advice(session, context, assessment)),
         "exit_code": EXIT_CODES[verdict.standing],

@@ -79,7 +79,7 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
     # Opened before the scan, because the scan may take long.
     with (
         _opened(output) as lines,
-        _orphan_scan(session, table).look(state, section, in_flight=in_flight) as result,
+        _orphan_scan(session, table).scan(state, section, in_flight=in_flight) as result,
     ):
         summary = summarize(result.paths.orphans(), result.removal.target.prefixes, _SHOWN)
         if lines is not None:
@@ -327,7 +327,7 @@ def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[
 def _check_mark(session: Session, table: TableId, mark_id: str | None, overrides: dict[str, str]) -> None:
     if mark_id is None:
         return
-    mark_ids = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "held"]
+    mark_ids = [m["mark_id"] for m in _trash(session, table, overrides) if m["state"] == "retained"]
     if mark_id not in mark_ids:
         raise UnknownTableError(
             "ICM-126",

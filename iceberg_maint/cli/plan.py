@@ -33,9 +33,9 @@ from iceberg_maint.core.planning.work import (
     writer_reason,
 )
 from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, duration, number, partitions_text, sentence, size
 from iceberg_maint.report.grid import Column, draw_grid, draw_more, write
-from iceberg_maint.report.holds import hold
 from iceberg_maint.report.housekeeping_text import planned_housekeeping
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.verdicts import Status, coloured, status_of
@@ -133,7 +133,7 @@ def draw_unplanned(console: Console, parts: Sequence[tuple[Plan, Decision]]) -> 
                 prefix = f"{plan.operation}: " if p.partition in planned else ""
                 status = coloured(status_of(p.verdict, p.reason, 1))
                 refused = p.verdict is Verdict.REFUSE and p.reason is decision.reason
-                why = (hold(decision) if refused else "") or sentence(p.reason)
+                why = (deferral(decision) if refused else "") or sentence(p.reason)
                 rows.setdefault(
                     (p.partition, p.reason), [_name(p.partition), status, escape(f"{prefix}{why}")]
                 )

@@ -250,7 +250,7 @@ def _maintain_one(
 
 
 def _add_exit_codes(context: Context, result: _Result, session: Session) -> None:
-    from iceberg_maint.report.holds import refusal
+    from iceberg_maint.report.deferrals import refusal
     from iceberg_maint.report.verdicts import EXIT_CODES
 
     measured = context.ledger.health.get(result.table)
@@ -299,7 +299,7 @@ def _say_faults(results: Sequence[_Result], session: Session) -> None:
 
     by_message: dict[str, list[tuple[TableId, TableVerdict]]] = {}
     for result in results:
-        if result.verdict is not None and result.verdict.faults and not result.verdict.is_held:
+        if result.verdict is not None and result.verdict.faults and not result.verdict.is_quarantined:
             by_message.setdefault(result.verdict.message, []).append((result.table, result.verdict))
     for (table, verdict), *others in by_message.values():
         more = f" and {counted(len(others), 'more table', 'more tables')}" if others else ""

@@ -52,7 +52,7 @@ def open_writer(
 ) -> Iterator[pq.ParquetWriter]:
     """Gives a writer of tables with this schema. `dictionaries` are the Parquet paths of the columns with a dictionary.
     `decimals` are the types of the columns that are integers here and decimals in the file, by name. `batch_rows` are
-    encoded together, 1,024 if it is None: the size of a page is looked at after each of them."""
+    encoded together, 1,024 if it is None: the size of a page is measured after each of them."""
     codec = _CODECS.get(encoding.codec.lower(), encoding.codec.lower())
     noted = NotedFile(sink, decimals) if decimals else None
     writer = pq.ParquetWriter(

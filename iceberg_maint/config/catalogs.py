@@ -34,7 +34,7 @@ class CatalogConfig:
     """The connection of one catalog, references resolved. `uri` is in SQLAlchemy form for jdbc.
 
     `approved_locations` are the prefixes under which its tables may have files, None for every location.
-    `calls_per_second` is its budget of calls, None for no budget. `looks` are the limits of a cycle over its tables.
+    `calls_per_second` is its budget of calls, None for no budget. `cycle_limits` are the limits of a cycle over its tables.
     """
 
     name: str
@@ -44,7 +44,7 @@ class CatalogConfig:
     properties: Mapping[str, str] = field(repr=False)
     approved_locations: tuple[str, ...] | None = None
     calls_per_second: float | None = None
-    looks: CallLimits = field(default_factory=CallLimits)
+    cycle_limits: CallLimits = field(default_factory=CallLimits)
 
     def pyiceberg_properties(self) -> dict[str, str]:
         """Returns the properties for PyIceberg's `load_catalog`."""
@@ -103,11 +103,11 @@ def catalog_config(name: str, section: CatalogSection, resolver: Resolver, mount
         check_store(warehouse, properties.get("io-impl", ""), path)
     approved = _approved_locations(f"{path}.approved_locations", section.approved_locations)
     budget = _call_budget(f"{path}.calls_per_second", section.calls_per_second)
-    looks = _looks(path, section)
-    return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget, looks)
+    cycle_limits = _cycle_limits(path, section)
+    return CatalogConfig(name, section.type, uri, warehouse, properties, approved, budget, cycle_limits)
 
 
-def _looks(path: str, section: CatalogSection) -> CallLimits:
+def _cycle_limits(path: str, section: CatalogSection) -> CallLimits:
     at_once = section.read_concurrency
     if not 1 <= at_once <= MAX_READ_CONCURRENCY:
         raise ConfigurationError(

@@ -143,7 +143,7 @@ def _orphans(passes: Sequence[BatchOutcome]) -> Iterator[Condition]:
         return
     newest = passes[0]
     if newest.reason is Reason.APPROVAL_REQUIRED:
-        waiting = [h for h in newest.held or () if h.marked_ms is None]
+        waiting = [h for h in newest.retained or () if h.marked_ms is None]
         files = sum(h.files for h in waiting)
         digests = ", ".join(h.mark_id for h in waiting)
         yield Condition(
@@ -279,7 +279,7 @@ def follow(
     known: Collection[str],
     now_ms: int,
 ) -> tuple[Incident, ...]:
-    """Returns the incidents after one look at the tables.
+    """Returns the incidents after one reading of the tables.
 
     `known` has the UUIDs of all tables. A table that is known and not in `tables` could not be judged; its
     incidents stay as they are. The incidents of an unknown table end. A muted table starts and ends none.

@@ -17,7 +17,7 @@ from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, HOUSEKEEPING_OPERATIONS, Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Verdict
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
 from iceberg_maint.defs.names import ENGINE_TAG, OBSERVE_JOB
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.demo.duckdb_reader import Comparison
@@ -210,14 +210,14 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One table at one time: its data, and the due operations of housekeeping. `held` are the orphans that
+class DemoState:
+    """One table at one time: its data, and the due operations of housekeeping. `retained` are the orphans that
     the last scan has left in the trash."""
 
     measured: Measured
     decision: Decision
     housekeeping: tuple[str, ...] = ()
-    held: tuple[HeldOrphans, ...] = ()
+    retained: tuple[RetainedOrphans, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """The JSON document."""
@@ -236,7 +236,7 @@ class Look:
             "snapshots": self.measured.table_health.snapshots,
             "manifests": self.measured.table_health.manifests,
             "housekeeping": list(self.housekeeping),
-            "trashed_files": sum(h.files for h in self.held),
+            "trashed_files": sum(h.files for h in self.retained),
             "decision": self.decision.verdict.value,
             "reason": self.decision.reason.value,
         }
@@ -252,8 +252,8 @@ class TableResult:
     """One table of the demo, before and after."""
 
     table: DemoTable
-    before: Look
-    after: Look
+    before: DemoState
+    after: DemoState
     rows: Comparison
     end: End
 
@@ -280,30 +280,30 @@ class TableResult:
         }
 
 
-def look(context: Context, table: TableId) -> Look:
+def state_of(context: Context, table: TableId) -> DemoState:
     """Measures a table and makes the decisions. Changes nothing in the lake."""
     assessment = assess(table, context, CYCLE)
     data, housekeeping = assessment.only(DATA_OPERATIONS), assessment.only(HOUSEKEEPING_OPERATIONS)
     last_scan = context.ledger.records.last_report(assessment.state.uuid, Operation.REMOVE_ORPHAN_FILES)
-    return Look(
+    return DemoState(
         assessment.measured,
         data.decision,
         tuple(d.operation for d in housekeeping.decisions if d.verdict is Verdict.RUN),
-        (last_scan.outcome.held or ()) if last_scan else (),
+        (last_scan.outcome.retained or ()) if last_scan else (),
     )
 
 
-def judge(table: DemoTable, before: Look, after: Look, rows: Comparison) -> TableResult:
+def judge(table: DemoTable, before: DemoState, after: DemoState, rows: Comparison) -> TableResult:
     """The verdict on one table."""
     return TableResult(table, before, after, rows, _end(table, before, after, rows))
 
 
-def _end(table: DemoTable, before: Look, after: Look, rows: Comparison) -> End:
+def _end(table: DemoTable, before: DemoState, after: DemoState, rows: Comparison) -> End:
     touched = before.measured.snapshot_id != after.measured.snapshot_id
     if not rows.equal:
         return End.ROWS_DIFFER
     if table.name == CONTROL:
-        return End.TOUCHED if touched or after.held else End.UNTOUCHED
+        return End.TOUCHED if touched or after.retained else End.UNTOUCHED
     if after.decision.verdict is not Verdict.SKIP or after.housekeeping:
         return End.UNHEALTHY
     return End.HEALED if touched else End.UNTOUCHED

@@ -16,7 +16,7 @@ from iceberg_maint.config import Config
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo import duckdb_reader, report
 from iceberg_maint.demo.duckdb_reader import DuckDBReader
-from iceberg_maint.demo.heal import Healing, Look, TableResult, heal, judge, look, open_in_process
+from iceberg_maint.demo.heal import DemoState, Healing, TableResult, heal, judge, open_in_process, state_of
 from iceberg_maint.demo.store import LOCAL, LakeStore, StoreName, open_store
 from iceberg_maint.demo.tables import TABLES, DemoTable, Scale, Writers
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, Place, place, table_id
@@ -114,8 +114,8 @@ def _run(root: Path, console: Console, fresh: bool, scale: Scale, store: LakeSto
     reader = DuckDBReader(store.file_system)
     context, where = open_lake(root, console, fresh=fresh, scale=scale, store=store)
     report.heading(console, "Before", "measured from metadata; no data file was read")
-    before = _looks(context)
-    report.looks(console, before)
+    before = _states(context)
+    report.states(console, before)
     for table, state in before.items():
         reader.copy(state.measured.metadata_location, _copy(where, table))
     console.print("\nDuckDB has copied the rows of every table, with deletes applied.")
@@ -189,16 +189,16 @@ def _heal(context: Context, where: Place, console: Console) -> Healing:
     return healing
 
 
-def _looks(context: Context) -> dict[DemoTable, Look]:
-    return {table: look(context, table_id(table.name)) for table in TABLES}
+def _states(context: Context) -> dict[DemoTable, DemoState]:
+    return {table: state_of(context, table_id(table.name)) for table in TABLES}
 
 
 def _judge(
-    context: Context, where: Place, before: Mapping[DemoTable, Look], reader: DuckDBReader
+    context: Context, where: Place, before: Mapping[DemoTable, DemoState], reader: DuckDBReader
 ) -> tuple[TableResult, ...]:
     results = []
     for table, look_before in before.items():
-        after = look(context, table_id(table.name))
+        after = state_of(context, table_id(table.name))
         rows = reader.compare(_copy(where, table), after.measured.metadata_location)
         results.append(judge(table, look_before, after, rows))
     return tuple(results)

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.reasons import Finding
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.demo.duckdb_reader import scan
-from iceberg_maint.demo.heal import End, Look, Requested, TableResult
+from iceberg_maint.demo.heal import DemoState, End, Requested, TableResult
 from iceberg_maint.demo.tables import DemoTable
 from iceberg_maint.demo.workspace import Place
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError
@@ -81,22 +81,22 @@ def built(console: Console, table: DemoTable, seconds: float) -> None:
     )
 
 
-def looks(console: Console, tables: Mapping[DemoTable, Look]) -> None:
+def states(console: Console, tables: Mapping[DemoTable, DemoState]) -> None:
     """Prints health and decision of each table."""
     rows = []
-    for table, look in tables.items():
-        total = look.measured.total()
+    for table, state in tables.items():
+        total = state.measured.total()
         rows.append(
             [
                 table.full_name,
-                number(len(look.measured.partitions)),
-                number(look.due),
+                number(len(state.measured.partitions)),
+                number(state.due),
                 number(total.data_files),
                 number(total.small_files),
                 number(total.delete_files),
                 number(round(total.delete_ratio, 3)),
                 size(total.data_bytes),
-                _why(look),
+                _why(state),
             ]
         )
     draw_grid(console, _LOOKS, rows)
@@ -158,23 +158,23 @@ def housekeeping(console: Console, tables: Sequence[TableResult]) -> None:
     rows = []
     for result in tables:
         before, after = result.before.measured.table_health, result.after.measured.table_health
-        held = result.after.held
-        if not held and set(result.before.housekeeping) <= {Operation.REMOVE_ORPHAN_FILES}:
+        retained = result.after.retained
+        if not retained and set(result.before.housekeeping) <= {Operation.REMOVE_ORPHAN_FILES}:
             continue
         rows.append(
             [
                 result.table.full_name,
                 f"{number(before.snapshots)} → {number(after.snapshots)}",
                 f"{number(before.manifests)} → {number(after.manifests)}",
-                number(sum(h.files for h in held)),
-                size(sum(h.size_bytes for h in held)),
-                escape(", ".join(h.paths[0].rpartition("/")[2] for h in held if h.paths)),
+                number(sum(h.files for h in retained)),
+                size(sum(h.size_bytes for h in retained)),
+                escape(", ".join(h.paths[0].rpartition("/")[2] for h in retained if h.paths)),
             ]
         )
     draw_grid(console, _HOUSEKEEPING, rows)
-    if any(r.after.held for r in tables):
+    if any(r.after.retained for r in tables):
         console.print(
-            "The trash is swept after its hold. Until then 'iceberg-maint orphans restore' restores the files."
+            "The trash is swept after its retention. Until then 'iceberg-maint orphans restore' restores the files."
         )
 
 
@@ -214,8 +214,8 @@ def next_steps(console: Console, place: Place, tables: Sequence[TableResult], *,
     console.print(as_invoked(text), soft_wrap=True)
 
 
-def _why(look: Look) -> str:
-    decision = look.decision
+def _why(state: DemoState) -> str:
+    decision = state.decision
     findings = (f for p in decision.partitions for f in p.findings if f.reason is decision.reason)
     return f"{word(decision.verdict.value)} {sentence(decision.reason)}{_evidence(next(findings, None))}"
 

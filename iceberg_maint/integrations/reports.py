@@ -26,10 +26,10 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import stored_decision
 from iceberg_maint.loop.fleet.known_tables import ask_catalogs
 from iceberg_maint.machine.files import private_folder, replace_file
+from iceberg_maint.report.deferrals import draw_pauses, pause_documents
 from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
 from iceberg_maint.report.fleet_page import Prices, fleet_page
 from iceberg_maint.report.formatting import counted, estimate_seconds
-from iceberg_maint.report.holds import draw_pauses, pause_documents
 from iceberg_maint.report.json_documents import render
 from iceberg_maint.report.page import Page, render_html, render_markdown
 from iceberg_maint.report.report_page import FleetReport, draw_report, failures_of, report_document

@@ -127,7 +127,7 @@ class StoredPartitions(Mapping[PartitionKey, PartitionHealth]):
         self._unpacked, self._parts = unpacked, dict[PartitionKey, PartitionHealth]()
 
     def _all(self) -> dict[PartitionKey, PartitionHealth]:
-        # Another thread may have unpacked them since the first look.
+        # Another thread may have unpacked them since the first reading.
         if (packed := self._packed) is not None:
             self._parts = self._unpacked.unpack(self.digest, packed)
             self._packed = None

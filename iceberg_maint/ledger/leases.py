@@ -107,7 +107,12 @@ _EVENTS = (
     *(schema.attempt.c.started_ms, schema.intent.c.recorded_ms, schema.attempt_try.c.recorded_ms),
     *(schema.outcome.c.recorded_ms, schema.batch.c.updated_ms, schema.cursor.c.advanced_ms),
     *(schema.record.c.appended_ms, schema.health.c.observed_ms, schema.partition_missing.c.since_ms),
-    *(schema.pause.c.paused_ms, schema.reader.c.seen_ms, schema.run.c.beat_ms, schema.claim.c.current_ms),
+    *(
+        schema.pause.c.paused_ms,
+        schema.reader.c.seen_ms,
+        schema.run.c.beat_ms,
+        schema.location_owner.c.current_ms,
+    ),
 )
 _READINGS = select(_NEWEST.scalar_subquery(), _BOOTED.scalar_subquery())
 

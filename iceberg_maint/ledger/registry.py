@@ -15,23 +15,23 @@ from iceberg_maint.core.decisions.history import FleetWait, Pause
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import FLEET, TableId
-from iceberg_maint.core.model.location import Claim
+from iceberg_maint.core.model.location import LocationOwner
 from iceberg_maint.ledger.database import Database, Part, chunks
 from iceberg_maint.ledger.leases import require
 from iceberg_maint.ledger.schema import (
     alert,
-    claim,
     db_now_ms,
     fleet_wait,
     health,
     installation,
+    location_owner,
     pause,
     reader,
 )
-from iceberg_maint.ports.stored import Lease, StoredClaim, StoredPause
+from iceberg_maint.ports.stored import Lease, StoredLocationOwner, StoredPause
 
 _FORM = "1"
-"""Changes whenever the locations that a metadata file claims are derived in another way."""
+"""Changes whenever the locations that a metadata file owns are derived in another way."""
 _READERS = select(reader).where(reader.c.table_uuid == bindparam("table_uuid")).order_by(reader.c.name)
 _PAUSES = (
     select(pause)
@@ -142,27 +142,31 @@ class SqlRegistry(Part):
         with self._write(table_uuid) as conn:
             return _remove_reader(conn, table_uuid, name)
 
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
-        """Returns the claims of the catalog's tables in the present form."""
+    def location_owners(self, catalog: str) -> Mapping[TableId, StoredLocationOwner]:
+        """Returns the owners of the catalog's tables in the present form."""
         with self._read() as conn:
-            rows = conn.execute(select(claim).where(claim.c.catalog == catalog, claim.c.form == _FORM))
+            rows = conn.execute(
+                select(location_owner).where(
+                    location_owner.c.catalog == catalog, location_owner.c.form == _FORM
+                )
+            )
             return {
-                _table(row.table_name): StoredClaim(row.pointer, _claim(row.body), row.current_ms)
+                _table(row.table_name): StoredLocationOwner(row.pointer, _owner(row.body), row.current_ms)
                 for row in rows
             }
 
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    def put_location_owners(
+        self, catalog: str, stored: Mapping[TableId, StoredLocationOwner], dropped: Collection[TableId] = ()
     ) -> None:
-        """Stores claims in place of earlier ones, and deletes those of dropped tables. Claims of tables whose name is not
+        """Stores owners in place of earlier ones, and deletes those of dropped tables. Owners of tables whose name is not
         unique are not stored, so they are read again."""
         with self._write(f"claims {catalog}") as conn:
             stored = {table: entry for table, entry in stored.items() if table.is_unique}
             for keys in chunks([_key(table) for table in (*stored, *dropped)]):
-                conn.execute(delete(claim).where(claim.c.table_key.in_(keys)))
+                conn.execute(delete(location_owner).where(location_owner.c.table_key.in_(keys)))
             if stored:
                 conn.execute(
-                    insert(claim),
+                    insert(location_owner),
                     [
                         {
                             "table_key": _key(table),
@@ -170,7 +174,7 @@ class SqlRegistry(Part):
                             "table_name": str(table),
                             "pointer": entry.pointer,
                             "form": _FORM,
-                            "body": dumps(entry.claim),
+                            "body": dumps(entry.owner),
                             "current_ms": entry.current_ms,
                         }
                         for table, entry in stored.items()
@@ -240,9 +244,9 @@ def _table(name: str) -> TableId:
 
 
 @lru_cache(maxsize=10_000)
-def _claim(body: str) -> Claim:
-    """The claim of a stored text. Each orphan scan reads those of all tables."""
-    return loads(Claim, body)
+def _owner(body: str) -> LocationOwner:
+    """The owner of a stored text. Each orphan scan reads those of all tables."""
+    return loads(LocationOwner, body)
 
 
 def _key(table: TableId) -> str:

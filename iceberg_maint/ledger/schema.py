@@ -335,8 +335,8 @@ run = Table(
 
 # The locations that each table claims by the metadata file `pointer`, which was current at `current_ms`. `table_key`
 # is a hash of the name. `form` names the way in which the locations are derived.
-claim = Table(
-    "icm_claim",
+location_owner = Table(
+    "icm_location_owner",
     metadata,
     Column("table_key", String(64), primary_key=True),
     Column("catalog", Text, nullable=False),

@@ -18,7 +18,7 @@ from iceberg_maint.core.decisions.waits import (
     undone,
 )
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.location import Equivalences, claim_of, parse_location
+from iceberg_maint.core.model.location import Equivalences, location_owner_of, parse_location
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
 from iceberg_maint.core.model.table_state import Snapshot, TableState
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, is_environment, python_causes
@@ -161,7 +161,10 @@ def _environment_message(why: IcebergMaintError, batch: Batch, context: Context)
         return str(why)
     locations: tuple[str, ...] = context.process.scratch_folders
     with suppress(Exception):  # The catalog may be what fails.
-        locations = (*claim_of(context.catalogs.pin(TableId.parse(batch.table))).locations, *locations)
+        locations = (
+            *location_owner_of(context.catalogs.pin(TableId.parse(batch.table))).locations,
+            *locations,
+        )
     with suppress(OSError, ValueError):
         return str(IcebergMaintError(why.code, f"{why.message} {free_space(locations)}".rstrip(), why.fix))
     return str(why)
@@ -238,7 +241,7 @@ def batch_outcome(batch: Batch, attempt_result: AttemptResult, seconds: float) -
         memory=written.memory if written else attempt_result.memory,
         layout=layout_gain_of(batch.work, written) if written and committed else None,
         counts=counts_of(attempt_result),
-        held=attempt_result.work.held if attempt_result.work else None,
+        retained=attempt_result.work.retained if attempt_result.work else None,
         unlogged=attempt_result.work.unlogged if attempt_result.work else None,
     )
 
@@ -326,6 +329,6 @@ def released_counts(done: ReleasedWork) -> Mapping[str, int]:
         "released_bytes": done.released_bytes,
         "released_deleted_files": done.deleted_files,
         "released_deleted_bytes": done.deleted_bytes,
-        "released_retained_files": done.held_files,
-        "released_retained_bytes": done.held_bytes,
+        "released_retained_files": done.retained_files,
+        "released_retained_bytes": done.retained_bytes,
     }

@@ -79,7 +79,7 @@ class Catalogs(Mapping[str, Catalog]):
         return len(self.adapters)
 
     def within(self, seconds: float) -> Catalogs:
-        """Returns the catalogs of a caller that has so many seconds for a call, or for a look at its tables."""
+        """Returns the catalogs of a caller that has so many seconds for a call, or for a reading of its tables."""
         return replace(self, within_seconds=seconds)
 
     def of_one_run(self) -> Catalogs:
@@ -117,8 +117,8 @@ class Catalogs(Mapping[str, Catalog]):
 
     def limits_of(self, name: str) -> CallLimits | None:
         """Returns the limits of a cycle over this catalog; None for one in memory."""
-        looks = self.adapters[name].looks
-        return None if looks is None else looks.within(self.within_seconds)
+        limits = self.adapters[name].cycle_limits
+        return None if limits is None else limits.within(self.within_seconds)
 
     def in_time(self, table: TableId, work: Callable[[], T]) -> T:
         """Returns what `work` reads of the table. A signal or the deadline of the table interrupts the wait for it. Raises
@@ -148,7 +148,7 @@ class Catalogs(Mapping[str, Catalog]):
 
     def interruptible(self, table: TableId, work: Callable[[], T]) -> T:
         """As `in_time`, without a time: for reads of many files."""
-        if self.of(table).looks is None:
+        if self.of(table).cycle_limits is None:
             return work()
         return self.threads.call(work, None)
 
@@ -199,7 +199,7 @@ _STAYS = "What is known of it stays as it is."
 
 
 def late_table(table: TableId, late: LateError, within: float | None = None) -> IcebergMaintError:
-    """Returns the error of a table that was not looked at in time. `within` are the seconds that the caller had."""
+    """Returns the error of a table that was not read in time. `within` are the seconds that the caller had."""
     name = table.catalog
     time = _time(name, late, within)
     match late.limit:

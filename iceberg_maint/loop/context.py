@@ -159,7 +159,7 @@ class Context:
     process: OwnProcess
 
     def within(self, seconds: float) -> Context:
-        """Returns the context of a caller that has so many seconds for a call of a catalog, or for a look at its tables."""
+        """Returns the context of a caller that has so many seconds for a call of a catalog, or for a reading of its tables."""
         return replace(self, catalogs=self.catalogs.within(seconds))
 
     def of_one_run(self) -> Context:

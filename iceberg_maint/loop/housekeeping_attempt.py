@@ -74,7 +74,7 @@ def remove_released(
             state,
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
-            holds=lambda: is_held(state, context, lease),
+            holds=lambda: has_lease(state, context, lease),
         )
     except FenceLostError:
         raise
@@ -96,7 +96,7 @@ def takes_released(state: TableState, context: Context, own_attempt_id: str | No
     )
 
 
-def is_held(state: TableState, context: Context, lease: Lease) -> bool:
+def has_lease(state: TableState, context: Context, lease: Lease) -> bool:
     """Whether the lease is still ours, asked before a file goes. Raises RefusedError ICM-115: a clock may
     have been set since the work began."""
     checked_clocks(context, state, store=False)
@@ -135,7 +135,7 @@ def remove_orphans(
             policy.remove_orphan_files,
             in_flight=frozenset(f.path for a in open_attempts for f in a.files or ()),
             sweep=work.sweep,
-            holds=lambda: is_held(state, context, lease),
+            holds=lambda: has_lease(state, context, lease),
             is_over=lambda: limit is not None and context.clock.monotonic_seconds() - started >= limit,
         )
     except FenceLostError:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.waits import works_alone
+from iceberg_maint.core.decisions.waits import runs_isolated
 from iceberg_maint.core.model.ids import (
     DATA_OPERATIONS,
     HOUSEKEEPING_OPERATIONS,
@@ -158,7 +158,7 @@ def _plan(
         alone=frozenset(
             p.partition
             for p in decision.due()
-            if may_be_too_long(p.partition) or works_alone(history.of(p.partition))
+            if may_be_too_long(p.partition) or runs_isolated(history.of(p.partition))
         ),
         readers=context.engine.row_types,
     )

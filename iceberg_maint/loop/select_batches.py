@@ -14,7 +14,7 @@ from iceberg_maint.core.commits.planned_files import (
 from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.history import TableHistory
 from iceberg_maint.core.decisions.rules import RESUME_STOPS, Situation
-from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, backs_off, failed, works_alone
+from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, backs_off, failed, runs_isolated
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, Reason
 from iceberg_maint.core.model.table_state import ChangedFiles, TableState
@@ -233,7 +233,7 @@ def _must_wait(batch: Batch, assessment: Assessment, run: Run) -> bool:
 
 def _is_to_split(batch: Batch, history: TableHistory) -> bool:
     """Whether the batch has several partitions, and one of them works alone."""
-    return len(batch.partitions) > 1 and any(works_alone(history.of(p)) for p in batch.partitions)
+    return len(batch.partitions) > 1 and any(runs_isolated(history.of(p)) for p in batch.partitions)
 
 
 def backs_off_now(batch: Batch, history: TableHistory, clock: Clock) -> bool:

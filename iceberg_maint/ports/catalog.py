@@ -19,7 +19,7 @@ class Catalog(Protocol):
     that commit. A REST catalog checks only the commit's requirements. For the removal of snapshots these name
     the table's UUID alone.
 
-    `asks_each_table`: whether the catalog is asked for the pointer of each table, not once for all. `looks` are the limits
+    `asks_each_table`: whether the catalog is asked for the pointer of each table, not once for all. `cycle_limits` are the limits
     of a cycle over its tables; None for a catalog in memory, which answers in the calling thread. Any thread may use a
     catalog that has limits.
     """
@@ -27,7 +27,7 @@ class Catalog(Protocol):
     name: str
     checks_commit_base: bool
     asks_each_table: bool
-    looks: CallLimits | None
+    cycle_limits: CallLimits | None
 
     def tables(self) -> tuple[TableId, ...]:
         """Returns all tables, without views, sorted. Raises ConfigurationError ICM-104."""

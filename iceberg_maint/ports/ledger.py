@@ -30,7 +30,7 @@ from iceberg_maint.ports.stored import (
     Lease,
     Report,
     StoredBatch,
-    StoredClaim,
+    StoredLocationOwner,
     StoredMeasurement,
     StoredPause,
 )
@@ -327,11 +327,11 @@ class Registry(Protocol):
     def remove_reader(self, table_uuid: str, name: str) -> bool:
         """Deletes a reader. Returns whether it existed."""
 
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+    def location_owners(self, catalog: str) -> Mapping[TableId, StoredLocationOwner]:
         """Returns the last claims of the catalog's tables. Claims that another version stored are omitted."""
 
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    def put_location_owners(
+        self, catalog: str, stored: Mapping[TableId, StoredLocationOwner], dropped: Collection[TableId] = ()
     ) -> None:
         """Stores claims in place of earlier ones, and deletes those of dropped tables."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from iceberg_maint.core.model.table_state import Manifest, TableState
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, MetadataLog, UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import MetadataLog, RetainedOrphans, UnloggedMetadata
 from iceberg_maint.core.removal.released_file_rules import NamedFile, Release
 
 
@@ -75,7 +75,7 @@ class OrphanWork:
 
     With `needs_approval` the scan moved nothing, and a person approves it by `digest`. `marks` are the ids of
     the trash manifests that it wrote. `restored_files` were in the trash and are reachable. `left_files` are
-    still in the trash although their hold is over. `held` is the content of the trash at the end, and the
+    still in the trash although their retention is over. `retained` is the content of the trash at the end, and the
     files that wait for approval; None if it is unknown. `unlogged` is the sign of a second owner, None
     without a scan. `stopped` is the error that ended the scan after a part of this work. `unfinished`: the scan
     used up its time, and the next one continues it.
@@ -94,7 +94,7 @@ class OrphanWork:
     marks: tuple[str, ...] = ()
     digest: str = ""
     needs_approval: bool = False
-    held: tuple[HeldOrphans, ...] | None = None
+    retained: tuple[RetainedOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
     stopped: Exception | None = None
     released: ReleasedWork | None = None
@@ -104,15 +104,15 @@ class OrphanWork:
 @dataclass(frozen=True, slots=True)
 class ReleasedWork:
     """What was done with the files that expiries released: `released` were moved to the trash or marked in
-    place, `deleted` were deleted after the hold, `held` are held at the end. `skipped` files stay for an
+    place, `deleted` were deleted after their retention, `retained` are retained at the end. `skipped` files stay for an
     orphan scan: they are gone, or may be other files. `stopped` is what ended the work."""
 
     released_files: int = 0
     released_bytes: int = 0
     deleted_files: int = 0
     deleted_bytes: int = 0
-    held_files: int = 0
-    held_bytes: int = 0
+    retained_files: int = 0
+    retained_bytes: int = 0
     skipped_files: int = 0
     stopped: Exception | None = None
 
@@ -132,7 +132,7 @@ class OrphanFiles(Protocol):
     ) -> OrphanWork:
         """Deletes trash past its hold if `sweep` is set, then moves the present orphans to the trash.
 
-        The hold of the files of stored releases begins first.
+        The retention of the files of stored releases begins first.
         `in_flight` are files that are written and not yet committed. `holds` returns whether this process
         still holds the lease. `is_over` returns whether the scan has used up its time; it is asked between the
         pages of the listing and between groups of moves and deletions. Raises FenceLostError. Raises
@@ -157,7 +157,7 @@ class OrphanFiles(Protocol):
         in_flight: frozenset[str],
         holds: Callable[[], bool],
     ) -> ReleasedWork:
-        """Deletes released files that were held for the hold, and begins the hold of the files of all stored
+        """Deletes released files that were retained for `delete_after_seconds`, and begins the retention of the files of all stored
         releases, by the way of the policy. Lists only the trash and metadata, unless files are deleted. Errors
         other than FenceLostError are in `stopped`."""
 

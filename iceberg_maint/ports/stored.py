@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from iceberg_maint.core.decisions.history import Pause
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
-from iceberg_maint.core.model.location import Claim
+from iceberg_maint.core.model.location import LocationOwner
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
@@ -16,12 +16,12 @@ from iceberg_maint.ports.engine import WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
-class StoredClaim:
-    """The locations that a table claims by its metadata file `pointer`, which was current at `current_ms` by the
+class StoredLocationOwner:
+    """The locations that a table owns by its metadata file `pointer`, which was current at `current_ms` by the
     ledger's clock."""
 
     pointer: str
-    claim: Claim
+    owner: LocationOwner
     current_ms: int
 
 

@@ -1,1 +1,1 @@
-"""Removal of orphan files in two phases: scan and trash, then, after a hold, sweep or restore."""
+"""Removal of orphan files in two phases: scan and trash, then, after a retention, sweep or restore."""

@@ -3,7 +3,7 @@
 A mark lists the files of stored releases. It is on storage before the releases are deleted, so every step can be
 repeated after a crash. Nothing moves: during the hold every reader finds its files, and a file that is registered
 again is referenced. Before a file is deleted, the current metadata are read, and whenever the catalog's
-pointer has changed they are read again. A file that is in a younger mark waits for the hold of that mark.
+pointer has changed they are read again. A file that is in a younger mark waits for the retention of that mark.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from iceberg_maint.removal.target import (
 from iceberg_maint.removal.trash import read_releases, tidy_trash
 from iceberg_maint.removal.trash_manifest import restored_paths
 
-_FILES_PER_LOOK = 1_000
-"""The number of files that are deleted between two looks at the catalog's pointer."""
+_FILES_PER_READING = 1_000
+"""The number of files that are deleted between two readings of the catalog's pointer."""
 
 
 def retain_in_place(
@@ -61,7 +61,7 @@ def retain_in_place(
     mark_id: str | None = None,
 ) -> None:
     """With `marks`, lists the files of all stored releases, one mark per prefix that has any, then deletes the
-    releases. With `deletes`, deletes the files of marks past their hold, or of the mark `mark_id`.
+    releases. With `deletes`, deletes the files of marks past their retention, or of the mark `mark_id`.
 
     Nothing is deleted while a release is stored: it may name files of an older mark, and its hold has not begun.
     `done` receives what was done, however it ends. Raises RefusedError as `scan` does,
@@ -77,7 +77,7 @@ def retain_in_place(
     check_target(target, removal.policy)
     own, broken = _own(target, listed, {release.release_id for _, release in stored}, store)
     asked = [m for m in own if mark_id in (None, m.header.mark_id)] if deletes else []
-    due = _past_hold(asked, removal)
+    due = _past_retention(asked, removal)
     unmarked = [release for file, release in stored if not _is_marked(file, release, own)]
     if unmarked or due:
         memo, folders = versions_memo(removal.scratch, target.state), target.prefixes if due else None
@@ -101,7 +101,7 @@ def retain_in_place(
 def restore_in_place(
     target: Target, store: Store, mark_id: str | None, lease: RemovalLease
 ) -> Iterator[TrashChange]:
-    """Ends the hold of the files of one mark, or of all: they stay, and no scan treats them as orphans again. Yields what was
+    """Ends the retention of the files of one mark, or of all: they stay, and no scan treats them as orphans again. Yields what was
     done to each mark."""
     for mark in list(marks_of(target.prefixes, target.state.uuid, store)):
         if mark_id in (None, mark.header.mark_id):
@@ -146,11 +146,11 @@ def _is_marked(file: StoredFile, release: Release, marks: list[InPlaceMark]) -> 
     return bool(listing) and len(listing) >= max(mark.lists for mark in listing)
 
 
-def _past_hold(marks: list[InPlaceMark], removal: Removal) -> list[InPlaceMark]:
+def _past_retention(marks: list[InPlaceMark], removal: Removal) -> list[InPlaceMark]:
     prefixes = {m.header.prefix for m in marks}
     clocks = {prefix: checked_clock(removal.store, prefix, removal.now_ms) for prefix in prefixes}
-    hold_ms = removal.policy.delete_after_seconds * 1000
-    return [m for m in marks if clocks[m.header.prefix] >= m.header.marked_ms + hold_ms]
+    retention_ms = removal.policy.delete_after_seconds * 1000
+    return [m for m in marks if clocks[m.header.prefix] >= m.header.marked_ms + retention_ms]
 
 
 class _Work:
@@ -193,7 +193,7 @@ class _Work:
                     )
                     done.headers.append(header)
                     done.files, done.size_bytes = done.files + files, done.size_bytes + size_bytes
-        # The hold of these files begins now, whatever an older mark says of them.
+        # The retention of these files begins now, whatever an older mark says of them.
         self._paths.keep_released()
 
     def _spelled(self, done: Moved) -> Iterator[tuple[str, ReleasedFile]]:
@@ -253,7 +253,7 @@ class _Work:
         read_reached(self._removal, self._paths, self._pending)
 
     def _deleted_of(self, files: Iterator[ReleasedFile]) -> Iterator[StoredFile]:
-        while chunk := list(islice(files, _FILES_PER_LOOK)):
+        while chunk := list(islice(files, _FILES_PER_READING)):
             self._lease.require()
             if self._reachability.metadata_location() != self._proved_at:
                 self._read()

@@ -93,7 +93,7 @@ def scan(removal: Removal, *, approved: str | None = None, listing: StoredListin
         since_ms = pending.unread_since_ms()
         youngest_ms = started_ms if since_ms is None else min(started_ms, since_ms)
         youngest_ms -= policy.older_than_seconds * 1000
-        youngest_ms = min((youngest_ms, *_last_looks(target)))
+        youngest_ms = min((youngest_ms, *_last_readings(target)))
         if approved is not None:
             youngest_ms = min(youngest_ms, approved_until_ms(approved))
         rules = _AgedRules(NameRules(target.state, pending), youngest_ms)
@@ -116,7 +116,7 @@ def scan(removal: Removal, *, approved: str | None = None, listing: StoredListin
             removal.reachability,
             versions_memo(removal.scratch, target.state),
         )
-        # The files of an expiry are explained: they are no orphans while their release is stored or they are held
+        # The files of an expiry are explained: they are no orphans while their release is stored or they are retained
         # in place.
         add_names(paths, releases, removal.reachability)
         for mark in marks:
@@ -132,13 +132,13 @@ def scan(removal: Removal, *, approved: str | None = None, listing: StoredListin
         raise
 
 
-def _last_looks(target: Target) -> Iterator[int]:
+def _last_readings(target: Target) -> Iterator[int]:
     """Yields when other tables that cannot be read were last known to write nowhere below the prefixes. Later files
     may be theirs."""
-    for claim in target.others:
-        if claim.current_until_ms is not None:
+    for owner in target.others:
+        if owner.current_until_ms is not None:
             # The ledger's clock and the store's may each differ from this machine's.
-            yield claim.current_until_ms - 2 * MAX_CLOCK_SKEW_MS
+            yield owner.current_until_ms - 2 * MAX_CLOCK_SKEW_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Lists of released files in the trash folder: the releases of expiries, and the marks of files that stay at their paths
-during the hold.
+during the retention.
 
 A mark is one file of lines. The first line is the mark; each further line names one file. Only the marks define which
 files are retained in place. A mark that is not complete, as a crash can leave it on a local disk, holds nothing: the releases
@@ -16,7 +16,12 @@ from itertools import chain
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.location import Equivalences, parse_location
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, Orphan, TrashBatchHeader, held_orphans
+from iceberg_maint.core.removal.orphan_rules import (
+    Orphan,
+    RetainedOrphans,
+    TrashBatchHeader,
+    retained_orphans,
+)
 from iceberg_maint.core.removal.released_file_rules import (
     Release,
     ReleasedFile,
@@ -227,12 +232,12 @@ def batches_in_place(prefixes: Iterable[str], table_uuid: str, store: Store) -> 
 
 def retained_in_place(
     prefixes: Iterable[str], table_uuid: str, store: Store, most_paths: int
-) -> Iterator[HeldOrphans]:
+) -> Iterator[RetainedOrphans]:
     """Yields the files that the lists of a table hold for a later sweep."""
     for mark in marks_of(prefixes, table_uuid, store):
         files = (Orphan(f.path, f.size_bytes or 0, f.committed_ms) for f in listed_files(store, mark))
         header = mark.header
-        yield held_orphans(header.mark_id, header.marked_ms, files, (header.prefix,), most_paths)
+        yield retained_orphans(header.mark_id, header.marked_ms, files, (header.prefix,), most_paths)
 
 
 def restore_list(store: Store, mark: InPlaceMark) -> None:

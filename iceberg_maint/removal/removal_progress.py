@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, TrashBatchHeader
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans, TrashBatchHeader
 from iceberg_maint.ports.storage import OrphanWork, ReleasedWork
 from iceberg_maint.removal.orphan_scan import Scan
 from iceberg_maint.removal.released_lists import marks_of
@@ -44,14 +44,14 @@ class RemovalProgress:
     trash_changes: list[TrashChange] = field(default_factory=list)
     trashed: list[Moved] = field(default_factory=list)
     scan: Scan | None = None
-    waiting: HeldOrphans | None = None
+    waiting: RetainedOrphans | None = None
     taken: list[Moved] = field(default_factory=list)
     marked: list[Moved] = field(default_factory=list)
-    held_released: tuple[int, int] = (0, 0)
+    retained_released: tuple[int, int] = (0, 0)
 
     @property
     def begun(self) -> tuple[Moved, ...]:
-        """The released files whose hold began."""
+        """The released files whose retention began."""
         return (*self.taken, *self.marked)
 
     @property
@@ -61,8 +61,8 @@ class RemovalProgress:
             t.files for t in (*self.trashed, *self.begun)
         )
 
-    def count_held(self, removal: Removal) -> None:
-        """Counts the released files that are held, in the trash or in place."""
+    def count_retained(self, removal: Removal) -> None:
+        """Counts the released files that are retained, in the trash or in place."""
         target, store = removal.target, removal.store
         taken = {header.mark_id for t in self.taken for header in t.headers}
         files, size_bytes = (sum(getattr(t, name) for t in self.taken) for name in ("files", "size_bytes"))
@@ -72,24 +72,26 @@ class RemovalProgress:
                     files, size_bytes = files + 1, size_bytes + file.size_bytes
         for mark in marks_of(target.prefixes, target.state.uuid, store):
             files, size_bytes = files + mark.files, size_bytes + mark.size_bytes
-        self.held_released = files, size_bytes
+        self.retained_released = files, size_bytes
 
     def released(self, stopped: Exception | None = None) -> ReleasedWork:
         """Returns the work on released files as one value."""
         trash_changes = [e for e in self.trash_changes if e.released]
-        held_files, held_bytes = self.held_released
+        retained_files, retained_bytes = self.retained_released
         return ReleasedWork(
             released_files=sum(t.files for t in self.begun),
             released_bytes=sum(t.size_bytes for t in self.begun),
             deleted_files=sum(e.deleted_files for e in trash_changes),
             deleted_bytes=sum(e.deleted_bytes for e in trash_changes),
-            held_files=held_files,
-            held_bytes=held_bytes,
+            retained_files=retained_files,
+            retained_bytes=retained_bytes,
             skipped_files=sum(t.skipped for t in self.begun),
             stopped=stopped,
         )
 
-    def work(self, held: tuple[HeldOrphans, ...] | None, stopped: Exception | None = None) -> OrphanWork:
+    def work(
+        self, retained: tuple[RetainedOrphans, ...] | None, stopped: Exception | None = None
+    ) -> OrphanWork:
         """Returns the work as one value."""
         counts = self.scan.counts if self.scan else None
         return OrphanWork(
@@ -106,7 +108,7 @@ class RemovalProgress:
             marks=tuple(dict.fromkeys(h.mark_id for t in self.trashed for h in t.headers)),
             digest=self.scan.digest if self.scan else "",
             needs_approval=self.waiting is not None,
-            held=held,
+            retained=retained,
             unlogged=self.scan.unlogged if self.scan else None,
             stopped=stopped,
             released=self.released(),

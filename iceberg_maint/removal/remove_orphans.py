@@ -1,4 +1,4 @@
-"""One orphan scan over a table: restores referenced files, deletes trash past its hold, moves new orphans
+"""One orphan scan over a table: restores referenced files, deletes trash past its retention, moves new orphans
 to the trash.
 
 A scan that ends early reports what it did until then. A killed scan leaves every file at its place or in
@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.location import Claim, equivalences
+from iceberg_maint.core.model.location import LocationOwner, equivalences
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.policy.housekeeping import ReleasedHold, RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata, held_orphans
+from iceberg_maint.core.policy.housekeeping import ReleasedRetention, RemoveOrphanFilesPolicy
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans, UnloggedMetadata, retained_orphans
 from iceberg_maint.core.removal.released_file_rules import Release
 from iceberg_maint.errors import FenceLostError, RefusedError, UnreadableTableError
 from iceberg_maint.machine.files import private_folder
@@ -34,7 +34,7 @@ from iceberg_maint.removal.stored_listing import StoredListing
 from iceberg_maint.removal.sweep import restore, sweep
 from iceberg_maint.removal.target import Removal, Target, check_target
 from iceberg_maint.removal.trash import remove_released, trash
-from iceberg_maint.removal.trash_manifest import TrashBatch, held_in_trash, trash_batches
+from iceberg_maint.removal.trash_manifest import TrashBatch, retained_in_trash, trash_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ _PATHS_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which parts of a scan are done, and for which files. Without `takes_released`, stored releases and files that are held
+    """Which parts of a scan are done, and for which files. Without `takes_released`, stored releases and files that are retained
     in place stay. `approved` is the digest of a scan that a
     person approves: only exactly those files are moved. `mark_id` is the only trash batch that is swept."""
 
@@ -59,11 +59,11 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class CleanupContext:
-    """What a scan needs from outside: the claims of all other tables, a table's storage and the
+    """What a scan needs from outside: the owners of all other tables, a table's storage and the
     reachability of its metadata, a folder on local disk, this machine's clock, and the name under which the ledger
     knows the table with a UUID."""
 
-    others: Callable[[TableId], tuple[Claim, ...]]
+    others: Callable[[TableId], tuple[LocationOwner, ...]]
     store: Callable[[TableState], Store]
     reachability: Callable[[TableState], Reachability]
     scratch: Path
@@ -102,15 +102,15 @@ class OrphanRemoval:
         except FenceLostError:
             raise
         except TimeUpError:
-            return replace(done.work(self._held(removal, done)), unfinished=True)
+            return replace(done.work(self._retained(removal, done)), unfinished=True)
         except Exception as why:
             if not done.is_something:
                 raise
-            return done.work(self._held(removal, done), stopped=why)
-        return done.work(self._held(removal, done))
+            return done.work(self._retained(removal, done), stopped=why)
+        return done.work(self._retained(removal, done))
 
     @contextmanager
-    def look(
+    def scan(
         self, state: TableState, policy: RemoveOrphanFilesPolicy, *, in_flight: frozenset[str]
     ) -> Iterator[Scan]:
         """Yields what a scan would move, for the body of the context to read. Moves nothing. Raises
@@ -127,11 +127,11 @@ class OrphanRemoval:
     def trash_batches(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[TrashBatch, ...]:
         """Returns the trash batches of the table that are not yet swept, oldest first."""
         target, store = _target(state, policy), self._context.store(state)
-        held = (
+        retained = (
             *trash_batches(target.prefixes, store),
             *batches_in_place(target.prefixes, state.uuid, store),
         )
-        return tuple(sorted(held, key=lambda b: (b.header.marked_ms, b.location)))
+        return tuple(sorted(retained, key=lambda b: (b.header.marked_ms, b.location)))
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `ports.storage.OrphanFiles`."""
@@ -168,7 +168,7 @@ class OrphanRemoval:
             removal = self._removal(state, policy, in_flight)
             self._sweep(removal, lease, done, deletes=True, released_only=True)
             self._take_released(removal, lease, done, deletes=True)
-            done.count_held(removal)
+            done.count_retained(removal)
         except FenceLostError:
             raise
         except Exception as why:  # noqa: BLE001 - the caller reports it, with what was done before it
@@ -185,7 +185,7 @@ class OrphanRemoval:
         report: Callable[[TrashChange], None],
     ) -> None:
         """Restores the files of one trash batch, or of all; see `sweep.restore`."""
-        # The claims of other tables do not matter: a file goes back to the place it was taken from.
+        # The owners of other tables do not matter: a file goes back to the place it was taken from.
         target, store = _target(state, policy), self._context.store(state)
         lease = RemovalLease(AskedLease(holds, self._context.now_ms))
         restore(target, store, self._context.reachability(state), lease, mark_id, report=report)
@@ -222,9 +222,9 @@ class OrphanRemoval:
     def _take_released(
         self, removal: Removal, lease: RemovalLease, done: RemovalProgress, *, deletes: bool
     ) -> None:
-        """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has held
+        """Takes the stored releases by the way of the policy, and deletes what an earlier policy or this one has retained
         in place."""
-        in_place = removal.policy.released_files is ReleasedHold.IN_PLACE
+        in_place = removal.policy.released_files is ReleasedRetention.IN_PLACE
         if self._scope.marks and not in_place:
             remove_released(self._renewed(removal), lease, done.taken.append)
         marks, mark_id = self._scope.marks and in_place, self._scope.mark_id
@@ -253,22 +253,22 @@ class OrphanRemoval:
             done.scan = orphan_scan
             if orphan_scan.digest != approved and (approved is not None or orphan_scan.needs_approval):
                 orphans, prefixes = orphan_scan.paths.orphans(), removal.target.prefixes
-                done.waiting = held_orphans(orphan_scan.digest, None, orphans, prefixes, _PATHS_TOLD)
+                done.waiting = retained_orphans(orphan_scan.digest, None, orphans, prefixes, _PATHS_TOLD)
                 return
             trash(orphan_scan, lease, approved=approved, report=done.trashed.append)
         finally:
             orphan_scan.paths.close()
 
-    def _held(self, removal: Removal, done: RemovalProgress) -> tuple[HeldOrphans, ...] | None:
+    def _retained(self, removal: Removal, done: RemovalProgress) -> tuple[RetainedOrphans, ...] | None:
         """Returns what the trash holds now and what waits for approval; None if the trash cannot be read.
         Such an error does not undo the work of the scan. The next sweep or listing of the trash reports
         it."""
         target, store = removal.target, removal.store
         try:
-            done.count_held(removal)
+            done.count_retained(removal)
             in_trash = sorted(
                 (
-                    *held_in_trash(target.prefixes, store, _PATHS_TOLD),
+                    *retained_in_trash(target.prefixes, store, _PATHS_TOLD),
                     *retained_in_place(target.prefixes, target.state.uuid, store, _PATHS_TOLD),
                 ),
                 key=lambda h: (h.marked_ms or 0, h.mark_id),
@@ -301,7 +301,7 @@ class OrphanRemoval:
 
 
 def _target(state: TableState, policy: RemoveOrphanFilesPolicy) -> Target:
-    """Returns the table as the target of what needs no claims of other tables. Raises RefusedError ICM-113."""
+    """Returns the table as the target of what needs no owners of other tables. Raises RefusedError ICM-113."""
     try:
         same = equivalences(policy.equal_schemes, policy.equal_authorities)
     except ValueError as error:

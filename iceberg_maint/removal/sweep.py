@@ -1,4 +1,4 @@
-"""The end of a trash batch: its files are deleted after the hold, or go back to their places."""
+"""The end of a trash batch: its files are deleted after their retention, or go back to their places."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def sweep(
     released_only: bool = False,
     report: Callable[[TrashChange], None] = lambda _: None,
 ) -> tuple[TrashChange, ...]:
-    """Restores files that are referenced, then deletes those that have been in the trash for the hold, by
+    """Restores files that are referenced, then deletes those that have been in the trash for `delete_after_seconds`, by
     the store's clock, of one trash batch or of all, or of those that expiries released. Without `deletes`
     it only restores.
 
     Every path is checked again against the current metadata. Nothing is deleted of a table that has a
     second owner; for this check the table's prefixes are listed once. A referenced file is restored
-    regardless of the hold and of anything that forbids deletion, because until then readers miss it.
+    regardless of the retention and of anything that forbids deletion, because until then readers miss it.
     The lease is checked before files are restored, and the time as well before files are deleted. `report` receives
     what was done to each trash batch, however it ends. Returns the batches from which
     files were deleted. Raises RefusedError as `scan` does, UnreadableTableError ICM-101, FenceLostError,
@@ -149,11 +149,11 @@ def sweep(
 
 def _due(marks: list[TrashBatchHeader], removal: Removal) -> list[TrashBatchHeader]:
     check_target(removal.target, removal.policy)
-    hold_ms = removal.policy.delete_after_seconds * 1000
+    retention_ms = removal.policy.delete_after_seconds * 1000
     due = []
     for header in marks:
         check_own(header, removal.target)
-        if checked_clock(removal.store, header.prefix, removal.now_ms) >= header.marked_ms + hold_ms:
+        if checked_clock(removal.store, header.prefix, removal.now_ms) >= header.marked_ms + retention_ms:
             due.append(header)
     return sorted(due, key=manifest_location)
 

@@ -48,9 +48,9 @@ class SeenFiles:
         self._db = sqlite3.connect(private_database(memo))
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS owned"
-            " (file BLOB PRIMARY KEY, look INT, owner TEXT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
+            " (file BLOB PRIMARY KEY, reading INT, owner TEXT, sequence_number INT, updated_ms INT) WITHOUT ROWID"
         )
-        (self._look,) = self._db.execute("SELECT coalesce(max(look), 0) + 1 FROM owned").fetchone()
+        (self._reading,) = self._db.execute("SELECT coalesce(max(reading), 0) + 1 FROM owned").fetchone()
 
     def close(self) -> None:
         """Closes the memo. It keeps what was added or met again, and the time of its last use."""
@@ -59,14 +59,14 @@ class SeenFiles:
             os.utime(self._memo)
 
     def versions(self, files: Iterable[StoredFile]) -> list[MetadataVersion | None]:
-        """Returns the version of each file from an earlier look; None for a file that the cache lacks."""
+        """Returns the version of each file from an earlier reading; None for a file that the cache lacks."""
         with self._db:
             return [self._met(file) for file in files]
 
     def add(self, versions: Iterable[tuple[StoredFile, MetadataVersion]]) -> None:
         """Adds the versions of these files, except files without a time."""
         rows = (
-            (_hashed(file), self._look, v.owner, v.last_sequence_number, v.last_updated_ms)
+            (_hashed(file), self._reading, v.owner, v.last_sequence_number, v.last_updated_ms)
             for file, v in versions
             if file.modified_ms is not None
         )
@@ -76,11 +76,11 @@ class SeenFiles:
     def forget_others(self) -> None:
         """Removes the entries that this scan has not met: their files are gone."""
         with self._db:
-            self._db.execute("DELETE FROM owned WHERE look != ?", (self._look,))
+            self._db.execute("DELETE FROM owned WHERE reading != ?", (self._reading,))
 
     def _met(self, file: StoredFile) -> MetadataVersion | None:
         key = _hashed(file)
-        self._db.execute("UPDATE owned SET look = ? WHERE file = ?", (self._look, key))
+        self._db.execute("UPDATE owned SET reading = ? WHERE file = ?", (self._reading, key))
         row = self._db.execute(
             "SELECT owner, sequence_number, updated_ms FROM owned WHERE file = ?", (key,)
         ).fetchone()
@@ -105,8 +105,8 @@ _HEAD_BYTES = 16 * 1024
 """Iceberg's writers write UUID and time among the first keys. A file without a UUID there is read
 completely."""
 _MOST_WHOLE = 1_000
-"""The maximum number of the table's files that one look reads completely because the sequence number is
-not at the beginning: PyIceberg writes it last. Later looks read the others."""
+"""The maximum number of the table's files that one reading reads completely because the sequence number is
+not at the beginning: PyIceberg writes it last. Later readings read the others."""
 _AT_ONCE = 16
 _GZIP = 31
 """zlib's window bits for a gzip header."""

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from iceberg_maint.core.decisions.snapshot_retention import gc_enabled
 from iceberg_maint.core.model.location import (
-    Claim,
     Equivalences,
-    claim_of,
+    LocationOwner,
     is_root,
     is_within,
+    location_owner_of,
     outside,
     overlaps,
     parse_location,
@@ -39,20 +39,20 @@ from iceberg_maint.removal.path_index import PathTables
 MAX_CLOCK_SKEW_MS = 5 * 60 * 1000
 _SECOND_OPINION_FILES = 10_000
 _AT_ONCE = 16
-"""The number of manifests read at once and held in memory."""
+"""The number of manifests read at once and kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """A table and the scope of the search for its orphans.
 
-    `others` are the claims of all other tables of all configured catalogs. `in_flight` are the files of
+    `others` are the owners of all other tables of all configured catalogs. `in_flight` are the files of
     attempts without an outcome. `exclusive_prefixes` are further locations that, as the owner declares,
     hold files of this table only. `name_of` returns the name under which the ledger knows the table with a UUID.
     """
 
     state: TableState
-    others: tuple[Claim, ...]
+    others: tuple[LocationOwner, ...]
     in_flight: frozenset[str] = frozenset()
     exclusive_prefixes: tuple[str, ...] = ()
     same: Equivalences = field(default_factory=Equivalences)
@@ -137,16 +137,16 @@ def _check_locations(target: Target) -> None:
                 f"{table}: {prefix} is on another kind of storage than {state.location}.",
                 "remove it from remove_orphan_files.exclusive_prefixes.",
             )
-    if elsewhere := outside(claim_of(state), prefixes, target.same):
+    if elsewhere := outside(location_owner_of(state), prefixes, target.same):
         raise RefusedError(
             "ICM-112",
             f"{table} ({state.location}) writes to {elsewhere[0]} as well, which other tables may share.",
             "add it to remove_orphan_files.exclusive_prefixes if nothing else writes there.",
         )
-    for prefix, claim, location in overlaps(prefixes, target.others, target.same):
+    for prefix, owner, location in overlaps(prefixes, target.others, target.same):
         raise RefusedError(
             "ICM-111",
-            f"{table} ({prefix}) overlaps {claim.table} ({location}). Removing orphans would destroy its files.",
+            f"{table} ({prefix}) overlaps {owner.table} ({location}). Removing orphans would destroy its files.",
             "move one of the tables.",
         )
 

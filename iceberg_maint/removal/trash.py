@@ -1,5 +1,5 @@
 """Trash: files moved aside with a manifest of the files and the reason: the orphans of a scan, and the files that expiries
-released. `sweep` deletes them after a hold, `restore` moves them back.
+released. `sweep` deletes them after a retention, `restore` moves them back.
 
 The manifest is on storage before the first file moves. Only the manifests define what is in a trash folder, so every step
 can be repeated after a crash: a file is either at its place or in the trash, and both are checked.

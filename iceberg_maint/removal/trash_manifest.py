@@ -15,11 +15,11 @@ from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.location import Equivalences, Location, parse_location
 from iceberg_maint.core.removal.orphan_rules import (
     TRASH,
-    HeldOrphans,
     Orphan,
+    RetainedOrphans,
     TrashBatchHeader,
     TrashedFile,
-    held_orphans,
+    retained_orphans,
 )
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.storage import Store
@@ -86,14 +86,14 @@ def trash_batches(prefixes: Iterable[str], store: Store) -> list[TrashBatch]:
     return sorted(batches, key=lambda m: (m.header.marked_ms, m.location))
 
 
-def held_in_trash(prefixes: Iterable[str], store: Store, most_paths: int) -> Iterator[HeldOrphans]:
+def retained_in_trash(prefixes: Iterable[str], store: Store, most_paths: int) -> Iterator[RetainedOrphans]:
     """Yields the files that the trash of the prefixes holds for a later sweep, in no order. Raises
     UnreadableTableError ICM-101."""
     for prefix in prefixes:
         for header, location in _read(prefix, "marks", store):
             lines = files_of(store, header, location)
             files = (Orphan(f.path, f.size_bytes, f.modified_ms) for f in lines)
-            yield held_orphans(header.mark_id, header.marked_ms, files, (prefix,), most_paths)
+            yield retained_orphans(header.mark_id, header.marked_ms, files, (prefix,), most_paths)
 
 
 def restored_paths(prefixes: Iterable[str], store: Store) -> Iterator[str]:

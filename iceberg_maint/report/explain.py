@@ -17,9 +17,9 @@ from iceberg_maint.core.planning.batch_trials import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare
+from iceberg_maint.report.deferrals import deferral, pause_of, reader_of, resumption
 from iceberg_maint.report.fleet import TableTrend, trend_document
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
-from iceberg_maint.report.holds import hold, pause_of, reader_of, resumption
 from iceberg_maint.report.housekeeping_text import (
     PUBLISH_CHANGE,
     HousekeepingExplanation,
@@ -124,7 +124,7 @@ def explanation_document(why: TableExplanation) -> Document:
         "truth": why.truth,
         "change": why.change,
         "evidence": dict(sorted(why.decision.evidence.items())),
-        "held_by": hold(why.decision) or None,
+        "deferred_by": deferral(why.decision) or None,
         "failure": verdict_document(why.verdict),
         "advice": advice_document(why.advice),
         "trend": None if why.trend is None else trend_document(why.trend),

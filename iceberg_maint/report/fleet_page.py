@@ -69,7 +69,7 @@ def _days(records: Sequence[Record], now_ms: int) -> int:
 
 
 def _deleted_bytes(records: Sequence[Record]) -> int:
-    """Bytes deleted after their hold. An orphan scan counts what it deleted of expiries in `swept_bytes` too; an expiry
+    """Bytes deleted after their retention. An orphan scan counts what it deleted of expiries in `swept_bytes` too; an expiry
     has no such count. What only moved to the trash still takes space."""
     counts = [b.counts for r in records for b in r.outcome.batches]
     return sum(c.get("swept_bytes", c.get("released_deleted_bytes", 0)) for c in counts)

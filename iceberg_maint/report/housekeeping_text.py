@@ -32,6 +32,7 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import FIX
 from iceberg_maint.core.removal.orphan_rules import sign
+from iceberg_maint.report.deferrals import resumption
 from iceberg_maint.report.formatting import (
     counted,
     escape_control_chars,
@@ -42,7 +43,6 @@ from iceberg_maint.report.formatting import (
     size,
 )
 from iceberg_maint.report.grid import write
-from iceberg_maint.report.holds import resumption
 from iceberg_maint.report.json_documents import Document
 
 
@@ -96,10 +96,14 @@ def _housekeeping(operation: Operation, batches: Sequence[BatchOutcome]) -> list
         if counts.get(name):
             facts.append(f"{counted(counts[name], noun)} expired")
     for files, total, end in (
-        ("released_files", "released_bytes", "of expired snapshots held before their deletion"),
+        ("released_files", "released_bytes", "of expired snapshots retained before their deletion"),
         ("trashed_files", "trashed_bytes", "orphaned, moved to the trash"),
-        ("swept_files", "swept_bytes", "deleted after the hold"),
-        ("released_deleted_files", "released_deleted_bytes", "of expired snapshots deleted after the hold"),
+        ("swept_files", "swept_bytes", "deleted after their retention"),
+        (
+            "released_deleted_files",
+            "released_deleted_bytes",
+            "of expired snapshots deleted after their retention",
+        ),
     ):
         if counts.get(files):
             facts.append(f"{counted(counts[files], 'file')} ({size(counts.get(total, 0))}) {end}")
@@ -118,7 +122,7 @@ PUBLISH_CHANGE = (
 class HousekeepingExplanation:
     """Explanation of one operation of housekeeping.
 
-    `held_by` names the holders that keep snapshots from expiring. `next_ms` is the time when the
+    `retained_by` names the holders that keep snapshots from expiring. `next_ms` is the time when the
     operation is due again; None if other thresholds decide. `last_scan` is the refusal of the last
     orphan scan, or its sign of a second owner.
     """
@@ -128,7 +132,7 @@ class HousekeepingExplanation:
     history: PartitionHistory
     last_done_ms: int | None
     next_ms: int | None
-    held_by: tuple[str, ...]
+    retained_by: tuple[str, ...]
     change: str
     last_scan: str = ""
 
@@ -179,7 +183,7 @@ def housekeeping_document(why: HousekeepingExplanation) -> Document:
         "findings": to_data(why.findings),
         "last_done_ms": why.last_done_ms,
         "next_ms": why.next_ms,
-        "held_by": list(why.held_by),
+        "retained_by": list(why.retained_by),
         "history": to_data(why.history),
         "last_scan": why.last_scan,
         "change": why.change,
@@ -208,8 +212,8 @@ def draw_housekeeping(console: Console, why: HousekeepingExplanation, colour: Ma
         write(console, f"  last success: {moment(why.last_done_ms)}{due}")
     if why.last_scan and why.last_scan not in why.change:
         write(console, f"  last scan: {escape(escape_control_chars(why.last_scan))}")
-    for holder in why.held_by:
-        write(console, f"  held back by {escape(holder)}")
+    for holder in why.retained_by:
+        write(console, f"  retained by {escape(holder)}")
     if why.change:
         write(console, f"  to change the decision: {escape(why.change)}")
 
@@ -223,7 +227,7 @@ def planned_housekeeping(work: MetadataWork | RemoveOrphanFiles) -> str:
             refs = f" and refs {', '.join(work.refs)}" if work.refs else ""
             return f"expire {counted(len(work.snapshots), 'snapshot')}{refs}"
         case RemoveOrphanFiles():
-            sweep = "delete trash past its hold, " if work.sweep else ""
+            sweep = "delete trash past its retention, " if work.sweep else ""
             return f"{sweep}search for orphan files and move them to the trash"
         case _:
             assert_never(work)

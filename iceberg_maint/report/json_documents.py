@@ -110,7 +110,7 @@ def batch_document(batch: BatchOutcome) -> Document:
         "memory": to_data(batch.memory),
         "layout": to_data(batch.layout),
         "counts": dict(batch.counts),
-        "held": to_data(batch.held),
+        "retained": to_data(batch.retained),
         "unlogged": to_data(batch.unlogged),
         "predicted": to_data(batch.predicted),
         "cost": to_data(batch.cost),

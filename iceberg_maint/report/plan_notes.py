@@ -23,9 +23,9 @@ from iceberg_maint.core.planning.work import (
 )
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
 from iceberg_maint.core.policy.reading_engines import UNREAD
+from iceberg_maint.report.deferrals import ADVISE
 from iceberg_maint.report.formatting import counted, duration, estimate_seconds, number, share, size
 from iceberg_maint.report.grid import write
-from iceberg_maint.report.holds import ADVISE
 from iceberg_maint.report.json_documents import Document
 
 
@@ -160,7 +160,7 @@ class Advice:
         if not self.batches:
             return (
                 f"{share(self.due_partitions, self.partitions, 'partition')} due, but a run would "
-                f"gain nothing. Held by {ADVISE}."
+                f"gain nothing. Deferred by {ADVISE}."
             )
         seconds = "" if self.estimate_seconds is None else f", about {duration(self.estimate_seconds)}"
         rest = self.due_partitions - self.planned_partitions
@@ -173,7 +173,7 @@ class Advice:
             f"A run would maintain {number(self.planned_partitions)} of {counted(self.partitions, 'partition')} in "
             f"{counted(self.batches, 'batch', 'batches')}: {counted(self.input_files, 'file')} with "
             f"{size(self.input_bytes)} become {counted(self.output_files, 'file')}{seconds}."
-            f"{later} Held by {ADVISE}."
+            f"{later} Deferred by {ADVISE}."
         )
 
 
@@ -197,4 +197,4 @@ def advice_of(
 
 def advice_document(advice: Advice | None) -> Document | None:
     """The advice in `tables --json` and `why --json`."""
-    return None if advice is None else {**asdict(advice), "held_by": ADVISE}
+    return None if advice is None else {**asdict(advice), "deferred_by": ADVISE}

@@ -54,7 +54,7 @@ def table_status(decision: Decision, verdict: TableVerdict) -> Status:
     status = status_of(decision.verdict, decision.reason, len(decision.backlog()))
     if not verdict.faults or status in (Status.BLOCKED, Status.RUNNING):
         return status
-    if verdict.is_held:
+    if verdict.is_quarantined:
         return Status.BLOCKED
     is_failure = verdict.standing is Standing.FAILED or verdict.faults[0].operation == READING
     return Status.FAILED if is_failure else Status.BLOCKED
@@ -139,7 +139,7 @@ def verdict_sentence(verdict: TableVerdict) -> str:
     end = "Stopped until a person runs iceberg-maint release."
     if verdict.faults[0].operation == VERIFYING:
         end = "A verification that succeeds ends this."
-    elif not verdict.is_held:
+    elif not verdict.is_quarantined:
         end = (
             "The next run tries again."
             if verdict.until_ms is None
@@ -161,7 +161,7 @@ def verdict_document(verdict: TableVerdict) -> Document | None:
         "operation": fault.operation,
         "partition": fault.partition,
         "faults": len(verdict.faults),
-        "held": verdict.is_held,
+        "quarantined": verdict.is_quarantined,
         "until_ms": verdict.until_ms,
     }
 

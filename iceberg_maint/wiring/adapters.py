@@ -47,7 +47,7 @@ from iceberg_maint.wiring.spark_session import (
 
 if TYPE_CHECKING:
     from iceberg_maint.catalog.adapter import PyIcebergCatalog
-    from iceberg_maint.catalog.location_owners import FleetClaims
+    from iceberg_maint.catalog.location_owners import FleetLocationOwners
     from iceberg_maint.catalog.service_calls import CallBudget
     from iceberg_maint.core.commits.change import MetadataReader
     from iceberg_maint.removal.remove_orphans import OrphanRemoval, Scope
@@ -121,7 +121,7 @@ class ConfiguredCatalogs(Mapping[str, Catalog]):
             uptime = SystemClock().uptime()
             file = f"{name}-{uptime.boot[:8] if uptime else 'boot'}"
             file_of_calls = self._config.home / "calls" / file
-            budget = CallBudget(config.calls_per_second, file_of_calls, limits=config.looks)
+            budget = CallBudget(config.calls_per_second, file_of_calls, limits=config.cycle_limits)
             self._budgets.setdefault(name, budget)
         return self._budgets[name]
 
@@ -278,7 +278,7 @@ class OrphanPasses:
             self._is_first = False
         catalog = _metadata_catalog(self._catalogs, table.catalog)
         around = CleanupContext(
-            others=self._claims.others,
+            others=self._location_owners.others,
             store=lambda state: open_store(catalog.io_of(state.table), state.location),
             reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
             scratch=self._scratch,
@@ -288,10 +288,10 @@ class OrphanPasses:
         return OrphanRemoval(around, scope or Scope())
 
     @cached_property
-    def _claims(self) -> FleetClaims:
-        from iceberg_maint.catalog.location_owners import FleetClaims
+    def _location_owners(self) -> FleetLocationOwners:
+        from iceberg_maint.catalog.location_owners import FleetLocationOwners
 
-        return FleetClaims(
+        return FleetLocationOwners(
             {name: _metadata_catalog(self._catalogs, name) for name in self._catalogs},
             self._ledger.registry,
         )

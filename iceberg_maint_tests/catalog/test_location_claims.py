@@ -6,11 +6,11 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.location import Claim
+from iceberg_maint.core.model.location import LocationOwner
 from iceberg_maint.errors import UnreadableTableError
-from iceberg_maint.ports.stored import StoredClaim
+from iceberg_maint.ports.stored import StoredLocationOwner
 
 A, B, C = (TableId("lake", ("db",), name) for name in "abc")
 
@@ -44,29 +44,29 @@ class Ledger:
     """Claims in memory, which several processes share; it counts the times that all are read."""
 
     def __init__(self) -> None:
-        self.stored: dict[TableId, StoredClaim] = {}
+        self.stored: dict[TableId, StoredLocationOwner] = {}
         self.reads = 0
 
     def now_ms(self) -> int:
         return 1000
 
-    def claims(self, catalog: str) -> Mapping[TableId, StoredClaim]:
+    def location_owners(self, catalog: str) -> Mapping[TableId, StoredLocationOwner]:
         self.reads += 1
         return dict(self.stored)
 
-    def put_claims(
-        self, catalog: str, stored: Mapping[TableId, StoredClaim], dropped: Collection[TableId] = ()
+    def put_location_owners(
+        self, catalog: str, stored: Mapping[TableId, StoredLocationOwner], dropped: Collection[TableId] = ()
     ) -> None:
         self.stored = {t: s for t, s in {**self.stored, **stored}.items() if t not in dropped}
 
 
-def process(catalog: Catalog, ledger: Ledger) -> FleetClaims:
+def process(catalog: Catalog, ledger: Ledger) -> FleetLocationOwners:
     """The claims as another process sees them."""
     lake: Any = catalog
-    return FleetClaims({"lake": lake}, ledger)
+    return FleetLocationOwners({"lake": lake}, ledger)
 
 
-def locations(claims: tuple[Claim, ...]) -> dict[str, str]:
+def locations(claims: tuple[LocationOwner, ...]) -> dict[str, str]:
     return {c.table: c.locations[0] for c in claims}
 
 
@@ -96,7 +96,7 @@ def test_claims_of_a_dropped_table_are_deleted_once() -> None:
     del catalog.versions[C]
     assert locations(claims.others(A)) == {"lake.db.b": "s3://b/b"}
     assert set(ledger.stored) == {B}
-    ledger.stored[C] = StoredClaim("of another process", Claim("lake.db.c", "c", ()), 1)
+    ledger.stored[C] = StoredLocationOwner("of another process", LocationOwner("lake.db.c", "c", ()), 1)
     claims.others(A)
     assert set(ledger.stored) == {B, C}
 
@@ -118,8 +118,8 @@ def test_unreadable_table_has_the_claim_that_another_process_read_last() -> None
     catalog, ledger = Catalog(A, B), Ledger()
     claims = process(catalog, ledger)
     claims.others(A)
-    moved = Claim("lake.db.b", "b", ("s3://b/b", "s3://data/b"))
-    ledger.stored[B] = StoredClaim("s3://b/b/metadata/2.json", moved, 2000)
+    moved = LocationOwner("lake.db.b", "b", ("s3://b/b", "s3://data/b"))
+    ledger.stored[B] = StoredLocationOwner("s3://b/b/metadata/2.json", moved, 2000)
     catalog.versions[B] = 3
     catalog.unreadable.add(B)
     [of_b] = claims.others(A)

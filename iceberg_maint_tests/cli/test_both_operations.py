@@ -12,7 +12,7 @@ SICK = TableId.parse("lake.db.sick")
 CONVERT, REWRITE, MERGE = DATA_OPERATIONS
 
 
-def hold(lake: Lake, operation: Operation, *partitions: str) -> None:
+def deferral(lake: Lake, operation: Operation, *partitions: str) -> None:
     held = PartitionHistory(ineffective=4, quarantined=True, reason="proof_mismatch")
     uuid = lake.catalog.pin(SICK).uuid
     lake.context.ledger.health.set_partition_history(uuid, operation, dict.fromkeys(partitions, held))
@@ -26,9 +26,9 @@ def held(lake: Lake) -> dict[str, set[str]]:
 
 
 def test_release_clears_what_any_operation_holds_and_names_each_partition_once(lake: Lake) -> None:
-    hold(lake, CONVERT, "day=1")
-    hold(lake, REWRITE, "day=1", "day=2")
-    hold(lake, MERGE, "day=1", "day=3")
+    deferral(lake, CONVERT, "day=1")
+    deferral(lake, REWRITE, "day=1", "day=2")
+    deferral(lake, MERGE, "day=1", "day=3")
     assert lake.json("release", "db.sick") == {
         "released": [{"table": "lake.db.sick", "partitions": ["day=1", "day=2", "day=3"]}]
     }
@@ -36,9 +36,9 @@ def test_release_clears_what_any_operation_holds_and_names_each_partition_once(l
 
 
 def test_release_of_a_partition_clears_it_in_all_operations_and_no_other(lake: Lake) -> None:
-    hold(lake, CONVERT, "day=1", "day=3")
-    hold(lake, REWRITE, "day=1", "day=2")
-    hold(lake, MERGE, "day=1")
+    deferral(lake, CONVERT, "day=1", "day=3")
+    deferral(lake, REWRITE, "day=1", "day=2")
+    deferral(lake, MERGE, "day=1")
     lake.json("release", "db.sick", "--partition", "day=1")
     assert held(lake) == {CONVERT: {"day=3"}, REWRITE: {"day=2"}, MERGE: set()}
 

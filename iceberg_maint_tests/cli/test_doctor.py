@@ -318,7 +318,7 @@ def test_warehouse_that_cannot_be_written_is_enough_to_advise(
 def test_warehouse_that_does_not_answer_fails_its_check(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr("iceberg_maint.cli.checks.catalogs._probe", lambda _warehouse: str(never.wait()))
-    monkeypatch.setattr(lake.catalog, "looks", CallLimits(call_seconds=5))
+    monkeypatch.setattr(lake.catalog, "cycle_limits", CallLimits(call_seconds=5))
     found = checks(lake, "--no-spark", exit_code=1)
     never.set()
     assert found["warehouse of lake"] == (

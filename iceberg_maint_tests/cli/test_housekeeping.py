@@ -61,13 +61,13 @@ def test_reader_holds_snapshots_back_until_it_is_forgotten(aged: Lake) -> None:
     expiry = aged.json("why", "db.sick")["housekeeping"][1]
     assert (expiry["operation"], expiry["verdict"]) == ("expire_snapshots", "RUN")
     since = moment(known["seen_ms"])
-    assert expiry["held_by"] == [f"reader feed (1 snapshot since {since})"]
-    assert f"held back by reader feed (1 snapshot since {since})" in " ".join(
+    assert expiry["retained_by"] == [f"reader feed (1 snapshot since {since})"]
+    assert f"retained by reader feed (1 snapshot since {since})" in " ".join(
         aged("why", "db.sick").stdout.split()
     )
     assert aged.json("readers", "remove", "db.sick", "feed") == {"table": "lake.db.sick", "reader": "feed"}
     assert aged.json("readers", "list", "db.sick")["readers"] == []
-    assert aged.json("why", "db.sick")["housekeeping"][1]["held_by"] == []
+    assert aged.json("why", "db.sick")["housekeeping"][1]["retained_by"] == []
 
 
 @pytest.mark.parametrize(

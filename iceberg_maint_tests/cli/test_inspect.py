@@ -33,7 +33,7 @@ def why(lake: Lake, *arguments: str) -> Any:
     return lake.json("why", *arguments)
 
 
-def hold(lake: Lake, partition: str, **history: Any) -> None:
+def deferral(lake: Lake, partition: str, **history: Any) -> None:
     """Back-off or quarantine of one partition of `sick`."""
     uuid = lake.catalog.pin(SICK).uuid
     lake.context.ledger.health.set_partition_history(
@@ -89,8 +89,8 @@ def test_work_that_read_no_data_gives_no_estimate_on_any_screen(lake: Lake, mode
 def test_tables_in_mode_advise_say_what_a_run_would_do(lake: Lake) -> None:
     lake.configure("defaults: {mode: advise}\n")
     healthy, sick = lake.json("tables")["tables"]
-    assert (healthy["held_by"], healthy["advice"]) == (None, None)
-    assert (sick["due_partitions"], sick["backlog_bytes"], sick["held_by"]) == (2, 18_000, "mode: advise")
+    assert (healthy["deferred_by"], healthy["advice"]) == (None, None)
+    assert (sick["due_partitions"], sick["backlog_bytes"], sick["deferred_by"]) == (2, 18_000, "mode: advise")
     assert sick["advice"] == {
         "due_partitions": 2,
         "partitions": 3,
@@ -100,7 +100,7 @@ def test_tables_in_mode_advise_say_what_a_run_would_do(lake: Lake) -> None:
         "input_bytes": 18_000,
         "estimate_seconds": None,
         "planned_partitions": 2,
-        "held_by": "mode: advise",
+        "deferred_by": "mode: advise",
     }
     assert why(lake, "db.sick")["advice"] == sick["advice"]
     assert "mode: advise: 1 batch would make 2 files of 18" in lake("tables").stdout
@@ -237,15 +237,15 @@ def test_why_reports_four_different_truths(lake: Lake) -> None:
         "due_partitions": ["day=1", "day=2"],
         "until_ms": NOW_MS + 300_000,
     }
-    hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
-    hold(lake, "day=2", ineffective=4, quarantined=True, reason="proof unequal")
+    deferral(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
+    deferral(lake, "day=2", ineffective=4, quarantined=True, reason="proof unequal")
     held = why(lake, "db.sick")
     assert held["truth"] == "Quarantined: 2 of 3 partitions wait for a person after repeated failures."
     assert len({why(lake, "db.healthy")["change"], waiting["change"], held["change"]}) == 3
 
 
 def test_why_of_one_partition_is_the_decision_of_the_next_run(lake: Lake) -> None:
-    hold(lake, "day=1", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
+    deferral(lake, "day=1", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
     waiting = why(lake, "db.sick", "--partition", "day=1")
     assert (waiting["verdict"], waiting["reason"]) == ("DEFER", "back_off")
     assert waiting["next"]["until_ms"] == NOW_MS + 60_000
@@ -262,8 +262,8 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
         == "nothing: the next run maintains it (iceberg-maint run lake.db.sick --partition day=1)"
     )
     assert change["day=3"].startswith("due once small_files ≥ 5 (now 2), or delete_ratio ≥ 0.3 (now 0)")
-    hold(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
-    hold(lake, "day=2", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
+    deferral(lake, "day=1", ineffective=4, quarantined=True, reason="proof unequal")
+    deferral(lake, "day=2", ineffective=1, not_before_ms=NOW_MS + 60_000, reason="conflict")
     change = {p["partition"]: p["change"] for p in why(lake, "db.sick")["partitions"]}
     assert change["day=1"] == (
         "remove the cause (proof unequal), then: iceberg-maint release lake.db.sick --partition day=1"
@@ -285,7 +285,7 @@ def test_why_says_what_would_have_to_change(lake: Lake) -> None:
             ["--set", "mode=advise"],
             (
                 "A run would maintain 2 of 3 partitions in 1 batch: 18 files with 17.6 KiB become 2 files. "
-                "Held by mode: advise."
+                "Deferred by mode: advise."
             ),
             "policy key mode: act",
         ),

@@ -110,7 +110,7 @@ def test_scan_reports_what_would_go_and_moves_nothing(program: Program, lake: La
 def test_scan_whose_output_cannot_be_written_is_refused_before_it_looks(
     program: Program, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(OrphanRemoval, "look", lambda *_, **__: pytest.fail("looked for nothing"))
+    monkeypatch.setattr(OrphanRemoval, "scan", lambda *_, **__: pytest.fail("looked for nothing"))
     error = document(program("scan", "db.t", "--json", "--output", f"{lake.folder}/no/file"), 2)["error"]
     assert (error["code"], error["message"]) == (
         "ICM-100",
@@ -124,7 +124,7 @@ def test_files_go_come_back_and_stay(
     moved = document(program("trash", "db.t", "--json"))
     [mark] = moved["trash"]
     assert moved["operation"]["batches"][0]["counts"]["trashed_files"] == mark["files"] == ALL
-    assert (mark["state"], mark["sweep_after_ms"]) == ("held", mark["marked_ms"] + 3 * DAY_MS)
+    assert (mark["state"], mark["sweep_after_ms"]) == ("retained", mark["marked_ms"] + 3 * DAY_MS)
     assert (lake.remaining(), lake.lost()) == ([], [])
 
     early = document(program("sweep", "db.t", "--json"))
@@ -193,7 +193,7 @@ def test_what_cannot_go_back_stays_in_the_trash(program: Program, lake: Lake) ->
     taken.write_bytes(b"somebody's")
     result = document(program("restore", "db.t", "--json"), exit_code=1)
     assert (result["restored"][0]["restored_files"], result["restored"][0]["left_files"]) == (ORPHANS, 1)
-    assert (taken.read_bytes(), result["trash"][0]["state"]) == (b"somebody's", "held")
+    assert (taken.read_bytes(), result["trash"][0]["state"]) == (b"somebody's", "retained")
 
 
 def test_lease_of_another_run_is_waited_for_and_then_respected(

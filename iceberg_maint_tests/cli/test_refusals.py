@@ -6,7 +6,7 @@ import pytest
 
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.errors import FenceLostError
-from iceberg_maint.report.holds import _CODES, _FIXES, refusal
+from iceberg_maint.report.deferrals import _CODES, _FIXES, refusal
 from iceberg_maint_tests.cli.conftest import Lake
 
 T = "lake.db.t"
@@ -54,5 +54,5 @@ def test_run_that_lost_its_lease_says_which_and_names_no_other_run(
     monkeypatch.setattr(lake.context.ledger.work, "record_intent", lost)
     result = lake("run", "db.sick", "--operation", "rewrite_data_files")
     assert result.exit_code == 3
-    assert "lake.db.sick: ICM-109 the lease of 'run-1' on lake.db.sick (fence 1) is over" in result.stderr
+    assert "ICM-109 the lease of 'run-1' on lake.db.sick (fence 1) is over" in result.stderr
     assert "another run works on the table" not in result.stderr

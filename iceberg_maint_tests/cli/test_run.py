@@ -104,7 +104,7 @@ def test_run_that_only_quarantine_holds_exits_1_and_names_the_command_that_ends_
     assert (result.exit_code, result.stderr) == (
         1,
         (
-            "lake.db.sick: on hold after repeated failures until a person releases it. Fix: remove the cause that "
+            "lake.db.sick: not maintained after repeated failures until a person releases it. Fix: remove the cause that "
             "`iceberg-maint why lake.db.sick` names, then run `iceberg-maint release lake.db.sick`.\n"
         ),
     )

@@ -137,7 +137,7 @@ def test_failed_batch_is_shown_with_code_file_and_next_try_on_every_screen(lake:
         "operation": "rewrite_data_files",
         "partition": "day=1",
         "faults": 1,
-        "held": False,
+        "quarantined": False,
         "until_ms": NOW_MS + 5 * MINUTE_MS,
     }
     assert [row["failure"] for row in rows.values()] == [failure] * len(rows)

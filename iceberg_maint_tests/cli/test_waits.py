@@ -7,7 +7,7 @@ from dataclasses import replace
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import Ref, Snapshot
-from iceberg_maint.report.holds import refusal
+from iceberg_maint.report.deferrals import refusal
 from iceberg_maint_tests.cli.conftest import NOW_MS, Lake
 from iceberg_maint_tests.support.core.values import measured_of
 

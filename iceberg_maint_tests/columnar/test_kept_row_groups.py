@@ -349,4 +349,4 @@ def test_merged_chunks_with_a_dictionary_are_refused(task: RewriteTask) -> None:
     with pytest.raises(MetadataError, match="a page has type 2, not a data page"):
         chunk.pages()
     assert sum(p.values for p in chunk.pages(with_dictionary=True)) == ROWS
-    assert not splice_file.Part([source, source], ()).is_alone
+    assert not splice_file.Part([source, source], ()).is_isolated

@@ -14,9 +14,9 @@ LAKE = "catalogs.lake"
 
 
 def test_limits_are_those_of_the_file_or_the_defaults(tmp_path: Path) -> None:
-    assert load(tmp_path, "").catalogs["lake"].looks == CallLimits(8, 600, 3600)
+    assert load(tmp_path, "").catalogs["lake"].cycle_limits == CallLimits(8, 600, 3600)
     text = ", read_concurrency: 64, read_timeout_seconds: 1.5, cycle_timeout_seconds: 604800"
-    assert load(tmp_path, text).catalogs["lake"].looks == CallLimits(64, 1.5, 604_800)
+    assert load(tmp_path, text).catalogs["lake"].cycle_limits == CallLimits(64, 1.5, 604_800)
 
 
 @pytest.mark.parametrize(

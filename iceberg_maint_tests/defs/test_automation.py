@@ -296,11 +296,11 @@ def test_mode_advise_shows_on_the_asset_and_its_checks_what_a_run_would_do(world
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     assert shown.asset_observation.metadata["advice"].value == (
         "A run would maintain 1 of 1 partition in 1 batch: 8 files with 7.8 KiB become 1 file. "
-        "Held by mode: advise."
+        "Deferred by mode: advise."
     )
-    assert shown.asset_observation.metadata["held_by"].value == "mode: advise"
+    assert shown.asset_observation.metadata["deferred_by"].value == "mode: advise"
     assert world.evaluations("small_files")[key("d1")].description == (
-        "small_files is 8, threshold 5 (rewrite_data_files.min_input_files); held by mode: advise"
+        "small_files is 8, threshold 5 (rewrite_data_files.min_input_files); deferred by mode: advise"
     )
 
 

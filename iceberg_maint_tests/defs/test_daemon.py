@@ -397,15 +397,15 @@ def test_commit_and_pause_are_shown_by_the_next_tick_although_the_command_line_m
     assert measured.total().small_files == 18
     daemon.ledger.registry.pause("lake.db.calm", "migration", "anna")
 
-    def held_by(name: str, text: str) -> bool:
+    def deferred_by(name: str, text: str) -> bool:
         observation = daemon.observation(name)
-        found = observation.metadata.get("held_by") if observation is not None else None
+        found = observation.metadata.get("deferred_by") if observation is not None else None
         return found is not None and text in str(found.value)
 
     daemon.wait(
         "red and paused",
         # The observation of a table comes after its checks.
-        lambda: held_by("looked", "mode: advise") and held_by("calm", "by anna"),
+        lambda: deferred_by("looked", "mode: advise") and deferred_by("calm", "by anna"),
         seconds=120,
     )
     daemon.ledger.registry.resume("lake.db.calm")

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
 from iceberg_maint.defs.assets.partition_checks import CheckedTable, partition_evaluations
 from iceberg_maint.loop.fleet.stored_decisions import decisions_of
-from iceberg_maint.report.holds import hold
+from iceberg_maint.report.deferrals import deferral
 from iceberg_maint_tests.defs.conftest import NAMES
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of
 
@@ -30,15 +30,15 @@ SICK = PartitionHealth(data_files=10, data_bytes=100, small_files=10, small_byte
         ({}, "(rewrite_data_files.min_input_files)"),
         (
             {"uncommon_types": {"s.at": "geometry"}},
-            "; held by column s.at (geometry), which no operation on data can read (ICM-134)",
+            "; deferred by column s.at (geometry), which no operation on data can read (ICM-134)",
         ),
         (
             {"wrong_property": "write.parquet.page-row-limit = 0; rule"},
-            "; held by the table property write.parquet.page-row-limit = 0; rule (ICM-180)",
+            "; deferred by the table property write.parquet.page-row-limit = 0; rule (ICM-180)",
         ),
         (
             {"pending_publishes": (PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)},
-            "; held by branch audit, not yet published",
+            "; deferred by branch audit, not yet published",
         ),
     ],
 )
@@ -47,7 +47,7 @@ def test_failing_check_names_the_branch_or_the_column(facts: Mapping[str, object
     histories = {o: TableHistory() for o in DATA_OPERATIONS}
     decision = combine_decisions(decisions_of(measured, policy_of(), histories, NOW_MS))
     with dg.DagsterInstance.ephemeral() as instance:
-        checked = CheckedTable(measured, policy_of(), NOW_MS, hold(decision))
+        checked = CheckedTable(measured, policy_of(), NOW_MS, deferral(decision))
         evaluations = partition_evaluations(instance, NAMES, checked, list(measured.partitions))
     [failing] = [e for e in evaluations if not e.passed]
     assert failing.description is not None

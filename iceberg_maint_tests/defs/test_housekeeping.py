@@ -12,7 +12,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.policy.data import Mode
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy, RemoveOrphanFilesPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans, UnloggedMetadata
 from iceberg_maint.defs.automation.conditions import DATA_FIRST_SECONDS
 from iceberg_maint.defs.automation.due_work import read_due_work
 from iceberg_maint.defs.translator import IcebergTranslator
@@ -140,13 +140,13 @@ def test_abnormal_share_waits_for_a_person_and_backs_off(world: World) -> None:
 
 
 def test_run_tag_approves_the_orphans_of_one_scan_though_none_is_due(world: World) -> None:
-    waiting = HeldOrphans("5-abc", None, 9, 90, 1, 2, ("f",))
-    world.orphans.work = OrphanWork(10, 100, 9, 90, digest="5-abc", needs_approval=True, held=(waiting,))
+    waiting = RetainedOrphans("5-abc", None, 9, 90, 1, 2, ("f",))
+    world.orphans.work = OrphanWork(10, 100, 9, 90, digest="5-abc", needs_approval=True, retained=(waiting,))
     world.observe()
     assert housekeep(world).success
     assert told(world)[-1]["approve_by_run_tag"] == "iceberg_maint/approve_orphans: 5-abc"
     assert not requested(world)
-    world.orphans.work = OrphanWork(10, 100, 9, 90, trashed_files=9, trashed_bytes=90, held=())
+    world.orphans.work = OrphanWork(10, 100, 9, 90, trashed_files=9, trashed_bytes=90, retained=())
     assert housekeep(world, **{"iceberg_maint/approve_orphans": "5-abc"}).success
     assert world.orphans.approved == ["5-abc"]
     last = told(world)[-1]
@@ -164,7 +164,7 @@ def test_released_files_are_numbers_of_the_asset_and_of_the_check(world: World) 
     world.observe(changed_only=False)
     check = world.evaluations("snapshots")[None]
     assert [check.metadata[n].value for n in names] == [7, 0.0006676, 5, 0.0004768, 9, 0.0008583]
-    assert "9 released files (900 B) are held before their deletion." in check.description
+    assert "9 released files (900 B) are retained before their deletion." in check.description
 
 
 def test_owner_who_keeps_files_is_obeyed_and_not_asked_again(world: World) -> None:
@@ -297,8 +297,10 @@ def test_terminated_housekeeping_is_requested_again(world: World, monkeypatch: p
     assert requested(world)
 
 
-HELD = HeldOrphans("m1", NOW_MS, 7, 70, NOW_MS - 9 * DAY_MS, NOW_MS - 8 * DAY_MS, ("/t/data/a", "/t/data/b"))
-WAITS = HeldOrphans("digest", None, 2, 20, NOW_MS - 9 * DAY_MS, NOW_MS - 9 * DAY_MS, ("/t/data/c",))
+HELD = RetainedOrphans(
+    "m1", NOW_MS, 7, 70, NOW_MS - 9 * DAY_MS, NOW_MS - 8 * DAY_MS, ("/t/data/a", "/t/data/b")
+)
+WAITS = RetainedOrphans("digest", None, 2, 20, NOW_MS - 9 * DAY_MS, NOW_MS - 9 * DAY_MS, ("/t/data/c",))
 
 
 def shown(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -309,7 +311,9 @@ def shown(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def test_check_and_materialization_show_what_a_sweep_would_remove_before_it_does(world: World) -> None:
     unlogged = UnloggedMetadata(0, ())
-    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD, WAITS), unlogged=unlogged)
+    world.orphans.work = OrphanWork(
+        10, 100, 7, 70, trashed_files=7, retained=(HELD, WAITS), unlogged=unlogged
+    )
     world.observe()
     assert "would_remove" not in world.evaluations("orphan_files")[None].metadata
     housekeep(world)
@@ -356,7 +360,7 @@ def test_check_reports_the_sign_of_a_second_owner_that_the_last_pass_saw(world: 
 
 
 def test_run_without_a_pass_of_its_own_shows_what_the_last_one_left(world: World) -> None:
-    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=(HELD,))
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, retained=(HELD,))
     world.observe()
     housekeep(world)
     housekeep(world)
@@ -365,7 +369,7 @@ def test_run_without_a_pass_of_its_own_shows_what_the_last_one_left(world: World
 
 
 def test_trash_that_could_not_be_read_is_not_shown_as_empty(world: World) -> None:
-    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, held=None)
+    world.orphans.work = OrphanWork(10, 100, 7, 70, trashed_files=7, retained=None)
     world.observe()
     housekeep(world)
     assert not [name for name in told(world)[-1] if name.startswith("would_remove")]

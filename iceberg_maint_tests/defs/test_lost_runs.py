@@ -126,7 +126,7 @@ def test_silence_lasts_from_the_first_look_at_the_same_beat_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("beat_ms", "looks", "after_seconds", "lost"),
+    ("beat_ms", "ticks", "after_seconds", "lost"),
     [
         (5, 3, 60, True),
         (5, 3, 59.999, False),
@@ -137,9 +137,9 @@ def test_silence_lasts_from_the_first_look_at_the_same_beat_on() -> None:
     ],
 )
 def test_silence_is_a_loss_once_it_has_lasted_and_was_seen_three_times(
-    beat_ms: int | None, looks: int, after_seconds: float, lost: bool
+    beat_ms: int | None, ticks: int, after_seconds: float, lost: bool
 ) -> None:
-    assert MissedHeartbeats(beat_ms, 1000, looks).is_lost(1000 + int(after_seconds * 1000)) is lost
+    assert MissedHeartbeats(beat_ms, 1000, ticks).is_lost(1000 + int(after_seconds * 1000)) is lost
 
 
 def test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read(sensor: Sensor) -> None:

@@ -537,17 +537,17 @@ def test_pause_and_its_end_are_observed_and_shown_on_the_asset(world: World) -> 
     text = f"a pause of the whole fleet by ben since {since}: catalog moves (to end it: iceberg-maint resume)"
     [*_, shown] = world.events(dg.DagsterEventType.ASSET_OBSERVATION)
     metadata = shown.asset_observation.metadata
-    assert shown.asset_observation.description == f"DEFER (paused): held by {text}"
-    assert metadata["held_by"].value == text
+    assert shown.asset_observation.description == f"DEFER (paused): deferred by {text}"
+    assert metadata["deferred_by"].value == text
     assert metadata["due_partitions"].value == 1
     assert metadata["due_mib"].value == 0.007629
     check = world.evaluations("small_files")[key("d1")]
     assert not check.passed
-    assert check.description.endswith(f"; held by {text}")
+    assert check.description.endswith(f"; deferred by {text}")
     assert requested(sensor_tick(world)) == []
     world.ledger.registry.resume("*")
     assert (requested(sensor_tick(world)), observed(world)) == ([], ["lake.db.t"] * 2)
-    assert "held by" not in world.evaluations("small_files")[key("d1")].description
+    assert "deferred by" not in world.evaluations("small_files")[key("d1")].description
 
 
 def queue_run(world: World, table: TableId) -> None:

@@ -23,7 +23,7 @@ from iceberg_maint.defs.names import HOUSEKEEPING_CHECKS, PARTITION_CHECKS, TABL
 from iceberg_maint.defs.runs.table_run import EarlySession
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop import request
-from iceberg_maint.report.holds import refusal
+from iceberg_maint.report.deferrals import refusal
 from iceberg_maint_tests.defs.conftest import Table, World, key
 from iceberg_maint_tests.support.fakes.catalog import UNPARTITIONED
 

@@ -9,7 +9,7 @@ import pytest
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.reasons import Verdict
 from iceberg_maint.demo import tables
-from iceberg_maint.demo.heal import look
+from iceberg_maint.demo.heal import state_of
 from iceberg_maint.demo.store import ORPHANS
 from iceberg_maint.demo.tables import SMALL, TABLES
 from iceberg_maint.demo.workspace import CATALOG, NAMESPACE, table_id
@@ -54,7 +54,7 @@ def test_weather_is_unpartitioned_with_a_file_per_batch(small_lake: SmallLake) -
 
 def test_weather_by_day_is_healthy_but_for_its_housekeeping(small_lake: SmallLake) -> None:
     tables.build_weather_by_day(small_lake.writers)
-    seen = look(small_lake.context, table_id("weather_by_day"))
+    seen = state_of(small_lake.context, table_id("weather_by_day"))
     assert seen.decision.verdict is Verdict.SKIP
     assert seen.housekeeping == ("rewrite_manifests", "expire_snapshots", "remove_orphan_files")
     health = seen.measured.table_health

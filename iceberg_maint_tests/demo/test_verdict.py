@@ -6,7 +6,7 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHe
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.demo.duckdb_reader import Comparison
-from iceberg_maint.demo.heal import End, Look, judge
+from iceberg_maint.demo.heal import DemoState, End, judge
 from iceberg_maint.demo.tables import TABLES
 
 pytestmark = pytest.mark.slow
@@ -15,7 +15,7 @@ BY_NAME = {t.name: t for t in TABLES}
 SAME = Comparison(10, 10, 0, 0)
 
 
-def look(snapshot_id: int, verdict: Verdict, reason: Reason) -> Look:
+def state(snapshot_id: int, verdict: Verdict, reason: Reason) -> DemoState:
     measured = Measured(
         TableId("lake", ("demo",), "t"),
         "uuid",
@@ -26,11 +26,13 @@ def look(snapshot_id: int, verdict: Verdict, reason: Reason) -> Look:
         {"__all__": PartitionHealth(data_files=3)},
         1,
     )
-    return Look(measured, Decision("lake.demo.t", Operation.REWRITE_DATA_FILES, verdict, reason, snapshot_id))
+    return DemoState(
+        measured, Decision("lake.demo.t", Operation.REWRITE_DATA_FILES, verdict, reason, snapshot_id)
+    )
 
 
-SICK = look(1, Verdict.RUN, Reason.SMALL_FILES)
-HEALTHY = look(2, Verdict.SKIP, Reason.HEALTHY)
+SICK = state(1, Verdict.RUN, Reason.SMALL_FILES)
+HEALTHY = state(2, Verdict.SKIP, Reason.HEALTHY)
 
 
 def test_unhealthy_table_that_became_healthy_is_healed() -> None:
@@ -49,18 +51,18 @@ def test_any_differing_row_is_not_good_however_healthy(rows: Comparison) -> None
 
 @pytest.mark.parametrize("reason", [Reason.BACK_OFF, Reason.QUARANTINED])
 def test_table_that_waits_is_still_unhealthy(reason: Reason) -> None:
-    result = judge(BY_NAME["weather"], SICK, look(2, Verdict.DEFER, reason), SAME)
+    result = judge(BY_NAME["weather"], SICK, state(2, Verdict.DEFER, reason), SAME)
     assert (result.end, result.good) == (End.UNHEALTHY, False)
 
 
 def test_control_whose_snapshot_moved_was_touched() -> None:
-    before = look(1, Verdict.SKIP, Reason.HEALTHY)
+    before = state(1, Verdict.SKIP, Reason.HEALTHY)
     assert judge(BY_NAME["control"], before, before, SAME).end is End.UNTOUCHED
     result = judge(BY_NAME["control"], before, HEALTHY, SAME)
     assert (result.end, result.good) == (End.TOUCHED, False)
 
 
 def test_table_that_is_due_and_refused_is_still_unhealthy() -> None:
-    refused = look(2, Verdict.REFUSE, Reason.EQUALITY_DELETES)
+    refused = state(2, Verdict.REFUSE, Reason.EQUALITY_DELETES)
     result = judge(BY_NAME["cdc_planes"], SICK, refused, SAME)
     assert (result.end, result.good) == (End.UNHEALTHY, False)

@@ -20,17 +20,6 @@ CREATE TABLE icm_batch (
 
 CREATE INDEX icm_batch_open ON icm_batch (table_uuid, operation, status, ordinal)
 
-CREATE TABLE icm_claim (
-  table_key VARCHAR(64) NOT NULL,
-  catalog TEXT NOT NULL,
-  table_name TEXT NOT NULL,
-  pointer TEXT NOT NULL,
-  form VARCHAR(16) NOT NULL,
-  body TEXT NOT NULL,
-  current_ms BIGINT NOT NULL,
-  PRIMARY KEY (table_key)
-)
-
 CREATE TABLE icm_clock (
   boot VARCHAR(64) NOT NULL,
   booted_ms BIGINT,
@@ -91,6 +80,17 @@ CREATE TABLE icm_lease (
   fence BIGINT NOT NULL,
   expires_ms BIGINT NOT NULL,
   PRIMARY KEY (table_uuid)
+)
+
+CREATE TABLE icm_location_owner (
+  table_key VARCHAR(64) NOT NULL,
+  catalog TEXT NOT NULL,
+  table_name TEXT NOT NULL,
+  pointer TEXT NOT NULL,
+  form VARCHAR(16) NOT NULL,
+  body TEXT NOT NULL,
+  current_ms BIGINT NOT NULL,
+  PRIMARY KEY (table_key)
 )
 
 CREATE TABLE icm_partition_history (

@@ -49,8 +49,8 @@ def test_text_is_stored_and_read_as_it_is(place: Place, ledger: Ledger, text: st
     assert list(ledger.health.get_all([table])) == [table]
     assert [m.table for m in ledger.health.measurements([table])] == [table]
     assert [k.table for k in ledger.health.known_tables()] == [table]
-    ledger.registry.put_claims("lake", {table: stored_claim(table, text)})
-    assert list(ledger.registry.claims("lake")) == [table]
+    ledger.registry.put_location_owners("lake", {table: stored_claim(table, text)})
+    assert list(ledger.registry.location_owners("lake")) == [table]
     record = make_record("r", table)
     outcome = replace(record.outcome, message=text, table=str(table))
     record = replace(record, outcome=outcome)

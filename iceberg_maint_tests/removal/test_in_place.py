@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.core.policy.housekeeping import ReleasedHold
+from iceberg_maint.core.policy.housekeeping import ReleasedRetention
 from iceberg_maint.core.removal.orphan_rules import TRASH, Kept
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.removal import in_place_retention
@@ -29,7 +29,7 @@ from iceberg_maint_tests.support.removal.layouts import flink_manifest
 
 pytestmark = pytest.mark.seconds
 
-IN_PLACE = replace(POLICY, released_files=ReleasedHold.IN_PLACE)
+IN_PLACE = replace(POLICY, released_files=ReleasedRetention.IN_PLACE)
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ def test_files_held_in_place_stay_for_the_hold_and_are_deleted_after_it(
 ) -> None:
     size_bytes = sum(table.placed[name].stat().st_size for name in released)
     done = expired(table, *numbers).remove()
-    numbers_now = (done.released_files, done.released_bytes, done.held_files, done.held_bytes)
+    numbers_now = (done.released_files, done.released_bytes, done.retained_files, done.retained_bytes)
     assert (numbers_now, done.stopped) == ((len(released), size_bytes) * 2, None)
     assert (done.deleted_files, done.skipped_files) == (0, 0)
     assert (table.gone(), table.in_trash(), table.stored(), len(lists(table))) == (set(), set(), 0, 1)
     early = table.later(2.9).remove()
-    assert (early.deleted_files, early.held_files, table.gone()) == (0, len(released), set())
+    assert (early.deleted_files, early.retained_files, table.gone()) == (0, len(released), set())
     late = table.later(0.2).remove()
-    assert (late.deleted_files, late.deleted_bytes, late.held_files) == (len(released), size_bytes, 0)
+    assert (late.deleted_files, late.deleted_bytes, late.retained_files) == (len(released), size_bytes, 0)
     assert (late.stopped, table.gone()) == (None, released)
     assert not (table.at / TRASH).exists()
 
@@ -109,7 +109,7 @@ def test_file_registered_again_during_the_hold_in_place_stays(table: ExpiredTabl
 def test_file_registered_during_the_deletion_in_place_stays(
     table: ExpiredTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_place_retention, "_FILES_PER_LOOK", 1)
+    monkeypatch.setattr(in_place_retention, "_FILES_PER_READING", 1)
     expired(table, 1, 2, 3, 5).remove()
 
     def act(name: str, path: str) -> None:
@@ -162,7 +162,7 @@ def test_file_held_in_place_that_was_replaced_or_deleted_is_left_alone(
     else:
         table.file("f2", "data/f2.parquet", days=days, size=size)
     late = table.later(HOLD_DAYS).remove()
-    assert (late.stopped, late.deleted_files, late.held_files) == (None, len(ALONE) - 1, 0)
+    assert (late.stopped, late.deleted_files, late.retained_files) == (None, len(ALONE) - 1, 0)
     assert table.gone() == (ALONE if days is None else ALONE - {"f2"})
 
 
@@ -178,13 +178,13 @@ def test_orphan_pass_leaves_files_held_in_place_and_counts_them_as_released(tabl
     expired(table, 1, 2, 3, 5).remove()
     table.file("nobody", "data/nobody.parquet")
     state = table.lake.catalog.pin(TABLE)
-    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().scan(state, table.policy, in_flight=frozenset()) as scan:
         assert [o.path for o in scan.paths.orphans()] == [table.uri("nobody")]
         assert (scan.counts.kept[Kept.RELEASED], scan.needs_approval) == (len(ALONE), False)
     done = run_pass(table)
     assert (done.trashed_files, done.needs_approval, table.gone()) == (1, False, {"nobody"})
-    assert done.released.held_files == len(ALONE)
-    assert {(h.files, h.marked_ms is None) for h in done.held} == {(1, False), (len(ALONE), False)}
+    assert done.released.retained_files == len(ALONE)
+    assert {(h.files, h.marked_ms is None) for h in done.retained} == {(1, False), (len(ALONE), False)}
 
 
 def test_restored_mark_in_place_keeps_its_files_for_good(table: ExpiredTable) -> None:
@@ -228,7 +228,7 @@ def test_change_of_the_policy_leaves_each_file_to_the_way_of_its_mark(table: Exp
     assert (table.gone(), table.in_trash()) == (ALONE - WITHOUT_SIDE, ALONE - WITHOUT_SIDE)
     table.policy = IN_PLACE
     late = table.later(HOLD_DAYS).remove()
-    assert (late.deleted_files, late.held_files, table.in_trash(), table.gone()) == (
+    assert (late.deleted_files, late.retained_files, table.in_trash(), table.gone()) == (
         len(ALONE),
         0,
         set(),
@@ -292,7 +292,7 @@ def test_release_that_a_crash_left_beside_its_mark_does_not_begin_a_second_hold(
     table.store.act = lambda *_: None
     assert (release.exists(), len(lists(table))) == (True, 1)
     again = table.later(1).remove()
-    assert (again.released_files, again.held_files, table.stored()) == (0, len(ALONE), 0)
+    assert (again.released_files, again.retained_files, table.stored()) == (0, len(ALONE), 0)
     assert table.later(2.1).remove().deleted_files == len(ALONE)
 
 

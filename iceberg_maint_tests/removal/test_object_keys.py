@@ -22,7 +22,7 @@ LONG_AGO = 1_700_000_000.0
 
 
 def swept(world: World) -> int:
-    """Files that the next pass deletes, after the hold."""
+    """Files that the next pass deletes, after the retention."""
     Later.ahead_ms += 4 * DAY_MS
     return world.run().swept_files
 

@@ -13,7 +13,7 @@ import pytest
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.catalog.arrow_store import ArrowStore
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.catalog.s3_store import S3Store
 from iceberg_maint.core.model.ids import TableId
@@ -89,7 +89,7 @@ class World:
 
         return OrphanRemoval(
             CleanupContext(
-                FleetClaims({"lake": self.catalog}, ClaimMemory()).others,
+                FleetLocationOwners({"lake": self.catalog}, ClaimMemory()).others,
                 store,
                 lambda state: MetadataWalk(self.catalog, state.table, state.uuid),
                 self.scratch,

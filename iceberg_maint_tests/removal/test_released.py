@@ -45,7 +45,7 @@ def test_released_files_are_those_that_the_removed_snapshots_alone_reference(
     assert done.stopped is None
     assert table.gone() == table.in_trash() == released
     assert (done.released_files, done.released_bytes, done.skipped_files) == (len(released), sizes, 0)
-    assert (done.held_files, done.held_bytes, done.deleted_files) == (len(released), sizes, 0)
+    assert (done.retained_files, done.retained_bytes, done.deleted_files) == (len(released), sizes, 0)
     assert table.stored() == 0
 
 
@@ -90,10 +90,10 @@ def test_tag_keeps_the_files_of_its_snapshot(table: ExpiredTable) -> None:
 def test_released_files_are_deleted_after_the_hold_and_not_before(table: ExpiredTable) -> None:
     done = expired(table, 1, 2, 3, 5).remove()
     early = table.later(2.9).remove()
-    assert (early.deleted_files, early.held_files, table.in_trash()) == (0, len(ALONE), ALONE)
+    assert (early.deleted_files, early.retained_files, table.in_trash()) == (0, len(ALONE), ALONE)
     late = table.later(0.2).remove()
     assert (late.deleted_files, late.deleted_bytes) == (len(ALONE), done.released_bytes)
-    assert (late.held_files, late.stopped, table.in_trash(), table.gone()) == (0, None, set(), ALONE)
+    assert (late.retained_files, late.stopped, table.in_trash(), table.gone()) == (0, None, set(), ALONE)
     assert not (table.at / TRASH).exists()
 
 
@@ -339,7 +339,7 @@ def test_stored_release_is_no_share_of_orphans(table: ExpiredTable) -> None:
     expired(table, 1, 2, 3, 5)
     table.file("nobody", "data/nobody.parquet")
     state = table.lake.catalog.pin(TABLE)
-    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().scan(state, table.policy, in_flight=frozenset()) as scan:
         assert [o.path for o in scan.paths.orphans()] == [table.uri("nobody")]
         assert scan.counts.kept[Kept.RELEASED] == len(ALONE)
         assert not scan.needs_approval
@@ -348,7 +348,7 @@ def test_stored_release_is_no_share_of_orphans(table: ExpiredTable) -> None:
 def test_expired_files_without_a_release_need_an_approval(table: ExpiredTable) -> None:
     table.expire(1, 2, 3, 5)
     state = table.lake.catalog.pin(TABLE)
-    with table.remove_orphans().look(state, table.policy, in_flight=frozenset()) as scan:
+    with table.remove_orphans().scan(state, table.policy, in_flight=frozenset()) as scan:
         assert (scan.counts.orphan_files, scan.needs_approval) == (len(ALONE), True)
 
 

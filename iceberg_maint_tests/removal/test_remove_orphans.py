@@ -12,9 +12,9 @@ import pytest
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.approved_io import guarded_properties
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.core.model.ids import WHOLE_TABLE, TableId
-from iceberg_maint.core.model.location import ApprovedLocations, Claim
+from iceberg_maint.core.model.location import ApprovedLocations, LocationOwner
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
@@ -69,10 +69,13 @@ def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
     assert batch.counts["trashed_bytes"] == sum(map(len, passes.lake.orphans.values()))
     assert (passes.lake.lost(), passes.lake.remaining(), passes.lake.trashed()) == ([], [], ALL)
 
-    [held] = batch.held or ()
-    assert (held.files, held.size_bytes) == (ALL, batch.counts["trashed_bytes"])
-    assert held.marked_ms is not None
-    assert (len(held.paths), set(held.paths) <= {f"file://{p}" for p in passes.lake.orphans}) == (5, True)
+    [retained] = batch.retained or ()
+    assert (retained.files, retained.size_bytes) == (ALL, batch.counts["trashed_bytes"])
+    assert retained.marked_ms is not None
+    assert (len(retained.paths), set(retained.paths) <= {f"file://{p}" for p in passes.lake.orphans}) == (
+        5,
+        True,
+    )
 
     assert passes.run().batches == ()  # not due again so soon
     early = later(passes, DAY_MS + 60_000).run()
@@ -80,7 +83,7 @@ def test_pass_marks_waits_and_sweeps_in_a_later_one(passes: Passes) -> None:
 
     [swept] = later(passes).run().batches
     assert swept.counts is not None
-    assert (swept.outcome, swept.counts["swept_files"], swept.held) == (OutcomeStatus.IMPROVED, ALL, ())
+    assert (swept.outcome, swept.counts["swept_files"], swept.retained) == (OutcomeStatus.IMPROVED, ALL, ())
     assert (passes.lake.lost(), passes.lake.trashed()) == ([], 0)
 
 
@@ -140,7 +143,7 @@ def test_abnormal_share_waits_for_approval_of_these_very_files(passes: Passes) -
     outcome = strict.run()
     assert (outcome.outcome, outcome.reason) == (OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED)
     digest = outcome.batches[0].message.rpartition(" ")[2]
-    [waiting] = outcome.batches[0].held or ()
+    [waiting] = outcome.batches[0].retained or ()
     assert (waiting.mark_id, waiting.marked_ms, waiting.files) == (digest, None, ALL)
     passes.lake.plant(passes.lake.orphans, passes.lake.folder / "warehouse/db/t/data/new", b"x")
     approved = replace(strict, scope=Scope(approved=digest), store=ShiftedStore(8 * DAY_MS))
@@ -169,14 +172,14 @@ def test_claims_are_read_again_only_where_a_pointer_moved(passes: Passes) -> Non
     catalog, read = lake.catalog, []
     real = catalog.metadata_file
     catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
-    claims = FleetClaims({"lake": catalog}, ClaimMemory())
-    assert {c.table for c in claims.others(TABLE)} == {f"lake.db.{n}" for n in ("t_2", "t2", "t_old", "s")}
+    owners = FleetLocationOwners({"lake": catalog}, ClaimMemory())
+    assert {c.table for c in owners.others(TABLE)} == {f"lake.db.{n}" for n in ("t_2", "t2", "t_old", "s")}
     assert len(read) == 4
-    assert len(claims.others(TABLE)) == len(read) == 4
+    assert len(owners.others(TABLE)) == len(read) == 4
     moved = next((lake.folder / "warehouse/db/s/metadata").glob("*.metadata.json"))
     moved = moved.rename(moved.with_name("moved.metadata.json"))
     register(lake.database, "db.s", f"file://{moved}")
-    assert len(claims.others(TableId.parse("lake.db.t_2"))) == 4
+    assert len(owners.others(TableId.parse("lake.db.t_2"))) == 4
     assert read[4:] == ["lake.db.s", "lake.db.t"]
 
 
@@ -228,12 +231,16 @@ def test_neighbour_whose_metadata_folder_has_another_name_stops_the_pass(
 
 
 def test_neighbour_that_was_never_read_has_the_claim_of_its_earlier_metadata_file(neighbours: Lake) -> None:
-    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)}
+    readable = {
+        c.table: c for c in FleetLocationOwners({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)
+    }
     [earlier] = (neighbours.folder / "warehouse/db/s/metadata").glob("*.metadata.json")
     moved_pointer(neighbours, "warehouse/db/s/metadata", "{")
-    claims = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)}
+    owners = {
+        c.table: c for c in FleetLocationOwners({"lake": neighbours.catalog}, ClaimMemory()).others(TABLE)
+    }
     until_ms = json.loads(earlier.read_text())["last-updated-ms"]
-    assert claims == readable | {"lake.db.s": replace(readable["lake.db.s"], current_until_ms=until_ms)}
+    assert owners == readable | {"lake.db.s": replace(readable["lake.db.s"], current_until_ms=until_ms)}
 
 
 def test_neighbour_that_was_never_read_has_the_approved_locations_of_its_catalog(neighbours: Lake) -> None:
@@ -242,47 +249,52 @@ def test_neighbour_that_was_never_read_has_the_approved_locations_of_its_catalog
     properties = {"type": "sql", "uri": f"sqlite:///{neighbours.database}"}
     catalog = PyIcebergCatalog("lake", guarded_properties(properties, ApprovedLocations(approved)))
     [of_s] = (
-        c for c in FleetClaims({"lake": catalog}, ClaimMemory()).others(TABLE) if c.table == "lake.db.s"
+        c
+        for c in FleetLocationOwners({"lake": catalog}, ClaimMemory()).others(TABLE)
+        if c.table == "lake.db.s"
     )
-    assert of_s == Claim("lake.db.s", "", approved)
+    assert of_s == LocationOwner("lake.db.s", "", approved)
 
 
 def test_claims_in_the_ledger_are_read_once_by_all_processes(neighbours: Lake) -> None:
     ledger, catalog, read = memory_ledger(), neighbours.catalog, []
     real = catalog.metadata_file
     catalog.metadata_file = lambda name: (read.append(str(name)), real(name))[1]  # type: ignore[method-assign, func-returns-value]
-    first, second = (FleetClaims({"lake": catalog}, ledger.registry).others(TABLE) for _ in range(2))
+    first, second = (FleetLocationOwners({"lake": catalog}, ledger.registry).others(TABLE) for _ in range(2))
     assert sorted(first, key=str) == sorted(second, key=str)
     assert (len(first), len(read)) == (4, 4)
     catalog.tables = lambda: (TABLE,)  # type: ignore[method-assign]
-    assert FleetClaims({"lake": catalog}, ledger.registry).others(TABLE) == ()
-    assert ledger.registry.claims("lake") == {}  # of dropped tables
+    assert FleetLocationOwners({"lake": catalog}, ledger.registry).others(TABLE) == ()
+    assert ledger.registry.location_owners("lake") == {}  # of dropped tables
 
 
 @pytest.mark.parametrize("content", ["{", "[" * 100_000], ids=["cut off", "too deep"])
 def test_unreadable_neighbour_has_its_last_claim_and_the_time_of_it(neighbours: Lake, content: str) -> None:
     ledger = memory_ledger()
     before_ms = ledger.registry.now_ms()
-    readable = {c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)}
+    readable = {
+        c.table: c for c in FleetLocationOwners({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
+    }
     after_ms = ledger.registry.now_ms()
     moved_pointer(neighbours, "warehouse/db/s/metadata", content)
     for _ in range(2):
-        claims = {
-            c.table: c for c in FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
+        owners = {
+            c.table: c
+            for c in FleetLocationOwners({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
         }
-        until_ms = claims["lake.db.s"].current_until_ms
+        until_ms = owners["lake.db.s"].current_until_ms
         assert until_ms is not None
         assert before_ms <= until_ms <= after_ms
-        assert {k: replace(c, current_until_ms=None) for k, c in claims.items()} == readable
-        assert {c.table for c in claims.values() if c.current_until_ms is not None} == {"lake.db.s"}
+        assert {k: replace(c, current_until_ms=None) for k, c in owners.items()} == readable
+        assert {c.table for c in owners.values() if c.current_until_ms is not None} == {"lake.db.s"}
 
 
 def test_unreadable_neighbour_that_moved_since_its_last_claim_stops_the_pass(neighbours: Lake) -> None:
     ledger = memory_ledger()
-    FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
+    FleetLocationOwners({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
     moved_pointer(neighbours, "elsewhere/metadata", "{")
     with pytest.raises(RefusedError, match=r"ICM-111 lake\.db\.s cannot be read"):
-        FleetClaims({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
+        FleetLocationOwners({"lake": neighbours.catalog}, ledger.registry).others(TABLE)
 
 
 def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Path) -> None:
@@ -293,13 +305,13 @@ def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Pat
     server = RestServer(database)
     with serving(server) as url:
 
-        def claims() -> tuple[Claim, ...]:
+        def owners() -> tuple[LocationOwner, ...]:
             catalog = PyIcebergCatalog("lake", {"type": "rest", "uri": url})
-            return FleetClaims({"lake": catalog}, ledger.registry).others(TABLE)
+            return FleetLocationOwners({"lake": catalog}, ledger.registry).others(TABLE)
 
-        [before] = claims()
+        [before] = owners()
         server.missing = frozenset({"u"})
-        [now] = claims()
+        [now] = owners()
     assert now.current_until_ms is not None
     assert replace(now, current_until_ms=None) == before
 
@@ -308,7 +320,9 @@ def test_neighbour_that_is_listed_and_not_found_has_its_last_claim(tmp_path: Pat
 def test_files_newer_than_the_last_claim_of_an_unreadable_table_stay(
     passes: Passes, days_ago: int, trashed: int
 ) -> None:
-    last = Claim("lake.db.u", "u", ("file:///elsewhere",), time.time_ns() // 1_000_000 - days_ago * DAY_MS)
+    last = LocationOwner(
+        "lake.db.u", "u", ("file:///elsewhere",), time.time_ns() // 1_000_000 - days_ago * DAY_MS
+    )
     replace(passes, around={"others": lambda _table: (last,)}).run()
     assert passes.lake.trashed() == trashed
 
@@ -393,7 +407,7 @@ def test_trash_that_cannot_be_read_is_not_reported_as_empty(passes: Passes) -> N
 
     again = replace(passes, store=Tearing(DAY_MS + 60_000), scope=Scope(sweeps=False))
     [batch] = again.run().batches
-    assert (batch.outcome, batch.held) == (OutcomeStatus.NO_OP, None)
+    assert (batch.outcome, batch.retained) == (OutcomeStatus.NO_OP, None)
     assert passes.lake.trashed() == ALL
 
 

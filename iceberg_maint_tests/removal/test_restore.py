@@ -1,4 +1,4 @@
-"""What is reached after all goes back from the trash to its place, whatever its hold, and replaces nothing."""
+"""What is reached after all goes back from the trash to its place, whatever its retention, and replaces nothing."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from iceberg_maint.catalog import reachable_files
-from iceberg_maint.core.model.location import Claim, Equivalences
+from iceberg_maint.core.model.location import Equivalences, LocationOwner
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
 from iceberg_maint.core.removal.orphan_rules import Kept
 from iceberg_maint.errors import RefusedError, UnreadableTableError
@@ -162,7 +162,7 @@ def test_location_of_another_table_is_refused(run: Run, lake: Lake) -> None:
         at.replace("/db/", "/db//x/../").upper().replace("FILE", "file"),
     ):
         with pytest.raises(RefusedError, match="ICM-111"):
-            run(others=(Claim("other.db.u", "2", (theirs,)),))
+            run(others=(LocationOwner("other.db.u", "2", (theirs,)),))
 
 
 def test_metadata_of_a_table_in_no_catalog_is_refused(run: Run, lake: Lake) -> None:
@@ -203,7 +203,7 @@ def test_declared_prefix_on_other_storage_is_refused(run: Run, lake: Lake) -> No
 def test_declared_prefix_of_another_table_is_refused(run: Run, lake: Lake) -> None:
     elsewhere = f"file://{lake.folder}/elsewhere"
     with pytest.raises(RefusedError, match="ICM-111"):
-        run(exclusive_prefixes=(elsewhere,), others=(Claim("u", "2", (elsewhere + "/u",)),))
+        run(exclusive_prefixes=(elsewhere,), others=(LocationOwner("u", "2", (elsewhere + "/u",)),))
 
 
 def test_relative_location_is_refused(run: Run, lake: Lake) -> None:
@@ -339,7 +339,7 @@ def test_listing_beyond_the_prefix_is_refused(run: Run) -> None:
 def test_refused_scan_leaves_nothing(run: Run, lake: Lake) -> None:
     before = stored(lake).keys()
     with pytest.raises(RefusedError):
-        run(others=(Claim("u", "2", (f"file://{lake.folder}",)),))
+        run(others=(LocationOwner("u", "2", (f"file://{lake.folder}",)),))
     next(p for p in lake.live if p.suffix == ".parquet").unlink()
     with pytest.raises(RefusedError):
         run()

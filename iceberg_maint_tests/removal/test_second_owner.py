@@ -1,4 +1,4 @@
-"""Metadata files outside a table's log, held against the log as it is when they have been read."""
+"""Metadata files outside a table's log, retained against the log as it is when they have been read."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_sweep_stopped_between_files_is_continued(passes: Passes) -> None:
 
 def test_approved_pass_has_no_time_limit(passes: Passes) -> None:
     state = passes.lake.catalog.pin(TABLE)
-    with passes.remove_orphans().look(state, DAILY, in_flight=frozenset()) as scan:
+    with passes.remove_orphans().scan(state, DAILY, in_flight=frozenset()) as scan:
         digest = scan.digest
     approved = passes.remove_orphans().approving(digest)
     work = approved.run(

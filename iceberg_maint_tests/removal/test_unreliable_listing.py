@@ -48,7 +48,7 @@ def is_of_the_table(query: Query) -> bool:
 def scanned(world: World) -> tuple[int, int]:
     """Listed files and orphans of a scan."""
     remove_orphans, state = world.remove_orphans(), world.catalog.pin(TABLE)
-    with remove_orphans.look(state, POLICY, in_flight=frozenset()) as scan:
+    with remove_orphans.scan(state, POLICY, in_flight=frozenset()) as scan:
         return scan.counts.listed_files, scan.counts.orphan_files
 
 

@@ -127,7 +127,7 @@ def test_blocker_of_an_operation_is_named_with_its_owner() -> None:
     assert "- `remove_orphan_files`: last never; next 2027-01-22 08:00\n" in idle
     paused = replace(sick.decisions[0], verdict=Verdict.DEFER, reason=Reason.PAUSED, evidence={"who": "anna"})
     card = table_card(replace(sick, decisions=[paused, sick.decisions[1]]))
-    assert " The work is held by a pause by anna (to end it: iceberg-maint resume lake.db.t)." in card
+    assert " The work is deferred by a pause by anna (to end it: iceberg-maint resume lake.db.t)." in card
     assert "; next after the end of a pause by anna" in card
 
 

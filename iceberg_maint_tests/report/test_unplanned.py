@@ -48,7 +48,7 @@ def test_partition_that_is_planned_in_part_is_named_with_its_rest() -> None:
     part = planned(table_of(small(12)), policy, REWRITE)
     assert [b.input_files for b in part[0].batches] == [6]
     assert drawn(part) == [
-        "p=a waiting the rest, 6 files with 60 B: left for a later run: this run's budget is used up"
+        "p=a waiting the rest, 6 files with 60 B: left for a later run: this run's budget, or its --max-batches, is used up"
     ]
 
 

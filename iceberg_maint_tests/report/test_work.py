@@ -103,7 +103,7 @@ def test_advice_counts_the_partitions_of_the_next_run_not_all_that_are_due() -> 
     advice = Advice(1000, 1000, 10, 500, 100, 486_400, None, planned_partitions=100)
     assert advice.sentence() == (
         "A run would maintain 100 of 1,000 partitions in 10 batches: 500 files with 475 KiB become 100 files. "
-        "900 more due partitions wait for later runs. Held by mode: advise."
+        "900 more due partitions wait for later runs. Deferred by mode: advise."
     )
 
 

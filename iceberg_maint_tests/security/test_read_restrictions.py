@@ -18,7 +18,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
 from iceberg_maint.catalog.adapter import PyIcebergCatalog
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.rights import refreshed, restrictions
 from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.core.model.ids import TableId
@@ -186,7 +186,7 @@ def test_governed_table_keeps_its_locations_from_the_orphan_pass_of_another_tabl
 ) -> None:
     lake.server.restricts = ROW_FILTER
     with no_file_below(lake.folder / "people"):
-        claims = FleetClaims({"lake": lake.catalog()}, ClaimMemory()).others(FREE)
+        claims = FleetLocationOwners({"lake": lake.catalog()}, ClaimMemory()).others(FREE)
     assert [claim.table for claim in claims] == [str(TABLE)]
     assert (lake.folder / "people").as_uri() in claims[0].locations
 

@@ -201,7 +201,7 @@ class _Values(dict[bytes, Any]):
         """Returns the values of these bytes."""
         if self._is_integer:
             return _integers(column)
-        # A field whose values differ is read without a look at those before.
+        # A field whose values differ is read without reading those before.
         return list(map(self._read, column)) if len(self) >= self._most else [self[raw] for raw in column]
 
     def __missing__(self, raw: bytes) -> Any:

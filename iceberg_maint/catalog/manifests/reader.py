@@ -325,7 +325,7 @@ def _check_counts(manifest: Manifest, table: str, status: Integers, records: Int
 
 
 def _check_oldest(manifest: Manifest, table: str, sequence_numbers: Integers) -> None:
-    """Iceberg drops deletes below the lowest `min_sequence_number` of a manifest list without a look at the
+    """Iceberg drops deletes below the lowest `min_sequence_number` of a manifest list without reading the
     entries. A number that is too high makes it drop deletes that still apply."""
     oldest = int(sequence_numbers.min(initial=manifest.min_sequence_number))
     if oldest < manifest.min_sequence_number:

@@ -108,7 +108,7 @@ def mark_document(
     return {
         "mark_id": header.mark_id,
         "prefix": printable_path(header.prefix),
-        "state": "restored" if restored else "held",
+        "state": "restored" if restored else "retained",
         "released": header.released,
         "marked_ms": header.marked_ms,
         "sweep_after_ms": None if restored else header.marked_ms + delete_after_seconds * 1000,

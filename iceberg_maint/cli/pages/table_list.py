@@ -75,7 +75,7 @@ def _cells(row: Document, name_of: Callable[[str], str]) -> list[str]:
 def _why(row: Document) -> str:
     """The reason, what holds the due work, and what a run would do in mode advise."""
     evidence, advice = row["evidence"], row.get("advice")
-    detail = row.get("held_by") or ""
+    detail = row.get("deferred_by") or ""
     if row["reason"] == Reason.PAUSED and evidence.get("by") != "policy":
         detail = ""  # The banner above the table says it.
     gain = (

@@ -18,7 +18,7 @@ from iceberg_maint.columnar.storage import FileRange, arrow_file
 _ARROW_SCHEMA = b"ARROW:schema"
 _SCHEMA_FIELD = 2
 _FEW_ROWS = 4_000
-"""Rows of a chunk below which a call costs more than a look at its rows. Arrow validates many chunks in one call, and
+"""Rows of a chunk below which a call costs more than to read its rows. Arrow validates many chunks in one call, and
 takes ten times as long for a row."""
 
 

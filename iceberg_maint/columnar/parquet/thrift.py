@@ -100,7 +100,7 @@ def head(data: bytes, last: int, form: Form = ANY) -> tuple[Struct, int]:
 
 
 # The functions return a value and the position after it. A call for each byte would take most of the time of a splice,
-# and so would a second look at each field for its form.
+# and so would a second reading of each field for its form.
 
 
 def _struct(data: Any, position: int, form: Form) -> tuple[Struct, int]:

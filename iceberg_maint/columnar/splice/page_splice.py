@@ -39,7 +39,7 @@ _MEAN_FILE_BYTES = 200 * 1024
 """Below this mean, parsing the page indexes costs more than encoding saves."""
 _SHARE = 0.3
 """The least share of the input's bytes that is copied."""
-_HELD_PER_BYTE = 6
+_MEMORY_PER_BYTE = 6
 """Memory per input byte: the inputs, one decoded column, the encoded columns and the output (measured: 5.5). If all inputs need more than
 the task has, a row group is held at a time, and the encoded columns of all."""
 _LARGEST_GROUP = 1.5
@@ -79,7 +79,7 @@ class _Splice:
         self.storage = Storage(task.io)
         self.created = self.complete = False
         self._table = table_schema(task.schema, lineage=task.keep_row_lineage)
-        self._holds = sum(f.size_bytes for f in task.inputs) * _HELD_PER_BYTE <= task.memory_limit_bytes
+        self._holds = sum(f.size_bytes for f in task.inputs) * _MEMORY_PER_BYTE <= task.memory_limit_bytes
         self._data: dict[str, FileRange] = {}
         self._sources: list[ParquetBytes] = []
 
@@ -190,7 +190,7 @@ class _Splice:
         memory = self.task.memory_limit_bytes
         limit = self.task.encoding.row_group_bytes
         if not self._holds:
-            limit = min(limit, memory // (_HELD_PER_BYTE + 1))
+            limit = min(limit, memory // (_MEMORY_PER_BYTE + 1))
         total = sum(sizes)
         share = total / max(1, -(-total // limit))
         groups: list[list[int]] = []
@@ -208,7 +208,7 @@ class _Splice:
             return None
         if max(needed_bytes([self._sources[i] for i in g], spliced) for g in groups) > memory:
             return None
-        if not self._holds and largest * _HELD_PER_BYTE + total - self._copied_bytes(spliced) > memory:
+        if not self._holds and largest * _MEMORY_PER_BYTE + total - self._copied_bytes(spliced) > memory:
             return None
         return groups
 

@@ -88,8 +88,8 @@ def _columns(file: ParquetBytes, parts: Sequence[Part], spliced: Collection[int]
             chunks = part.chunks(field_id)
             found = file.chunk(number, index)
             sources = [c for c, _ in chunks]
-            problem = _chunk(found, chunks, part.is_alone) or _merged(file, found, sources, index)
-            if problem := problem or _dictionary(found, sources, part.is_alone):
+            problem = _chunk(found, chunks, part.is_isolated) or _merged(file, found, sources, index)
+            if problem := problem or _dictionary(found, sources, part.is_isolated):
                 return f"row group {number}, field id {field_id}: {problem}"
     return ""
 
@@ -128,7 +128,7 @@ def _copy(found: Chunk, source: Chunk) -> str:
     return ""
 
 
-def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]], is_alone: bool) -> str:
+def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]], is_isolated: bool) -> str:
     """Compares the bytes and the pages of a chunk with its sources."""
     data, position = found.pages_bytes, 0
     pages: list[Page] = []
@@ -140,7 +140,7 @@ def _chunk(found: Chunk, sources: Sequence[tuple[Chunk, int]], is_alone: bool) -
             return "the pages differ from those of a source"
         shift = found.start + position - source.start
         source_row = row
-        for page in source.pages(contents, with_dictionary=is_alone):
+        for page in source.pages(contents, with_dictionary=is_isolated):
             pages.append(Page(page.offset + shift, page.size, page.values))
             first_rows.append(source_row)
             source_row += page.values
@@ -196,10 +196,10 @@ def _merged(file: ParquetBytes, found: Chunk, sources: Sequence[Chunk], index: i
     return ""
 
 
-def _dictionary(found: Chunk, sources: Sequence[Chunk], is_alone: bool) -> str:
+def _dictionary(found: Chunk, sources: Sequence[Chunk], is_isolated: bool) -> str:
     """Compares the places of the dictionary and of the first data page with those of a chunk that is alone. Others have
     no dictionary."""
-    if not is_alone:
+    if not is_isolated:
         return "the chunk states a dictionary" if get(found.metadata, 11) else ""
     [source] = sources
     shift = found.start - source.start

@@ -45,7 +45,7 @@ class Part:
         return sum(s.rows for s in self.sources)
 
     @property
-    def is_alone(self) -> bool:
+    def is_isolated(self) -> bool:
         """Whether the row group has the rows of one row group, so that its chunks may keep their dictionaries."""
         return sum(1 for source in self.sources for group in source.row_groups if get(group, 3)) == 1
 

@@ -91,16 +91,16 @@ def applied_to(
 
 
 def look_for_lost(
-    look: Callable[[], tuple[str, ...]],
+    read_removed: Callable[[], tuple[str, ...]],
     pause: Callable[[int], None],
     one_line: Callable[[BaseException], str],
 ) -> tuple[str, ...]:
-    """Returns what `look` reports as removed with a commit. It is called a few times, because an expiry
+    """Returns what `read_removed` reports as removed with a commit. It is called a few times, because an expiry
     with an unknown result waits for a person. `pause(n)` waits after the nth call."""
     error_line = ""
     for n in range(1, _LOOKS + 1):
         try:
-            return look()
+            return read_removed()
         except Exception as why:  # noqa: BLE001 - the commit is applied, whether or not this check works
             error_line = one_line(why)
         if n < _LOOKS:

@@ -72,7 +72,7 @@ def decide_housekeeping(
     return decision_of(operation, measured, verdict, reason, [unit], evidence)
 
 
-def held_back(
+def cannot_run_now(
     operation: Operation, measured: Measured, policy: Policy, history: TableHistory, now_ms: int
 ) -> bool:
     """Returns whether stored facts of the table prevent the operation now, due or not."""
@@ -194,7 +194,7 @@ def _evidence(operation: Operation, state: TableState, retention: Retention) -> 
     if operation is not Operation.EXPIRE_SNAPSHOTS:
         return {}
     holders = described_holders(retention)
-    found = {"held_by": "; ".join(holders)} if holders else {}
+    found = {"retained_by": "; ".join(holders)} if holders else {}
     versions = metadata_version(state.metadata_location) or 0
     if versions > _METADATA_VERSIONS and state.properties.get(_METADATA_PROPERTY, "").lower() != "true":
         found["metadata_files"] = f"{versions} were written; set {_METADATA_PROPERTY}=true to keep the newest"

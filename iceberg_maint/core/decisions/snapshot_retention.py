@@ -65,7 +65,7 @@ class Hold:
     """A holder depends on `snapshot_id` and on the snapshots committed since.
 
     `blocks` are the snapshots, oldest first, that age and count would expire and that this hold keeps.
-    `until_ms` is the time when the hold ends by itself, None: never. `since_ms` is the time of the holder's
+    `until_ms` is the time when the retention ends by itself, None: never. `since_ms` is the time of the holder's
     last sign: the commit of `snapshot_id`, or the last report of a reader.
     """
 

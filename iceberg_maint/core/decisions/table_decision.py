@@ -9,7 +9,7 @@ from enum import StrEnum
 from iceberg_maint.core.decisions.applicability import findings_for, has_old_deletes, may_convert
 from iceberg_maint.core.decisions.decide import other_data_operation, table_verdict
 from iceberg_maint.core.decisions.history import ERROR_CODE, Fault, TableHistory
-from iceberg_maint.core.decisions.windows import HELD
+from iceberg_maint.core.decisions.windows import BLOCKED
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Severity, Verdict
@@ -37,10 +37,10 @@ def combine_decisions(decisions: Sequence[Decision]) -> Decision:
     partitions = sorted(map(most_severe, by_key.values()), key=lambda p: p.verdict is not Verdict.RUN)
     runs = {p.operation for p in partitions if p.verdict is Verdict.RUN}
     # If the only due partitions are held, the table waits, although one operation alone would run.
-    unheld = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
-    leading = min(unheld or decisions, key=lambda d: _rank(d.verdict, d.reason))
+    running = [d for d in decisions if d.verdict is not Verdict.RUN or d.operation in runs]
+    leading = min(running or decisions, key=lambda d: _rank(d.verdict, d.reason))
     verdict, reason = leading.verdict, leading.reason
-    if not unheld:
+    if not running:
         verdict, reason = table_verdict(partitions)
     waits = [p.until_ms for p in partitions if p.until_ms is not None]
     evidence = dict(leading.evidence)
@@ -58,7 +58,7 @@ def combine_decisions(decisions: Sequence[Decision]) -> Decision:
 
 
 def most_severe(partition_decisions: Sequence[PartitionDecision]) -> PartitionDecision:
-    blocked = [p for p in partition_decisions if p.reason in HELD and other_data_operation(p.operation)]
+    blocked = [p for p in partition_decisions if p.reason in BLOCKED and other_data_operation(p.operation)]
     if any(has_old_deletes(p.findings) for p in blocked):
         return max(blocked, key=lambda p: (p.reason is Reason.QUARANTINED, p.until_ms or 0))
     return min(partition_decisions, key=lambda p: _SEVERITY_ORDER.index(p.verdict))
@@ -167,10 +167,10 @@ class TableVerdict:
     @property
     def until_ms(self) -> int | None:
         """When the most severe fault is tried again. None without a fault, and if it waits for a person."""
-        return None if not self.faults or self.is_held else self.faults[0].history.not_before_ms
+        return None if not self.faults or self.is_quarantined else self.faults[0].history.not_before_ms
 
     @property
-    def is_held(self) -> bool:
+    def is_quarantined(self) -> bool:
         """Whether the most severe fault waits until a person releases it."""
         return bool(self.faults) and self.faults[0].history.quarantined
 

@@ -218,7 +218,7 @@ def automation_waits(history: PartitionHistory, now_ms: int) -> bool:
     return not history.environment_failures or history.not_before_ms <= now_ms + ENVIRONMENT_WAIT_MS
 
 
-def works_alone(history: PartitionHistory) -> bool:
+def runs_isolated(history: PartitionHistory) -> bool:
     """Whether the next work on a partition shares no batch with other partitions: its last attempts failed. A file that
     cannot be read fails its whole batch, so the other partitions would fail with it until they are quarantined. Attempts
     that lost to other commits or gained nothing say nothing of its files."""

@@ -80,7 +80,7 @@ class BatchCount:
         return joined if part.fits(*joined) else None
 
 
-HELD = (Reason.BACK_OFF, Reason.QUARANTINED)
+BLOCKED = (Reason.BACK_OFF, Reason.QUARANTINED)
 """Reasons that block one operation and not the other."""
 
 
@@ -154,7 +154,7 @@ def in_order(
 
     def sort_key(p: PartitionDecision) -> tuple[bool, float, PartitionKey]:
         other = other_decisions.get(p.partition)
-        is_blocked = other is not None and other.reason in HELD and p.partition in either
+        is_blocked = other is not None and other.reason in BLOCKED and p.partition in either
         if order is WindowOrder.OLDEST_FIRST:
             return is_blocked, last_change_ms.get(p.partition, 0), p.partition
         score = other.score if other is not None and other.verdict is Verdict.RUN else 0.0

@@ -87,7 +87,7 @@ def digest(value: object) -> str:
 
 @cache
 def _builder(kind: Any) -> Build:
-    """Returns the function that builds values of the type. A type is looked at once, not once per value."""
+    """Returns the function that builds values of the type. A type is read once, not once per value."""
     origin = typing.get_origin(kind)
     if origin in (Union, types.UnionType):
         return _union_builder(kind)

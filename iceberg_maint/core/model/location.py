@@ -141,11 +141,11 @@ def is_root(location: Location) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class LocationOwner:
     """The locations that a table writes files to. The table's own location is first.
 
-    `current_until_ms` is None if the claim is that of the current metadata. Otherwise these cannot be read, and the
-    claim is the last one, which was current at that time.
+    `current_until_ms` is None if the owner is that of the current metadata. Otherwise these cannot be read, and the
+    owner is the last one, which was current at that time.
     """
 
     table: str
@@ -154,50 +154,52 @@ class Claim:
     current_until_ms: int | None = None
 
 
-def claim_of(state: TableState) -> Claim:
-    """Returns the claim of a pinned table; see `claim`."""
-    return claim(str(state.table), state.uuid, state.location, state.properties, state.metadata_location)
+def location_owner_of(state: TableState) -> LocationOwner:
+    """Returns the owner of a pinned table; see `location_owner`."""
+    return location_owner(
+        str(state.table), state.uuid, state.location, state.properties, state.metadata_location
+    )
 
 
-def claim(
+def location_owner(
     table: str,
     table_uuid: str,
     location: str,
     properties: Mapping[str, str],
     metadata_location: str,
     folders: Iterable[str] = (),
-) -> Claim:
-    """Returns the locations that a table claims: its location, the paths in its properties, the folder of
+) -> LocationOwner:
+    """Returns the locations that a table owns: its location, the paths in its properties, the folder of
     its metadata file, and other folders that hold its files."""
     folder = metadata_location.rpartition("/")[0]
     write_paths = [properties[p] for p in _WRITE_PATHS if properties.get(p)]
-    return Claim(table, table_uuid, tuple(dict.fromkeys((location, *write_paths, folder, *folders))))
+    return LocationOwner(table, table_uuid, tuple(dict.fromkeys((location, *write_paths, folder, *folders))))
 
 
-def outside(claim: Claim, prefixes: Iterable[str], same: Equivalences) -> tuple[str, ...]:
-    """Returns the locations of a claim that lie below none of the prefixes. Raises ValueError; see
+def outside(owner: LocationOwner, prefixes: Iterable[str], same: Equivalences) -> tuple[str, ...]:
+    """Returns the locations of an owner that lie below none of the prefixes. Raises ValueError; see
     `parse_location`."""
     within = [parse_location(p, same) for p in prefixes]
     return tuple(
-        text for text in claim.locations if not any(is_within(parse_location(text, same), p) for p in within)
+        text for text in owner.locations if not any(is_within(parse_location(text, same), p) for p in within)
     )
 
 
 def overlaps(
-    prefixes: Iterable[str], others: Iterable[Claim], same: Equivalences
-) -> Iterator[tuple[str, Claim, str]]:
-    """Yields (prefix, claim, location) for each location of another table that equals, contains or lies
+    prefixes: Iterable[str], others: Iterable[LocationOwner], same: Equivalences
+) -> Iterator[tuple[str, LocationOwner, str]]:
+    """Yields (prefix, owner, location) for each location of another table that equals, contains or lies
     below a prefix. Raises ValueError; see `parse_location`."""
     own = [(text, *_folder(text)) for text in prefixes]
-    for claim in others:
-        for claimed in claim.locations:
-            store, folder = _folder(claimed)
+    for owner in others:
+        for owned in owner.locations:
+            store, folder = _folder(owned)
             for text, own_store, own_folder in own:
                 if (folder.startswith(own_folder) or own_folder.startswith(folder)) and (
                     store == own_store
                     or _store(*store, same).casefold() == _store(*own_store, same).casefold()
                 ):
-                    yield text, claim, claimed
+                    yield text, owner, owned
 
 
 @lru_cache(maxsize=100_000)
@@ -243,7 +245,7 @@ def locations_of(state: TableState) -> tuple[str, ...]:
     of its manifests."""
     manifests = tuple(manifest.path for manifest in state.manifests)
     lists = tuple(snapshot.manifest_list for snapshot in state.snapshots if snapshot.manifest_list)
-    return (*claim_of(state).locations, *lists, *manifests)
+    return (*location_owner_of(state).locations, *lists, *manifests)
 
 
 def _parsed(location: str) -> tuple[str, str, str] | None:

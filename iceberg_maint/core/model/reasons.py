@@ -91,7 +91,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.PAUSED: "paused by policy or by an operator",
     Reason.BLACKOUT: "within the policy's blackout hours",
     Reason.BACK_OFF: "waits after an attempt that failed, crashed, gained nothing or lost to other writers",
-    Reason.QUARANTINED: "on hold after repeated failures until a person releases it",
+    Reason.QUARANTINED: "not maintained after repeated failures until a person releases it",
     Reason.RECENTLY_CHANGED: "changed too recently; waits until windows.cold_after_seconds have passed",
     Reason.RUN_BUDGET: "left for a later run: this run's budget, or its --max-batches, is used up",
     Reason.HOUR_BUDGET: "left for a later run: this hour's budget is used up",

@@ -22,7 +22,7 @@ from iceberg_maint.core.planning.work import (
     RewriteManifests,
     RewritePositionDeleteFiles,
 )
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans, UnloggedMetadata
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans, UnloggedMetadata
 
 
 class CommitStatus(StrEnum):
@@ -87,7 +87,7 @@ SUCCESSFUL = frozenset({OutcomeStatus.IMPROVED, OutcomeStatus.COMMITTED, Outcome
 class BatchOutcome:
     """The outcome of one batch, with the evidence. `snapshot_before` is the parent of its commit; without one, the plan's
     snapshot. `counts` holds the counts of housekeeping, by name.
-    `held` holds the files that an orphan scan left for a later sweep or for a person. `unlogged` is the
+    `retained` holds the files that an orphan scan left for a later sweep or for a person. `unlogged` is the
     sign of a second owner that it found. Both are None if not known. `predicted` is the prediction of a rewrite of data
     files before it ran, and `cost` what the batch worked on and took in CPU; None where it did not run."""
 
@@ -110,7 +110,7 @@ class BatchOutcome:
     memory: MemoryUse | None = None
     layout: LayoutGain | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    held: tuple[HeldOrphans, ...] | None = None
+    retained: tuple[RetainedOrphans, ...] | None = None
     unlogged: UnloggedMetadata | None = None
     predicted: BatchPrediction | None = None
     cost: BatchCost | None = None

@@ -61,7 +61,7 @@ def _batch_without_values(batch: BatchOutcome) -> BatchOutcome:
         partitions=(REDACTED,) * len(batch.partitions),
         proof=None if batch.proof is None else replace(batch.proof, detail=""),
         message="",
-        held=None,
+        retained=None,
         unlogged=None,
     )
 

@@ -27,7 +27,7 @@ _MOST_FILE_COST_BYTES = 512 * 1024
 """The cost of a data file in a conversion besides its bytes: 25 ms of CPU for a position delete file that is written,
 described and read back. `columnar` reads and writes about twice as many bytes in that time, but written bytes cost
 storage as well."""
-_HELD = (Reason.RECENTLY_CHANGED, Reason.BACK_OFF, Reason.QUARANTINED)
+_BLOCKED = (Reason.RECENTLY_CHANGED, Reason.BACK_OFF, Reason.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ def _route(inputs: PlanInputs, unit: Unit, decided: _Decided) -> Route:
         return Route.REWRITE
     if not policy.rewrite_data_files.enabled:
         return Route.CONVERT
-    if len(unit.files) > 1 and (not all_asked or any(p.reason in _HELD for p in both)):
+    if len(unit.files) > 1 and (not all_asked or any(p.reason in _BLOCKED for p in both)):
         # The unit can only be converted as a whole, and a part of it must not be changed now.
         return Route.REWRITE
     if policy.equality_deletes.route is Route.CONVERT:

@@ -81,8 +81,8 @@ DELETE_AFTER_FLOOR_SECONDS = DAY_SECONDS
 """A file is not swept from the trash earlier than this after it was put there."""
 
 
-class ReleasedHold(StrEnum):
-    """Where files that an expiry released spend the hold: in the `trash`, or `in_place`."""
+class ReleasedRetention(StrEnum):
+    """Where files that an expiry released spend the retention: in the `trash`, or `in_place`."""
 
     TRASH = "trash"
     IN_PLACE = "in_place"
@@ -178,10 +178,10 @@ class RemoveOrphanFilesPolicy:
             "minimum": DELETE_AFTER_FLOOR_SECONDS,
         },
     )
-    released_files: ReleasedHold = field(
-        default=ReleasedHold.TRASH,
+    released_files: ReleasedRetention = field(
+        default=ReleasedRetention.TRASH,
         metadata={
-            "doc": "where files that an expiry released spend the hold: trash moves them there, in_place lists "
+            "doc": "where files that an expiry released spend the retention: trash moves them there, in_place lists "
             "them, leaves them at their paths and deletes them there",
         },
     )

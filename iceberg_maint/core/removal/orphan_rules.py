@@ -80,7 +80,7 @@ class TrashedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldOrphans:
+class RetainedOrphans:
     """Files of one trash batch that a later sweep removes, or orphans that a person must approve before
     they are moved to the trash: then `marked_ms` is None and `mark_id` is the digest. `oldest_ms` and
     `youngest_ms` are the times of the last write of the files. `paths` are some of them, most bytes
@@ -216,9 +216,9 @@ def summarize(orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int) ->
     )
 
 
-def held_orphans(
+def retained_orphans(
     mark_id: str, marked_ms: int | None, orphans: Iterable[Orphan], prefixes: Iterable[str], limit: int
-) -> HeldOrphans:
+) -> RetainedOrphans:
     """Counts the files to remove and keeps `limit` of their paths, as printable text."""
     files, size_bytes = 0, 0
 
@@ -230,7 +230,9 @@ def held_orphans(
 
     summary = summarize(count_files(), prefixes, limit)
     paths = tuple(printable_path(o.path) for o in summary.largest)
-    return HeldOrphans(mark_id, marked_ms, files, size_bytes, summary.oldest_ms, summary.youngest_ms, paths)
+    return RetainedOrphans(
+        mark_id, marked_ms, files, size_bytes, summary.oldest_ms, summary.youngest_ms, paths
+    )
 
 
 def printable_path(path: str) -> str:

@@ -34,8 +34,8 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.maintain import BatchEnded, BatchStarted, Event, PlanReady
+from iceberg_maint.report.deferrals import deferral, refusal
 from iceberg_maint.report.formatting import counted, number, size
-from iceberg_maint.report.holds import hold, refusal
 
 _DONE_WITHOUT_BATCH = frozenset({Reason.HEALTHY, Reason.NO_GAIN, Reason.OTHER_OPERATION})
 
@@ -161,23 +161,23 @@ class MaintenanceRun(TableRun):
                 finished.append(partition)
         plan_ended = not any(self._open.values())
         measured = self._loop_context.ledger.health.get(self._table)
-        look = self._look(measured)
+        view = self._view(measured)
         for partition in finished:
             # Earlier ones have none: it would repeat all batches on each partition.
             is_last = plan_ended and partition == finished[-1]
             proof = self._proof_metadata(self._table_uuid) if is_last else {}
-            card = self._card(look, _became(partition, self._before[partition], event.after[partition]))
+            card = self._card(view, _became(partition, self._before[partition], event.after[partition]))
             self._materialize_batches(partition, event.after[partition], card, cursors | proof)
         self._evaluate(finished, measured)
 
-    def _look(self, measured: Measured | None) -> Callable[[], TableView] | None:
+    def _view(self, measured: Measured | None) -> Callable[[], TableView] | None:
         """The view of the table at this moment, which is computed once. None without stored health."""
         if measured is None:
             return None
         return cache(partial(stored_view, self._loop_context, measured, dict(self._after)))
 
-    def _card(self, look: Callable[[], TableView] | None, event: str) -> Metadata:
-        return {} if look is None else self._card_metadata(look, self._table_uuid, event)
+    def _card(self, view: Callable[[], TableView] | None, event: str) -> Metadata:
+        return {} if view is None else self._card_metadata(view, self._table_uuid, event)
 
     def _succeeded(self, partition: PartitionKey) -> bool:
         """Whether all batches of the partition succeeded. The successor of a stale batch counts in its place."""
@@ -220,7 +220,7 @@ class MaintenanceRun(TableRun):
         log = self._context.log
         measured = self._loop_context.ledger.health.get(self._table)
         failures, retry = [], outcome.reason is Reason.LEASE_HELD
-        look = self._look(measured)
+        view = self._view(measured)
         for partition, status, reason in outcome.partitions:
             if partition in self._materialized or (requested is not None and partition not in requested):
                 continue
@@ -230,7 +230,7 @@ class MaintenanceRun(TableRun):
                 if requested is not None:
                     self._materialize(
                         partition,
-                        self._card(look, f"`{partition}`: nothing to do.")
+                        self._card(view, f"`{partition}`: nothing to do.")
                         | nothing_due_metadata(health or PartitionHealth(), reason, self._context.run.run_id),
                     )
             elif status in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN):
@@ -270,7 +270,7 @@ class MaintenanceRun(TableRun):
             measured,
             stored_policy(self._loop_context, measured),
             self._loop_context.clock.now_ms(),
-            hold(stored_decision(self._loop_context, measured)[1]),
+            deferral(stored_decision(self._loop_context, measured)[1]),
         )
         evaluations = partition_evaluations(self._context.instance, self._translator, checked, partitions)
         log_evaluations(self._context, evaluations)

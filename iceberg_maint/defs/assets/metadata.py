@@ -24,7 +24,7 @@ from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import CYCLE, Operation, TableId
 from iceberg_maint.core.model.reasons import SENTENCES, Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OperationOutcome, OutcomeStatus
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
 from iceberg_maint.defs.names import APPROVE_TAG
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
@@ -71,7 +71,7 @@ def partition_metadata(health: PartitionHealth, decision: PartitionDecision | No
 
 
 def table_metadata(
-    assessment: Assessment, cursors: Mapping[str, Cursor], held_by: str = "", advice: str = ""
+    assessment: Assessment, cursors: Mapping[str, Cursor], deferred_by: str = "", advice: str = ""
 ) -> Metadata:
     """The health page of a table: what holds its due work, totals, the worst partitions, decision, policy
     and cursors. `advice` is what a run would do in mode advise."""
@@ -81,7 +81,7 @@ def table_metadata(
     backlog = decision.backlog()
     total = measured.total()
     return {
-        **({"held_by": text_value(held_by)} if held_by else {}),
+        **({"deferred_by": text_value(deferred_by)} if deferred_by else {}),
         **failure_metadata(history),
         **({"advice": text_value(advice)} if advice else {}),
         **_figures(total),
@@ -259,17 +259,17 @@ def _orphan_pass_metadata(last: Report, delete_after_seconds: int) -> Metadata:
     }
     if last.outcome.unlogged is not None and last.outcome.unlogged.files:
         data["unlogged_metadata_files"] = dg.MetadataValue.int(last.outcome.unlogged.files)
-    return data | held_metadata(last.outcome.held, delete_after_seconds)
+    return data | retained_metadata(last.outcome.retained, delete_after_seconds)
 
 
-def held_metadata(held: Sequence[HeldOrphans] | None, delete_after_seconds: int) -> Metadata:
+def retained_metadata(retained: Sequence[RetainedOrphans] | None, delete_after_seconds: int) -> Metadata:
     """The orphans that a scan has left in the trash or for a person to approve.
 
     It contains the time from which each mark may be swept, and some of the paths. Empty if the scan
     reported none of this. Marks and paths are JSON: Dagster draws a table at its full width, and the page around it
     does not wrap.
     """
-    if held is None:
+    if retained is None:
         return {}
     marks = [
         {
@@ -280,15 +280,15 @@ def held_metadata(held: Sequence[HeldOrphans] | None, delete_after_seconds: int)
             "written to": _utc(h.youngest_ms) if h.youngest_ms is not None else "",
             "swept from": _utc(h.marked_ms + delete_after_seconds * 1000) if h.marked_ms else "once approved",
         }
-        for h in held[:WORST_PARTITIONS]
+        for h in retained[:WORST_PARTITIONS]
     ]
-    paths = [{"mark": h.mark_id, "path": p} for h in held for p in h.paths]
-    digests = [h.mark_id for h in held if h.marked_ms is None]
+    paths = [{"mark": h.mark_id, "path": p} for h in retained for p in h.paths]
+    digests = [h.mark_id for h in retained if h.marked_ms is None]
     tag = {"approve_by_run_tag": text_value(f"{APPROVE_TAG}: {digests[-1]}")} if digests else {}
     approval: Metadata = dict(tag)
     return approval | {
-        "would_remove_files": dg.MetadataValue.int(sum(h.files for h in held)),
-        "would_remove_mib": mebibytes(sum(h.size_bytes for h in held)),
+        "would_remove_files": dg.MetadataValue.int(sum(h.files for h in retained)),
+        "would_remove_mib": mebibytes(sum(h.size_bytes for h in retained)),
         "would_remove": json_value(marks),
         "would_remove_paths": json_value(paths[:WORST_PARTITIONS]),
     }
@@ -306,11 +306,11 @@ def housekeeping_metadata(
         text = f"{outcome.outcome.value}, {outcome.reason.value}: {words}"
         data[outcome.operation.value] = text_value(text)
         for batch in outcome.batches:
-            # An expiry and an orphan scan both move and delete released files. What is held at the end counts.
+            # An expiry and an orphan scan both move and delete released files. What is retained at the end counts.
             for name, value in batch.counts.items():
                 counts[name] = value + (0 if name.startswith("released_retained_") else counts.get(name, 0))
     data |= counts_metadata(counts)
-    return data | (held_metadata(last_scan.outcome.held, delete_after_seconds) if last_scan else {})
+    return data | (retained_metadata(last_scan.outcome.retained, delete_after_seconds) if last_scan else {})
 
 
 def counts_metadata(counts: Mapping[str, int]) -> Metadata:

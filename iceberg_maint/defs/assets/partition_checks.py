@@ -95,12 +95,12 @@ def check_specs(
 
 @dataclass(frozen=True, slots=True)
 class CheckedTable:
-    """The health of a table, which its checks judge by its policy at a time. `held_by` is what holds its due work."""
+    """The health of a table, which its checks judge by its policy at a time. `deferred_by` is what holds its due work."""
 
     measured: Measured
     policy: Policy
     now_ms: int
-    held_by: str = ""
+    deferred_by: str = ""
 
     def findings(self, partition: PartitionKey) -> tuple[Finding, ...]:
         """The findings of a partition. A partition without files has none."""
@@ -242,9 +242,9 @@ def _evaluation(
     sentences = [finding_sentence(f) for f in own_findings]
     if sentences and not severe:
         sentences.insert(0, "warning, not due")
-    if sentences and checked.held_by:
-        metadata["held_by"] = text_value(checked.held_by)
-        sentences.append(f"held by {checked.held_by}")
+    if sentences and checked.deferred_by:
+        metadata["deferred_by"] = text_value(checked.deferred_by)
+        sentences.append(f"deferred by {checked.deferred_by}")
     return dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
         check_name=name,

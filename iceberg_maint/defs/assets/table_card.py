@@ -35,8 +35,8 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.stored_decisions import stored_decisions
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.certificate import Certificate, certificates
+from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, metric_value, moment, number
-from iceberg_maint.report.holds import hold
 from iceberg_maint.report.page import markdown_code, markdown_text
 from iceberg_maint.report.verdicts import verdict_sentence
 
@@ -122,7 +122,7 @@ def _sentence(view: TableView) -> str:
         if p.partition == WHOLE_TABLE and _is_due(p)
     ]
     total = len(view.measured.partitions)
-    delay = next((text for d in view.decisions if (text := hold(d))), "")
+    delay = next((text for d in view.decisions if (text := deferral(d))), "")
     event = f"{view.event} " if view.event else ""
     if not total:
         state = "**The table is empty.**"
@@ -136,7 +136,7 @@ def _sentence(view: TableView) -> str:
         failure = f"**{verdict.standing.value.capitalize()}:** {_error(verdict_sentence(verdict))}"
         state = f"{failure} {state}" if due else failure
     state += f" Due besides: {', '.join(other)}." if other else ""
-    held = f" The work is held by {markdown_text(_clipped(delay))}." if (due or other) and delay else ""
+    held = f" The work is deferred by {markdown_text(_clipped(delay))}." if (due or other) and delay else ""
     advice = f" {view.advice}" if view.advice else ""
     return f"{event}{state}{held}{advice} State of {_minute(view.now_ms)} UTC; the checks show the present."
 
@@ -182,17 +182,17 @@ def _next(view: TableView, decision: Decision, history: TableHistory) -> str:
             if view.run_id and owner.startswith(view.run_id)
             else f"after run {markdown_text(owner)}"
         )
-    delay = markdown_text(_clipped(hold(decision)))
+    delay = markdown_text(_clipped(deferral(decision)))
     if decision.reason in (Reason.ADVISE, Reason.PAUSED):
         return f"after the end of {'mode advise' if decision.reason is Reason.ADVISE else delay}"
     if decision.verdict is Verdict.RUN:
         return "now"
     if decision.verdict is Verdict.DEFER:
         until = "" if decision.until_ms is None else f"{_minute(decision.until_ms)}, "
-        return f"{until}{'held by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
+        return f"{until}{'deferred by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
     if decision.reason in _NO_FINDING:
         return _predicted(view.policy, decision.operation, history)
-    return f"never: {'held by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
+    return f"never: {'deferred by ' if delay else ''}{delay or SENTENCES[decision.reason]}"
 
 
 def _predicted(policy: Policy, operation: Operation, history: TableHistory) -> str:

@@ -19,8 +19,8 @@ from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.ports.stored import Report
+from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, shortened, size
-from iceberg_maint.report.holds import hold
 from iceberg_maint.report.verdicts import verdict_sentence
 
 
@@ -56,14 +56,14 @@ def housekeeping_evaluations(
         description = "; ".join(map(finding_sentence, findings)) or (
             SENTENCES[decision.reason] if turned_off else _passing(name, last_scan)
         )
-        if findings and (delay := hold(decision)):
-            description += f"; held by {delay}"
+        if findings and (delay := deferral(decision)):
+            description += f"; retained by {delay}"
         if skew is not None:
             description = f"{SENTENCES[Reason.CLOCK_SKEW]}: {skew}. {description}"
         if operation is Operation.REMOVE_ORPHAN_FILES:
             description += _waiting(last_scan)
-        if holders := decision.evidence.get("held_by"):
-            description += f" Held by {holders}."
+        if holders := decision.evidence.get("retained_by"):
+            description += f" Retained by {holders}."
         if operation is Operation.EXPIRE_SNAPSHOTS:
             description += _released(last_expiry)
         yield dg.AssetCheckEvaluation(
@@ -82,8 +82,10 @@ def _released(last_expiry: Report | None) -> str:
         return ""
     counts = last_expiry.outcome.counts
     files, size_bytes = (counts.get(f"released_retained_{what}", 0) for what in ("files", "bytes"))
-    held = f" {files} released files ({size(size_bytes)}) are held before their deletion." if files else ""
-    return f"{held} {last_expiry.outcome.message}".rstrip()
+    retained = (
+        f" {files} released files ({size(size_bytes)}) are retained before their deletion." if files else ""
+    )
+    return f"{retained} {last_expiry.outcome.message}".rstrip()
 
 
 def _passing(name: str, last_scan: Report | None) -> str:
@@ -98,7 +100,7 @@ def _passing(name: str, last_scan: Report | None) -> str:
 def _waiting(last_scan: Report | None) -> str:
     if last_scan is None:
         return ""
-    files = sum(h.files for h in (last_scan.outcome.held or ()))
+    files = sum(h.files for h in (last_scan.outcome.retained or ()))
     waiting = (
         f" {counted(files, 'file is in the trash or waits', 'files are in the trash or wait')} for approval."
         if files

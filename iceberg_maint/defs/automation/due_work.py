@@ -12,7 +12,7 @@ from itertools import islice
 import dagster as dg
 
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.housekeeping_decision import held_back
+from iceberg_maint.core.decisions.housekeeping_decision import cannot_run_now
 from iceberg_maint.core.decisions.table_decision import combine_decisions
 from iceberg_maint.core.decisions.waits import automation_waits
 from iceberg_maint.core.health.metrics import Measured
@@ -34,8 +34,8 @@ from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import read_known_pointers
 from iceberg_maint.loop.fleet.stored_decisions import Basis, decide_stored, decisions_of
 from iceberg_maint.ports.stored import Report
+from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, moment
-from iceberg_maint.report.holds import hold
 
 _log = logging.getLogger(__name__)
 SHARE_RUN_BELOW_BYTES = 128 * 1024 * 1024
@@ -152,7 +152,7 @@ def decided_work(basis: Basis, now_ms: int) -> DueWork:
         operation
         for operation in CHECK_OF
         if policy.mode is Mode.ACT
-        and not held_back(operation, measured, policy, basis.histories[operation], now_ms)
+        and not cannot_run_now(operation, measured, policy, basis.histories[operation], now_ms)
     )
     return DueWork(
         _sentence(decision) if wait is None else wait,
@@ -182,7 +182,7 @@ def _sentence(decision: Decision) -> str:
         return f"{backlog} ({decision.reason.value})"
     waits = f"; {backlog} due" if decision.backlog() else ""
     error = decision.evidence.get("error")
-    return f"{error or hold(decision) or SENTENCES[decision.reason]}{waits}"
+    return f"{error or deferral(decision) or SENTENCES[decision.reason]}{waits}"
 
 
 class TickWork:

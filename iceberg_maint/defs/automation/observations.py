@@ -18,7 +18,7 @@ from iceberg_maint.defs.automation.due_work import read_pointers
 from iceberg_maint.defs.instance import queued_runs
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.loop.context import Context
-from iceberg_maint.report.holds import pauses_text
+from iceberg_maint.report.deferrals import pauses_text
 
 _PREFIX = "iceberg_maint/last_observation/"
 _KEYS_PER_QUERY = 500
@@ -29,7 +29,7 @@ class LastObservation:
     """What Dagster knows of a table.
 
     `pointer` is the metadata location that was observed, empty before the first observation. `observed_ms`
-    is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `hold` are the texts of the pause and of the hold that
+    is its time by the ledger's clock, `sequence_number` the last one of the metadata. `pause` and `deferral` are the texts of the pause and of the hold that
     the observation reported. `queued` names the runs on the table that waited in the queue. `run_id` names the last run on the table that started since: the evaluations
     that Dagster planned for it may have been left without a result. `unexamined` says that healthy partitions
     were never reported as examined. `sizes_before` is the histogram of file sizes before the last run with a
@@ -40,7 +40,7 @@ class LastObservation:
     observed_ms: int = 0
     sequence_number: int = 0
     pause: str = ""
-    hold: str = ""
+    deferral: str = ""
     queued: str = ""
     run_id: str | None = None
     unexamined: bool = False

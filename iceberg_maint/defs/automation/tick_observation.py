@@ -142,7 +142,7 @@ class TickObservation:
     def _changed(
         self, instance: dg.DagsterInstance, time: TickTime, first: int, enough: int | None
     ) -> tuple[list[TableSigns], int]:
-        """The changed tables from the number `first` on, and the number of the first table that was not looked at; 0 after
+        """The changed tables from the number `first` on, and the number of the first table that was not read; 0 after
         the last one."""
         changed: list[TableSigns] = []
         following = first

@@ -72,8 +72,8 @@ from iceberg_maint.loop.assess import Assessment, assess
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.read_fleet import report_observed
 from iceberg_maint.loop.plan import make_plans
+from iceberg_maint.report.deferrals import deferral, pauses_text
 from iceberg_maint.report.formatting import ESTIMATE_RECORDS
-from iceberg_maint.report.holds import hold, pauses_text
 from iceberg_maint.report.plan_notes import advice_of
 
 CARD_ONLY = "The state of the table changed. No partition was materialized."
@@ -119,7 +119,7 @@ class TableReports:
         assessment = assess(table, self._loop_context, CYCLE)
         report_observed(assessment, self._loop_context)
         data = assessment.only(DATA_OPERATIONS)
-        held_by = hold(data.decision)
+        deferred_by = deferral(data.decision)
         advice = self._advice(data)
         sizes_before = run.sizes_before if run is not None and run.sizes_before else last.sizes_before
         proof = last.proof if run is None or not run.proof else run.proof
@@ -145,14 +145,14 @@ class TableReports:
                 # A run reports what it did; what else is healthy is for the observe job.
                 limit = MAX_EXAMINED if run is None else 0
                 unexamined = self._log_health(
-                    assessment, {CARD: text}, advice, held_by, limit, again=held_by != last.hold
+                    assessment, {CARD: text}, advice, deferred_by, limit, again=deferred_by != last.deferral
                 )
             observation = LastObservation(
                 pointer=data.measured.metadata_location,
                 observed_ms=self._loop_context.ledger.registry.now_ms(),
                 sequence_number=data.measured.sequence_number,
                 pause=pauses_text(pauses, table, assessment.state.uuid),
-                hold=held_by,
+                deferral=deferred_by,
                 queued=self._queued.get(key, ""),
                 unexamined=unexamined,
                 sizes_before=sizes_before,
@@ -190,13 +190,20 @@ class TableReports:
             self._instance.delete_dynamic_partition(name, key)
 
     def _log_health(
-        self, assessment: Assessment, card: Metadata, advice: str, held_by: str, limit: int, *, again: bool
+        self,
+        assessment: Assessment,
+        card: Metadata,
+        advice: str,
+        deferred_by: str,
+        limit: int,
+        *,
+        again: bool,
     ) -> bool:
         """Reports the table with its checks, and up to `limit` healthy partitions as examined. Returns whether others are
         left."""
         data, uuid = assessment.only(DATA_OPERATIONS), assessment.state.uuid
         examined, unexamined = self._examine(assessment, card, limit)
-        self._log_checks(data, held_by, examined, again=again)
+        self._log_checks(data, deferred_by, examined, again=again)
         last_scan, expiry = last_orphan_scan(self._loop_context, uuid), last_expiry(self._loop_context, uuid)
         evaluations = [
             *table_evaluations(assessment.state.table, self._translator, data.history),
@@ -209,8 +216,8 @@ class TableReports:
         self._context.log_event(
             dg.AssetObservation(
                 self._translator.get_asset_key(assessment.state.table),
-                description=printable(f"{title}: held by {held_by}") if held_by else title,
-                metadata=card | table_metadata(data, cursors, held_by, advice),
+                description=printable(f"{title}: deferred by {deferred_by}") if deferred_by else title,
+                metadata=card | table_metadata(data, cursors, deferred_by, advice),
             )
         )
         return unexamined
@@ -262,7 +269,7 @@ class TableReports:
             )
 
     def _log_checks(
-        self, assessment: Assessment, held_by: str, examined: Sequence[PartitionKey], *, again: bool
+        self, assessment: Assessment, deferred_by: str, examined: Sequence[PartitionKey], *, again: bool
     ) -> None:
         """Evaluates the checks that Dagster does not show as they are, and those of `examined` partitions;
         `again` those of all unhealthy partitions, up to the limit."""
@@ -270,7 +277,7 @@ class TableReports:
         if again:
             unhealthy = [p.partition for p in rank(assessment.decision) if p.findings][:MAX_FAILING]
             stale = list(dict.fromkeys([*stale, *unhealthy]))
-        checked = self._checked(assessment, held_by)
+        checked = self._checked(assessment, deferred_by)
         evaluations = partition_evaluations(self._instance, self._translator, checked, stale)
         log_evaluations(self._context, evaluations)
 
@@ -279,9 +286,9 @@ class TableReports:
         unhealthy = [p.partition for p in rank(assessment.decision) if p.findings]
         return outdated(self._instance, self._translator, self._checked(assessment), unhealthy)
 
-    def _checked(self, assessment: Assessment, held_by: str = "") -> CheckedTable:
+    def _checked(self, assessment: Assessment, deferred_by: str = "") -> CheckedTable:
         now_ms = self._loop_context.clock.now_ms()
-        return CheckedTable(assessment.measured, assessment.policy, now_ms, held_by)
+        return CheckedTable(assessment.measured, assessment.policy, now_ms, deferred_by)
 
     def _store(
         self, key: dg.AssetKey, observation: LastObservation, ended_run: str | None, data: Assessment

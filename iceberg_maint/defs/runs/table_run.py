@@ -37,8 +37,8 @@ from iceberg_maint.loop.context import Context, SessionFactory
 from iceberg_maint.loop.guards import TableTimeout
 from iceberg_maint.loop.maintain import Event, Progress, Request, maintain
 from iceberg_maint.report.certificate import Certificate, CertifiedRun, certificate_markdown, certificate_of
+from iceberg_maint.report.deferrals import refusal
 from iceberg_maint.report.formatting import progress_line
-from iceberg_maint.report.holds import refusal
 
 
 class EarlySession:
@@ -181,14 +181,14 @@ class TableRun(ABC):
         # Behind a button, which opens it at its full width.
         return {PROOF: dg.MetadataValue.md(text.value.ljust(MAX_CHARACTERS + 1))}
 
-    def _card_metadata(self, look: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
+    def _card_metadata(self, view: Callable[[], TableView], table_uuid: str, event: str = "") -> Metadata:
         """The table card at this moment. `event` says what happened to a partition."""
 
         def card() -> str:
             proof = self._last_proof(table_uuid) or last_proof(self._loop_context, str(self._table))
             run_id = self._context.run.run_id
             return table_card(
-                replace(look(), before=self._sizes_before, proof=proof, event=event, run_id=run_id)
+                replace(view(), before=self._sizes_before, proof=proof, event=event, run_id=run_id)
             )
 
         return {CARD: self._described(card)}

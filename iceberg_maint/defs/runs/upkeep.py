@@ -77,7 +77,7 @@ SILENT_SECONDS = 60
 NEVER_SEEN_SECONDS = 600
 """A run that never sent a heartbeat is lost after this time. It died at its start, or could not reach the
 ledger."""
-_LOOKS = 3
+_TICKS = 3
 """A run is lost only after this many ticks without a new heartbeat.
 
 The first tick after an outage of the ledger, the sensor or the machine finds every heartbeat old. The
@@ -90,17 +90,17 @@ class MissedHeartbeats:
     """A run without a new heartbeat.
 
     `beat_ms`: time of its last heartbeat, None without one. `since_ms`: time of the first tick that
-    read this value. `looks`: number of ticks that read it.
+    read this value. `ticks`: number of ticks that read it.
     """
 
     beat_ms: int | None
     since_ms: int
-    looks: int = 1
+    ticks: int = 1
 
     def is_lost(self, now_ms: int) -> bool:
         """Whether the run has been without a heartbeat for too long."""
         limit_seconds = NEVER_SEEN_SECONDS if self.beat_ms is None else SILENT_SECONDS
-        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000
+        return self.ticks >= _TICKS and now_ms - self.since_ms >= limit_seconds * 1000
 
 
 def update_missed_heartbeats(
@@ -111,7 +111,7 @@ def update_missed_heartbeats(
     for run_id, beat_ms in beats.items():
         known = before.get(run_id)
         if known is not None and known.beat_ms == beat_ms:
-            missed[run_id] = MissedHeartbeats(beat_ms, known.since_ms, known.looks + 1)
+            missed[run_id] = MissedHeartbeats(beat_ms, known.since_ms, known.ticks + 1)
         else:
             missed[run_id] = MissedHeartbeats(beat_ms, now_ms)
     return missed

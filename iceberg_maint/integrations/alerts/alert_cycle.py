@@ -134,7 +134,7 @@ def _holders(table: str, context: Context) -> str:
     except Exception as why:  # noqa: BLE001 - the alert is sent without the names
         return f"The holders could not be read: {context.process.redacted_error(why)}"
     holders = described_holders(retention)
-    return f"Held by {'; '.join(holders)}." if holders else "No holder keeps it: the expiry has not run."
+    return f"Retained by {'; '.join(holders)}." if holders else "No holder keeps it: the expiry has not run."
 
 
 _LEASE = "alerts"

@@ -212,7 +212,7 @@ COUNTS: dict[str, Series] = {
     ),
     "released_deleted_files": _counter(
         "iceberg_maint.released.deleted.files",
-        "released files deleted after the hold",
+        "released files deleted after their retention",
         "counts.released_deleted_files",
     ),
     "released_deleted_bytes": _counter(
@@ -230,11 +230,11 @@ COUNTS: dict[str, Series] = {
 TRASH_FILES = _gauge(
     "iceberg_maint.trash.files",
     "orphan files in the trash, and those that wait for approval",
-    "BatchOutcome.held",
+    "BatchOutcome.retained",
     "state",
 )
 TRASH_BYTES = _gauge(
-    "iceberg_maint.trash.size", "bytes of those files", "BatchOutcome.held", "state", unit=Unit.BYTES
+    "iceberg_maint.trash.size", "bytes of those files", "BatchOutcome.retained", "state", unit=Unit.BYTES
 )
 
 OBSERVED = _gauge(

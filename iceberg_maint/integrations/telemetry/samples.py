@@ -127,12 +127,12 @@ def _estimates(batches: tuple[BatchOutcome, ...], labels: tuple[str, ...]) -> It
 
 
 def _trash(batches: tuple[BatchOutcome, ...], labels: tuple[str, ...]) -> Iterator[Sample]:
-    held = next((b.held for b in reversed(batches) if b.held is not None), None)
-    if held is None:
+    retained = next((b.retained for b in reversed(batches) if b.retained is not None), None)
+    if retained is None:
         return
     for state, files in (
-        ("trash", [h for h in held if h.marked_ms is not None]),
-        ("approval", [h for h in held if h.marked_ms is None]),
+        ("trash", [h for h in retained if h.marked_ms is not None]),
+        ("approval", [h for h in retained if h.marked_ms is None]),
     ):
         yield Sample(catalogue.TRASH_FILES, (*labels, state), sum(h.files for h in files))
         yield Sample(catalogue.TRASH_BYTES, (*labels, state), sum(h.size_bytes for h in files))

@@ -91,7 +91,7 @@ def is_unchanged(stored: StoredMeasurement, pointer: str | None, context: Contex
         return False
     try:
         policy = context.policies.of_table(stored.table, stored.maintenance_properties)
-    except Exception:  # noqa: BLE001 - the look at the table reports it
+    except Exception:  # noqa: BLE001 - the reading of the table reports it
         return False
     return stored.basis == basis_of(policy, installation)
 
@@ -100,7 +100,7 @@ def load_unchanged(
     stored: Collection[StoredMeasurement], context: Context, *, observe: bool, histories: bool
 ) -> Iterator[tuple[TableId, UnchangedTable | None]]:
     """Yields every table with its stored health; with None if another process has stored newer health since. With
-    `observe` the look counts as an observation of these tables."""
+    `observe` the reading counts as an observation of these tables."""
     if observe:
         context.ledger.health.confirm({s.table_uuid: s.pointer for s in stored})
     healths = context.ledger.health.get_all([s.table for s in stored])

@@ -37,8 +37,8 @@ from iceberg_maint.ports.stored import StoredMeasurement
 
 T = TypeVar("T")
 
-Looked = UnchangedTable | TableReading | IcebergMaintError
-"""What a look gives of a table. A reading without a measurement is one that the engine has to measure."""
+TableAnswer = UnchangedTable | TableReading | IcebergMaintError
+"""What a reading gives of a table. A reading without a measurement is one that the engine has to measure."""
 
 _CHUNK = 500
 """Tables whose stored health is in memory at a time."""
@@ -57,8 +57,8 @@ class _Key(NamedTuple):
 _POINTER, _READ, _MEASURE = "pointer", "read", "measure"
 
 
-class FleetLook:
-    """One look at these tables. Iterating yields every table once, in the order in which they are done: with its stored
+class FleetReading:
+    """One reading of these tables. Iterating yields every table once, in the order in which they are done: with its stored
     measurement if it is unchanged, else as it is read, or with its error."""
 
     def __init__(self, tables: Sequence[TableId], context: Context) -> None:
@@ -147,14 +147,14 @@ class FleetLook:
                 yield from ((table, error) for table in dropped.tables)
 
 
-def look(
+def read_tables(
     tables: Sequence[TableId], context: Context, *, observe: bool, histories: bool = True
-) -> Iterator[tuple[TableId, Looked]]:
-    """Yields every table once, in the order in which they are done. With `observe` the look counts as an observation of
+) -> Iterator[tuple[TableId, TableAnswer]]:
+    """Yields every table once, in the order in which they are done. With `observe` the reading counts as an observation of
     unchanged tables. Without `histories` nothing is decided."""
-    fleet, unchanged = FleetLook(tables, context), list[StoredMeasurement]()
+    fleet, unchanged = FleetReading(tables, context), list[StoredMeasurement]()
 
-    def load() -> Iterator[tuple[TableId, Looked]]:
+    def load() -> Iterator[tuple[TableId, TableAnswer]]:
         for table, loaded in load_unchanged(unchanged, context, observe=observe, histories=histories):
             if loaded is None:
                 fleet.read(table)
@@ -192,7 +192,7 @@ def in_order(tables: Sequence[TableId], done: Iterable[tuple[TableId, T]]) -> It
 def observe_tables(
     tables: Sequence[TableId], context: Context
 ) -> Iterator[tuple[TableId, Measured | IcebergMaintError]]:
-    """Yields every table in order, with its health or with the error of its look. Health is stored as soon as a table is
+    """Yields every table in order, with its health or with the error of its reading. Health is stored as soon as a table is
     read. Decisions are made for the receivers of telemetry only."""
     return in_order(tables, _observed(tables, context))
 
@@ -201,22 +201,22 @@ def _observed(
     tables: Sequence[TableId], context: Context
 ) -> Iterator[tuple[TableId, Measured | IcebergMaintError]]:
     reports = context.observers.telemetry is not NO_TELEMETRY
-    for table, looked in look(tables, context, observe=True, histories=reports):
+    for table, answer in read_tables(tables, context, observe=True, histories=reports):
         try:
-            yield table, _observe(table, looked, context, reports=reports)
+            yield table, _observe(table, answer, context, reports=reports)
         except Exception as error:  # noqa: BLE001 - one table must not stop the others
             yield table, with_code(error)
 
 
 def _observe(
-    table: TableId, looked: Looked, context: Context, *, reports: bool
+    table: TableId, answer: TableAnswer, context: Context, *, reports: bool
 ) -> Measured | IcebergMaintError:
-    if isinstance(looked, IcebergMaintError):
-        return looked
-    if isinstance(looked, UnchangedTable):
-        report_unchanged(looked, context)
-        return looked.measured
-    assessment = assess(table, context, DATA_OPERATIONS if reports else (), reading=looked)
+    if isinstance(answer, IcebergMaintError):
+        return answer
+    if isinstance(answer, UnchangedTable):
+        report_unchanged(answer, context)
+        return answer.measured
+    assessment = assess(table, context, DATA_OPERATIONS if reports else (), reading=answer)
     report_observed(assessment, context)
     return assessment.measured
 

@@ -11,7 +11,7 @@ from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason
 from iceberg_maint.core.outcomes.outcome import BatchOutcome, OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import AlertsPolicy
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of
 
 HOUR_MS = 3_600_000
@@ -27,10 +27,12 @@ def kinds(given: TableFacts, now_ms: int = NOW_MS) -> list[str]:
     return [c.kind.value for c in conditions(given, now_ms)]
 
 
-def remove_orphans(orphans: int, reason: Reason = Reason.ORPHAN_FILES, held: tuple[HeldOrphans, ...] = ()):
+def remove_orphans(
+    orphans: int, reason: Reason = Reason.ORPHAN_FILES, retained: tuple[RetainedOrphans, ...] = ()
+):
     return BatchOutcome(
         "b", ("",), OutcomeStatus.IMPROVED, reason, 0, 0, 0, 0, 0, 1.0, None,
-        counts={"orphan_files": orphans}, held=held,
+        counts={"orphan_files": orphans}, retained=retained,
     )  # fmt: skip
 
 
@@ -100,12 +102,12 @@ def test_unknown_commits_of_all_operations_add_up():
 
 
 def test_orphans_that_wait_for_approval_name_their_digest():
-    held = (
-        HeldOrphans("digest-1", None, 7, 700, 1, 2, ("a",)),
-        HeldOrphans("mark-1", 5, 9, 900, 1, 2, ("b",)),
+    retained = (
+        RetainedOrphans("digest-1", None, 7, 700, 1, 2, ("a",)),
+        RetainedOrphans("mark-1", 5, 9, 900, 1, 2, ("b",)),
     )
     (condition,) = conditions(
-        facts(orphan_scans=(remove_orphans(7, Reason.APPROVAL_REQUIRED, held),)), NOW_MS
+        facts(orphan_scans=(remove_orphans(7, Reason.APPROVAL_REQUIRED, retained),)), NOW_MS
     )
     assert (condition.kind, condition.summary) == (
         AlertKind.APPROVAL_WAITING,
@@ -150,8 +152,8 @@ def test_due_work_of_a_table_with_recent_commits_is_in_progress():
 
 
 def test_work_that_another_run_does_or_that_waits_is_not_due():
-    held = replace(due(Verdict.DEFER), reason=Reason.LEASE_HELD)
-    assert kinds(facts(decisions=(held,))) == []
+    retained = replace(due(Verdict.DEFER), reason=Reason.LEASE_HELD)
+    assert kinds(facts(decisions=(retained,))) == []
     assert kinds(facts(decisions=(due(Verdict.DEFER),))) == []
 
 

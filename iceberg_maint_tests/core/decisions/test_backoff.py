@@ -13,9 +13,9 @@ from iceberg_maint.core.decisions.waits import (
     backs_off,
     environment_failed,
     failed,
+    runs_isolated,
     succeeded,
     undone,
-    works_alone,
     write_ahead,
 )
 from iceberg_maint.core.policy.data import RetryPolicy
@@ -135,4 +135,4 @@ def test_history_of_unknown_partition_is_clean() -> None:
     ],
 )
 def test_partition_works_alone_after_its_work_failed(history: PartitionHistory, expected: bool) -> None:
-    assert works_alone(history) is expected
+    assert runs_isolated(history) is expected

@@ -78,7 +78,7 @@ def test_housekeeping_waits_as_work_on_data_does(past: PartitionHistory, reason:
 def test_evidence_names_who_holds_snapshots_back() -> None:
     holds = (Hold(Holder.FLINK, "job/op", 3, None, (3,)), Hold(Holder.TAG, "v1", 4, None, ()))
     found = decide(EXPIRE, state_of(), replace(SOME, holds=holds))
-    assert found.evidence == {"held_by": "flink job/op (1 snapshot)"}
+    assert found.evidence == {"retained_by": "flink job/op (1 snapshot)"}
 
 
 @pytest.mark.parametrize(

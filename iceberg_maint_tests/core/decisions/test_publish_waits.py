@@ -10,7 +10,7 @@ from iceberg_maint.core.commits.change import Rule, Violation, is_stale
 from iceberg_maint.core.commits.table_rules import check_publishes
 from iceberg_maint.core.decisions.decide import decide
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.housekeeping_decision import decide_housekeeping, held_back
+from iceberg_maint.core.decisions.housekeeping_decision import cannot_run_now, decide_housekeeping
 from iceberg_maint.core.decisions.rules import Situation
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.decisions.waits import publish_wait
@@ -117,7 +117,7 @@ def test_stored_health_holds_back_what_commits_to_main_and_nothing_else() -> Non
         operation
         for operation in CYCLE
         if operation not in DATA_OPERATIONS
-        and held_back(operation, measured(AUDIT), policy_of(), TableHistory(), NOW_MS)
+        and cannot_run_now(operation, measured(AUDIT), policy_of(), TableHistory(), NOW_MS)
     }
     assert held == {Operation.REWRITE_MANIFESTS}
 

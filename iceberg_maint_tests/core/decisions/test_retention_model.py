@@ -53,7 +53,7 @@ def histories(draw: st.DrawFn) -> tuple[TableState, ExpireSnapshotsPolicy]:
 
 
 def iceberg_expires(state: TableState, policy: ExpireSnapshotsPolicy) -> set[int]:
-    """`RemoveSnapshots`, written from the spec's five steps, without a look at the code under test."""
+    """`RemoveSnapshots`, written from the spec's five steps, without reading the code under test."""
     by_id = {s.snapshot_id: s for s in state.snapshots}
 
     def chain(of: int) -> Iterator[Snapshot]:

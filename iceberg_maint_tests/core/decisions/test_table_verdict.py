@@ -58,7 +58,7 @@ def test_standing_follows_from_the_operation_and_the_code(
 def test_failure_in_quarantine_waits_for_a_person() -> None:
     held = PartitionHistory(ineffective=4, not_before_ms=9, quarantined=True, reason=LOST.reason)
     verdict = verdict_of((REWRITE, held))
-    assert (verdict.is_held, verdict.until_ms) == (True, None)
+    assert (verdict.is_quarantined, verdict.until_ms) == (True, None)
 
 
 def test_table_that_cannot_be_read_outranks_failures_and_these_outrank_refusals() -> None:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iceberg_maint.core.model.location import (
-    Claim,
     Equivalences,
     Location,
-    claim_of,
+    LocationOwner,
     is_root,
     is_within,
+    location_owner_of,
     outside,
     overlaps,
     parse_location,
@@ -144,14 +144,14 @@ def test_claim_is_all_that_a_table_writes_to() -> None:
         },
     )
     # The folder of the metadata file too: the property may have been set since it was written.
-    assert claim_of(state).locations == (
+    assert location_owner_of(state).locations == (
         *("s3://b/t", "s3://d/t", "s3://o", "s3://f"),
         *("s3://m/t/metadata", "s3://old/t/metadata"),
     )
 
 
 def test_outside_are_locations_below_no_prefix() -> None:
-    claim = Claim("t", "u", ("s3://b/t", "s3://b/t/data", "s3://o/t"))
+    claim = LocationOwner("t", "u", ("s3://b/t", "s3://b/t/data", "s3://o/t"))
     assert outside(claim, ["s3://b/t"], SAME) == ("s3://o/t",)
     assert outside(claim, ["s3a://b/t", "s3://o"], SAME) == ()
 
@@ -169,15 +169,15 @@ def test_outside_are_locations_below_no_prefix() -> None:
     ],
 )
 def test_overlap_is_found_whatever_the_spelling(theirs: str) -> None:
-    claim = Claim("u", "2", ("s3://elsewhere/u", theirs))
+    claim = LocationOwner("u", "2", ("s3://elsewhere/u", theirs))
     assert list(overlaps(["s3://b/ns/t"], [claim], SAME)) == [("s3://b/ns/t", claim, theirs)]
 
 
 def test_neighbours_do_not_overlap() -> None:
-    claims = [Claim(n, n, (f"s3://b/ns/{n}",)) for n in ("t_2", "t2", "t.old", "s")]
+    claims = [LocationOwner(n, n, (f"s3://b/ns/{n}",)) for n in ("t_2", "t2", "t.old", "s")]
     assert list(overlaps(["s3://b/ns/t"], claims, SAME)) == []
 
 
 def test_same_path_in_another_store_does_not_overlap() -> None:
-    others = [Claim("lake.db.u", "u", ("s3://other/ns/t", "gs://b/ns/t", "/ns/t"))]
+    others = [LocationOwner("lake.db.u", "u", ("s3://other/ns/t", "gs://b/ns/t", "/ns/t"))]
     assert list(overlaps(["s3://b/ns/t"], others, SAME)) == []

@@ -17,7 +17,7 @@ from iceberg_maint.core.commits.planned_files import (
     unknown_deletes,
 )
 from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
-from iceberg_maint.core.decisions.windows import HELD
+from iceberg_maint.core.decisions.windows import BLOCKED
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Reason
@@ -286,7 +286,7 @@ def test_plans_leave_nothing_waiting_behind_what_neither_operation_does(
     for operation in EITHER:
         beside = held[OTHER[operation]]
         found = decide(table, policy, held[operation], beside=beside, operation=operation)
-        waiting = {p.partition for p in found.partitions if p.reason not in (*DONE, *HELD)}
+        waiting = {p.partition for p in found.partitions if p.reason not in (*DONE, *BLOCKED)}
         assert waiting <= beside.partitions.keys()
 
 

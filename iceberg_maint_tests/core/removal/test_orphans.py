@@ -8,15 +8,15 @@ import pytest
 
 from iceberg_maint.core.model.partition_key import PartitionField, PartitionSpec
 from iceberg_maint.core.removal.orphan_rules import (
-    HeldOrphans,
     Kept,
     NameRules,
     Orphan,
     OrphanFolder,
     OrphanSummary,
+    RetainedOrphans,
     ScanCounts,
-    held_orphans,
     orphans_digest,
+    retained_orphans,
     summarize,
 )
 from iceberg_maint.core.removal.pending_manifests import PendingManifests
@@ -83,11 +83,11 @@ def test_digest_covers_path_size_and_time() -> None:
 
 def test_held_orphans_are_counted_and_the_largest_named_as_text() -> None:
     files = [Orphan(f"/t/data/{n}\udcff", n, 100 - n) for n in range(1, 8)]
-    held = held_orphans("m", 5, iter(files), ("/t",), 2)
-    assert (held.mark_id, held.marked_ms, held.files, held.size_bytes) == ("m", 5, 7, 28)
-    assert (held.oldest_ms, held.youngest_ms) == (93, 99)
-    assert held.paths == ("/t/data/7\\udcff", "/t/data/6\\udcff")
-    assert held_orphans("m", None, (), ("/t",), 2) == HeldOrphans("m", None, 0, 0, None, None, ())
+    retained = retained_orphans("m", 5, iter(files), ("/t",), 2)
+    assert (retained.mark_id, retained.marked_ms, retained.files, retained.size_bytes) == ("m", 5, 7, 28)
+    assert (retained.oldest_ms, retained.youngest_ms) == (93, 99)
+    assert retained.paths == ("/t/data/7\\udcff", "/t/data/6\\udcff")
+    assert retained_orphans("m", None, (), ("/t",), 2) == RetainedOrphans("m", None, 0, 0, None, None, ())
 
 
 def test_summary_adds_up_folders_below_their_prefix_and_names_the_largest_files() -> None:

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import TOKEN_PROPERTY
 from iceberg_maint.demo.duckdb_reader import Comparison, DuckDBReader
-from iceberg_maint.demo.heal import Look
+from iceberg_maint.demo.heal import DemoState
 from iceberg_maint.demo.workspace import table_id
 from iceberg_maint_tests.demo.conftest import SmallLake
 
@@ -73,18 +73,18 @@ def test_maintenance_that_changes_rows_is_wrong_even_where_the_stream_comes_to_t
     assert read(small_lake, reader).wrong == (ids[1],)
 
 
-def look(verdict: Verdict, equality_deletes: int) -> Look:
+def state(verdict: Verdict, equality_deletes: int) -> DemoState:
     table = TableId("lake", ("demo",), "t")
     health = PartitionHealth(data_files=1, equality_delete_files=equality_deletes)
     measured = Measured(table, "uuid", 1, 1, "file:///m.json", TableHealth(), {"__all__": health}, 1)
-    return Look(measured, Decision(str(table), Operation.REWRITE_DATA_FILES, verdict, Reason.HEALTHY, 1))
+    return DemoState(measured, Decision(str(table), Operation.REWRITE_DATA_FILES, verdict, Reason.HEALTHY, 1))
 
 
-CLEAN = look(Verdict.SKIP, 0)
+CLEAN = state(Verdict.SKIP, 0)
 
 
 def test_table_cleaned_beside_the_job_is_good() -> None:
-    result = FlinkResult(TABLES[0], look(Verdict.RUN, 3), CLEAN, GOOD, Comparison(20, 20, 0, 0))
+    result = FlinkResult(TABLES[0], state(Verdict.RUN, 3), CLEAN, GOOD, Comparison(20, 20, 0, 0))
     assert (result.good, result.faults) == (True, ())
 
 
@@ -95,11 +95,11 @@ def test_table_cleaned_beside_the_job_is_good() -> None:
         (CLEAN, History(9, 4, 3, 9, (7, 8)), Comparison(20, 20, 0, 0), "of 2 snapshots are wrong"),
         (CLEAN, History(9, 4, 3, 0, ()), Comparison(20, 20, 0, 0), "the demo shows nothing"),
         (CLEAN, History(9, 4, 0, 9, ()), Comparison(20, 20, 0, 0), "while Flink wrote"),
-        (look(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes remain"),
-        (look(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "maintenance is still due"),
+        (state(Verdict.SKIP, 1), GOOD, Comparison(20, 20, 0, 0), "equality deletes remain"),
+        (state(Verdict.DEFER, 0), GOOD, Comparison(20, 20, 0, 0), "maintenance is still due"),
     ],
 )
-def test_each_fault_is_named(after: Look, found: History, rows: Comparison, fault: str) -> None:
+def test_each_fault_is_named(after: DemoState, found: History, rows: Comparison, fault: str) -> None:
     result = FlinkResult(TABLES[0], CLEAN, after, found, rows)
     [said] = result.faults
     assert fault in said

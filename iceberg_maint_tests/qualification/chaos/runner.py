@@ -143,7 +143,7 @@ def _go_on(run: Run, observer: Observer, until: float) -> None:
 
 
 def _poll(run: Run, observer: Observer, aged: ChaosTable) -> None:
-    """Looks at every table and makes the files of one look old. One look may fail; a snapshot that no
+    """Looks at every table and makes the files of one reading old. One look may fail; a snapshot that no
     look has seen is a gap in the end."""
     for table in TABLES:
         try:

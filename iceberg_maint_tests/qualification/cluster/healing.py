@@ -14,7 +14,7 @@ from pathlib import Path
 
 from iceberg_maint.config import load_config
 from iceberg_maint.core.outcomes.record import Record
-from iceberg_maint.demo.heal import Requested, heal, look, open_in_process
+from iceberg_maint.demo.heal import Requested, heal, open_in_process, state_of
 from iceberg_maint.demo.workspace import place, table_id
 from iceberg_maint.wiring.adapters import build
 from iceberg_maint_tests.qualification.cluster.lake import LAKE
@@ -38,7 +38,7 @@ def main(folder: str) -> None:
         healing = heal(context, dagster, step)
     finally:
         dagster.close()
-    looks = {t.name: look(context, table_id(t.name)).document() for t in LAKE}
+    looks = {t.name: state_of(context, table_id(t.name)).document() for t in LAKE}
     document = {
         "ticks": healing.ticks,
         "settled": healing.settled,

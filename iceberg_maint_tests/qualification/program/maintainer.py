@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from iceberg_maint.catalog.local_store import LocalStore
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.removal.orphan_rules import TRASH
@@ -56,7 +56,7 @@ class Keeper(Maintainer):
         super().__post_init__()
         self.clock = self.time
         self.writers = WideWriters(Bridge(self.spark))
-        self._claims = FleetClaims({"lake": self.catalog}, ClaimMemory())
+        self._claims = FleetLocationOwners({"lake": self.catalog}, ClaimMemory())
         self.second_catalog = SecondCatalog(self.writers.bridge, self.lake_dir)
 
     def make(self, version: int, partitioned_by: str, kinds: dict[str, str], **properties: str) -> Wide:

@@ -218,7 +218,7 @@ COMMITTING = (
         "A sensor fails a run whose heartbeats have stopped",
         off(
             "defs/runs/upkeep.py",
-            "        return self.looks >= _LOOKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
+            "        return self.ticks >= _TICKS and now_ms - self.since_ms >= limit_seconds * 1000\n",
             "        return False and limit_seconds\n",
             "defs/test_lost_runs.py::test_run_that_goes_silent_is_failed_and_forgotten_with_a_reason_to_read",
         ),

@@ -455,7 +455,11 @@ REMOVING = (
         "linkedin/openhouse, PostHog/posthog#78455",
         "Files removed by mistake cannot be restored",
         "Files move to a trash folder. A sweep deletes them days later, if they are still unreachable",
-        known("orphans", "the hold does not matter", f"{TRASH}_sweep_waits_for_the_hold_by_the_stores_clock"),
+        known(
+            "orphans",
+            "the retention does not matter",
+            f"{TRASH}_sweep_waits_for_the_hold_by_the_stores_clock",
+        ),
     ),
     Regression(
         "reached-after-all",
@@ -476,7 +480,7 @@ REMOVING = (
         "Each pass first restores the reachable files of all trash batches",
         known(
             "orphans",
-            "a live file waits in the trash for the hold",
+            "a live file waits in the trash for the retention",
             f"{OPERATION}_file_committed_after_its_pass_is_back_after_the_next_whatever_the_hold",
         ),
     ),
@@ -487,7 +491,7 @@ REMOVING = (
         "The next pass restores the file before it does anything else",
         known(
             "orphans",
-            "a live file waits in the trash for the hold",
+            "a live file waits in the trash for the retention",
             f"{OPERATION}_file_committed_while_a_pass_dies_is_back_after_the_next",
         ),
     ),
@@ -789,7 +793,7 @@ REMOVING = (
     Regression(
         "held-in-place-and-registered-again",
         "found in review",
-        "a released file stays at its path during the hold, and a writer registers it again",
+        "a released file stays at its path during the retention, and a writer registers it again",
         "the current metadata are read before the deletion, and what they reference stays",
         known(
             "orphans",
@@ -812,7 +816,7 @@ REMOVING = (
         "held-in-place-and-released-again",
         "found in review",
         "a file is registered again, and a second expiry releases it: the older mark deletes it before the second hold",
-        "a file of a younger mark waits for the hold of that mark",
+        "a file of a younger mark waits for the retention of that mark",
         known(
             "orphans",
             "a release of this run does not hold its files",
@@ -1005,7 +1009,7 @@ REMOVING = (
         "Files that are younger than the last look at a table that cannot be read stay",
         off(
             "removal/orphan_scan.py",
-            "        if claim.current_until_ms is not None:\n",
+            "        if owner.current_until_ms is not None:\n",
             "        if False:\n",
             f"{PASSES}_files_newer_than_the_last_claim_of_an_unreadable_table_stay[400-0]",
         ),

@@ -371,7 +371,7 @@ REWRITING = (
         "After a failure each partition is planned in a batch of its own",
         off(
             "loop/plan.py",
-            "if may_be_too_long(p.partition) or works_alone(history.of(p.partition))",
+            "if may_be_too_long(p.partition) or runs_isolated(history.of(p.partition))",
             "if may_be_too_long(p.partition)",
             "loop/test_maintain.py::test_partition_that_fails_its_batch_fails_alone_in_the_next_run",
         ),
@@ -492,7 +492,7 @@ REWRITING = (
             "machine/bounded_calls.py",
             "            if not call.has_ended and (is_over or now >= call.started + self.limits.call_seconds):\n",
             "            if False:\n",
-            "loop/test_fleet_look.py::test_pointer_that_does_not_come_leaves_its_table_unknown",
+            "loop/test_fleet_reading.py::test_pointer_that_does_not_come_leaves_its_table_unknown",
         ),
     ),
     Regression(
@@ -504,7 +504,7 @@ REWRITING = (
             "loop/fleet/known_tables.py",
             "            errors[name] = late_catalog(name, listed, context.catalogs.within_seconds)\n",
             "            continue\n",
-            "loop/test_fleet_look.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
+            "loop/test_fleet_reading.py::test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table",
         ),
     ),
     Regression(

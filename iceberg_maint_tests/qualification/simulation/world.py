@@ -27,7 +27,7 @@ from iceberg_maint.core.policy.data import (
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
-    ReleasedHold,
+    ReleasedRetention,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
 )
@@ -104,7 +104,7 @@ class World:
             lapsing = replace(POLICY.expire_snapshots, reader_max_silence_seconds=7 * DAY_SECONDS)
             self.policy = replace(POLICY, expire_snapshots=lapsing)
         if seed % 4 >= 2:
-            in_place = replace(POLICY.remove_orphan_files, released_files=ReleasedHold.IN_PLACE)
+            in_place = replace(POLICY.remove_orphan_files, released_files=ReleasedRetention.IN_PLACE)
             self.policy = replace(self.policy, remove_orphan_files=in_place)
         self.steps = 0
         self.runs = 0

@@ -261,7 +261,7 @@ class Cell:
         return OK
 
     def sweep(self) -> str:
-        """What is in the trash for the hold is deleted."""
+        """What is in the trash for the retention is deleted."""
         store, location = self._store()
         planted = f"{location}/data/{AGAIN}"
         self._plant(planted)

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.housekeeping import ReleasedHold
+from iceberg_maint.core.policy.housekeeping import ReleasedRetention
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint_tests.support.loop.world import Killed
 from iceberg_maint_tests.support.spark.housekeeping import Keeper
@@ -90,7 +90,7 @@ def rows(workshop: Workshop, name: str) -> dict[str, list[Any]]:
     }
 
 
-def held(keeper: Keeper, hold: ReleasedHold) -> None:
+def held(keeper: Keeper, hold: ReleasedRetention) -> None:
     section = replace(keeper.policy.remove_orphan_files, released_files=hold)
     keeper.policy = replace(keeper.policy, remove_orphan_files=section)
 
@@ -98,8 +98,8 @@ def held(keeper: Keeper, hold: ReleasedHold) -> None:
 def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after_the_hold(
     keeper: Keeper, workshop: Workshop
 ) -> None:
-    """The run dies after the commit of the expiry, so that an orphan scan begins the hold."""
-    held(keeper, ReleasedHold.IN_PLACE)
+    """The run dies after the commit of the expiry, so that an orphan scan begins the retention."""
+    held(keeper, ReleasedRetention.IN_PLACE)
     name = worn(workshop, 3)
     folder = Path(keeper.state(name).location.removeprefix("file://"))
     before, shown = files(folder), rows(workshop, name)

@@ -358,11 +358,11 @@ def test_callbacks_server_listens_before_its_own_thread_does(
     may_run = threading.Event()
     own_run = CallbackServer.run
 
-    def held_back(server: CallbackServer) -> None:
+    def cannot_run_now(server: CallbackServer) -> None:
         may_run.wait(60)
         own_run(server)
 
-    monkeypatch.setattr(CallbackServer, "run", held_back)
+    monkeypatch.setattr(CallbackServer, "run", cannot_run_now)
     bridge = Bridge(spark)
     with bridge.callbacks():
         try:

@@ -47,7 +47,7 @@ class FakeCatalog:
 
     checks_commit_base = True
     asks_each_table = False
-    looks: CallLimits | None = None
+    cycle_limits: CallLimits | None = None
 
     def __init__(self, name: str, tables: Iterable[FakeTable] = ()) -> None:
         self.name = name

@@ -20,7 +20,7 @@ from typing import Any
 from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.typedef import Record
 
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
@@ -224,7 +224,7 @@ class ExpiredTable:
 
         return OrphanRemoval(
             CleanupContext(
-                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
+                others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: self.store,
                 reachability=walk,
                 scratch=self.folder / "scratch",

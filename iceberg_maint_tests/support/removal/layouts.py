@@ -23,7 +23,7 @@ from iceberg_maint.catalog.adapter import PyIcebergCatalog
 from iceberg_maint.catalog.local_store import LocalStore
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.model.location import claim_of
+from iceberg_maint.core.model.location import location_owner_of
 from iceberg_maint.core.removal.orphan_rules import TRASH
 from iceberg_maint.removal.target import Target
 from iceberg_maint.removal.trash_manifest import trash_batches
@@ -111,7 +111,7 @@ class Lake:
 
     def target(self, **changes: Any) -> Target:
         catalog, table = self.catalog, TableId.parse("lake.db.t")
-        others = tuple(claim_of(catalog.pin(t)) for t in catalog.tables() if t != table)
+        others = tuple(location_owner_of(catalog.pin(t)) for t in catalog.tables() if t != table)
         return Target(
             **{
                 "state": catalog.pin(table),

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
@@ -81,7 +81,7 @@ class Passes:
     def remove_orphans(self) -> OrphanRemoval:
         catalog = self.lake.catalog
         around: dict[str, Any] = {
-            "others": FleetClaims({"lake": catalog}, ClaimMemory()).others,
+            "others": FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
             "store": lambda _state: self.store,
             "reachability": lambda state: MetadataWalk(catalog, state.table, state.uuid),
             "scratch": Path(self.lake.folder) / "scratch",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from iceberg_maint.catalog.location_owners import FleetClaims
+from iceberg_maint.catalog.location_owners import FleetLocationOwners
 from iceberg_maint.catalog.reachable_files import MetadataWalk
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import TableState
@@ -121,7 +121,7 @@ class Keeper:
         catalog, store = self.workshop.catalog, ShiftedStore(int(days * DAY_MS))
         return OrphanRemoval(
             CleanupContext(
-                others=FleetClaims({"lake": catalog}, ClaimMemory()).others,
+                others=FleetLocationOwners({"lake": catalog}, ClaimMemory()).others,
                 store=lambda _state: store,
                 reachability=lambda state: MetadataWalk(catalog, state.table, state.uuid),
                 scratch=self.scratch,

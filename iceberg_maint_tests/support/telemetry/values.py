@@ -13,7 +13,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.batch_memory import MemoryUse
 from iceberg_maint.core.planning.work import LayoutGain
-from iceberg_maint.core.removal.orphan_rules import HeldOrphans
+from iceberg_maint.core.removal.orphan_rules import RetainedOrphans
 from iceberg_maint.ports.observers import Observation
 
 DAY1, DAY2, DAY3 = (PartitionKey(f"day={n}") for n in (1, 2, 3))
@@ -36,7 +36,10 @@ COMMITTED = BatchOutcome(
     memory=MemoryUse(estimated_bytes=100, peak_bytes=80, partitions=1, passes=1),
     layout=LayoutGain(4.0, 1.5, 1.25),
     counts={"expired_snapshots": 7},
-    held=(HeldOrphans("m", 1, 6, 600, None, None, ()), HeldOrphans("d", None, 2, 20, None, None, ())),
+    retained=(
+        RetainedOrphans("m", 1, 6, 600, None, None, ()),
+        RetainedOrphans("d", None, 2, 20, None, None, ()),
+    ),
 )
 CONFLICT = replace(
     COMMITTED,
@@ -53,7 +56,7 @@ CONFLICT = replace(
     memory=None,
     layout=None,
     counts={},
-    held=None,
+    retained=None,
 )
 
 

@@ -57,11 +57,11 @@ def _daemons(jvm: int) -> list[int]:
     return _once(jvm, lambda pid: [c for c in _children(pid) if "python" in _name(c)])
 
 
-def _once(pid: int, look: Callable[[int], list[int]]) -> list[int]:
-    """The children that `look` finds. It has hundreds of threads to look at, so it is not called again while they live."""
+def _once(pid: int, list_children: Callable[[int], list[int]]) -> list[int]:
+    """The children that `list_children` finds. It has hundreds of threads to look at, so it is not called again while they live."""
     known = _known.get(pid, [])
     if not known or not all(Path(f"/proc/{child}").exists() for child in known):
-        _known[pid] = known = look(pid)
+        _known[pid] = known = list_children(pid)
     return known
 
 

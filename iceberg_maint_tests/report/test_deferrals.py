@@ -9,7 +9,7 @@ import pytest
 
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.report.holds import hold, refusal
+from iceberg_maint.report.deferrals import deferral, refusal
 from iceberg_maint_tests.support.core.values import measured_of
 
 PUBLISH = {"pending": "branch audit", "pending_since_ms": "1"}
@@ -51,7 +51,7 @@ def test_decision_gives_its_hold_as_one_text(
     verdict: Verdict, reason: Reason, evidence: Mapping[str, str], text: str
 ) -> None:
     decision = Decision("lake.db.t", Operation.REWRITE_DATA_FILES, verdict, reason, 1, (), evidence)
-    assert hold(decision) == text
+    assert deferral(decision) == text
 
 
 def test_refusal_for_a_type_is_none_without_a_column_of_such_a_type() -> None:

@@ -100,14 +100,14 @@ def made_up_store(objects: int) -> Iterator[tuple[Any, Callable[[], dict[str, in
             server.terminate()
 
 
-def looked(state: Any, **around: Any) -> dict[str, Any]:
+def scanned(state: Any, **around: Any) -> dict[str, Any]:
     """The figures of a scan by the program."""
     from iceberg_maint.core.policy.housekeeping import RemoveOrphanFilesPolicy
     from iceberg_maint.removal.remove_orphans import CleanupContext, OrphanRemoval
 
     with tempfile.TemporaryDirectory(prefix="bench-orphans-") as scratch:
         world = CleanupContext(**around, scratch=Path(scratch), now_ms=lambda: time.time_ns() // 1_000_000)
-        looking = OrphanRemoval(world).look(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
+        looking = OrphanRemoval(world).scan(state, RemoveOrphanFilesPolicy(), in_flight=frozenset())
         with looking as found:
             digest, orphans = (
                 digest_of_paths(o.path for o in found.paths.orphans()),

@@ -21,7 +21,7 @@ from iceberg_maint.loop.fleet.known_tables import (
     list_tables,
     read_known_pointers,
 )
-from iceberg_maint.loop.fleet.read_fleet import in_order, look, observe_tables
+from iceberg_maint.loop.fleet.read_fleet import in_order, observe_tables, read_tables
 from iceberg_maint.loop.read_table import TableReading
 from iceberg_maint.machine.bounded_calls import CallLimits
 from iceberg_maint_tests.cli.conftest import table_of
@@ -42,7 +42,7 @@ class SlowCatalog(FakeCatalog):
 
     def __init__(self, name: str, tables: Collection[str]) -> None:
         super().__init__(name, [table_of(f"{name}.db.{t}", {"1": 2}) for t in tables])
-        self.looks = CallLimits(4, LATE_SECONDS, NEVER_SECONDS)
+        self.cycle_limits = CallLimits(4, LATE_SECONDS, NEVER_SECONDS)
         self.end = threading.Event()
         self.silent: set[str] = set()
         self.stuck: set[str] = set()
@@ -88,7 +88,7 @@ class Fleet:
         }
 
     def look(self) -> dict[str, Any]:
-        return {str(t): found for t, found in look(self.names, self.context, observe=False)}
+        return {str(t): found for t, found in read_tables(self.names, self.context, observe=False)}
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_catalog_whose_list_does_not_come_is_an_error_and_forgets_no_table(fleet
 
 def test_catalog_that_fails_as_a_whole_is_asked_a_few_times_only(fleet: Fleet) -> None:
     fleet.observe()
-    fleet.lake.looks = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
+    fleet.lake.cycle_limits = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
     fleet.lake.asked.clear()
     fleet.lake.unreachable = True
     assert list(fleet.observe().values()) == ["ICM-104"] * 4 + ["measured"] * 2
@@ -161,7 +161,7 @@ def test_catalog_that_fails_as_a_whole_is_asked_a_few_times_only(fleet: Fleet) -
 
 
 def test_table_that_was_observed_the_longest_time_ago_is_asked_for_first(fleet: Fleet) -> None:
-    fleet.lake.looks = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
+    fleet.lake.cycle_limits = CallLimits(1, NEVER_SECONDS, NEVER_SECONDS)
     for name in ("lake.db.c", "lake.db.a", "lake.db.d", "lake.db.b"):
         list(observe_tables([TableId.parse(name)], fleet.context))
         start = fleet.context.ledger.registry.now_ms()
@@ -173,7 +173,7 @@ def test_table_that_was_observed_the_longest_time_ago_is_asked_for_first(fleet: 
 
 
 def test_caller_in_a_hurry_gets_what_is_answered_and_which_catalog_is_late(fleet: Fleet) -> None:
-    fleet.lake.looks = CallLimits(4, NEVER_SECONDS, NEVER_SECONDS)
+    fleet.lake.cycle_limits = CallLimits(4, NEVER_SECONDS, NEVER_SECONDS)
     fleet.lake.silent = {"b"}
     pointers, errors = read_known_pointers(fleet.names, fleet.context.within(LATE_SECONDS))
     assert {t.name for t in pointers} == set("acdxy")

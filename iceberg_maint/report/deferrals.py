@@ -31,7 +31,7 @@ FLEET = "*"
 ADVISE = "mode: advise"
 
 
-def hold(decision: Decision) -> str:
+def deferral(decision: Decision) -> str:
     """What keeps the due work of the whole table from running, as a noun phrase: mode advise, the pause and what
     ends it, blackout hours, a pending publish, columns that nothing reads. Empty if nothing does, and for another
     run: that run does the work. `tables`, `why`, the checks and the card show this text."""

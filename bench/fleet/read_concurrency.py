@@ -1,6 +1,6 @@
 """Passes over a REST catalog that answers slowly: what `observe` of unchanged tables takes, by the tables asked for at once.
 
-    python -m bench.fleet.looks [--tables 300] [--latency-ms 20] [--rounds 3]
+    python -m bench.fleet.read_concurrency [--tables 300] [--latency-ms 20] [--rounds 3]
 
 The server is a process of its own and waits before each answer. Seconds are those of the clock, from the first question to
 the last table. CPU seconds are those of the asking process, in the same time. Exits 1 when a target is missed.
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     used: dict[int, list[tuple[float, float]]] = {n: [] for n in AT_ONCE}
-    with tempfile.TemporaryDirectory(prefix="bench-looks-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="bench-read-concurrency-") as scratch:
         make_fleet_catalog(Path(scratch), given.tables)
         for _ in range(given.rounds):
             for at_once in AT_ONCE:
@@ -57,7 +57,7 @@ def main() -> int:
         *(["CPU"] if more_cpu > MOST_CPU else []),
     ]
     publish(
-        "looks",
+        "read_concurrency",
         {"seconds": seconds, "cpu": cpu, "speedup": speedup, "cpu_ratio": more_cpu, "missed": missed},
     )
     return int(bool(missed))
@@ -65,7 +65,7 @@ def main() -> int:
 
 def _measured(home: Path, at_once: int, latency_ms: float) -> tuple[float, float]:
     """Seconds and CPU seconds of a cycle in which nothing has changed."""
-    worker = [sys.executable, "-m", "bench.fleet.looks", "--worker"]
+    worker = [sys.executable, "-m", "bench.fleet.read_concurrency", "--worker"]
     server = subprocess.Popen(
         [*worker, "serve", str(home / "catalog.db"), str(latency_ms)],
         cwd=PROJECT,
@@ -110,9 +110,9 @@ def _ask(config: str) -> int:
     tables = context.catalogs.tables()
     for _ in range(2):  # the first cycle measures what no cycle has measured
         start, cpu = time.monotonic(), time.process_time()
-        looked = list(observe_tables(tables, context))
+        answers = list(observe_tables(tables, context))
         seconds, cpu = time.monotonic() - start, time.process_time() - cpu
-    assert all(isinstance(found, Measured) for _, found in looked)
+    assert all(isinstance(found, Measured) for _, found in answers)
     print(json.dumps([seconds, cpu]))
     return 0
 
