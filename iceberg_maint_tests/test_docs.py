@@ -258,3 +258,12 @@ def test_every_module_that_the_architecture_names_exists() -> None:
     assert names
     places = (PROJECT / "iceberg_maint", PROJECT)
     assert {name for name in names if not any((at / name).exists() for at in places)} == set()
+
+
+def test_every_file_that_a_recipe_names_exists() -> None:
+    text = (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    recipes = text[text.index("## Recipes") : text.index("## Prose")]
+    names = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.(?:py|md))`", recipes))
+    files = {f"/{path.relative_to(PROJECT).as_posix()}" for path in PROJECT.glob("[!.]*/**/*.*")}
+    assert len(names) > 20
+    assert {name for name in names if not any(file.endswith(f"/{name}") for file in files)} == set()
