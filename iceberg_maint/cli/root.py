@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "alerts": (".integrations.alerts.alert_commands", "Show the open alerts, send them, test a receiver."),
     "telemetry": (
         ".integrations.telemetry.telemetry_commands",
-        "Serve the metrics of the fleet to Prometheus, list the series.",
+        "Serve the metrics of the fleet to Prometheus.",
     ),
     "audit": (".integrations.audit.audit_commands", "Check the audit log."),
     "shards": ("init", "Share the tables among another number of Dagster's code locations."),

@@ -42,15 +42,15 @@ _CHUNK_ROWS = 65_536
 _CHUNK_BYTES = 4 * 1024 * 1024
 """Rows, or bytes of files, that are copied into one table."""
 _OWN_ROWS = 16_384
-"""A file from this number of rows on is a table of its own: to copy its rows costs more than the calls that a copy saves."""
+"""A file with at least this many rows is a table of its own: to copy its rows costs more than a copy saves."""
 _MOST_GROUP_ROWS = 64 * 1024 * 1024
 _VALUE_BYTES = 8
-"""Decoded bytes of a value at least, of most types."""
+"""The least decoded bytes of a value, for most types."""
 _READS_IN_MEMORY = 8
-"""In streaming mode, the parts of all columns that are read together take this part of a row group's memory."""
+"""In streaming mode, the parts of all columns that are read together take the memory of a row group divided by this."""
 _LEAST_READ_BYTES, _MOST_READ_BYTES = 64 * 1024, 8 * 1024 * 1024
 _SHARE_AFTER_SHORTAGE = 4
-"""A task that ran out of memory is tried again with this part of it."""
+"""A task that ran out of memory is tried again with its memory divided by this."""
 _NOT_READ: Mapping[str, pa.Buffer] = {}
 
 
@@ -97,7 +97,7 @@ def rewrite(task: RewriteTask, most_decoded_bytes: int | None = None) -> Rewrite
     except (MemoryError, pa.ArrowException, OSError) as why:
         if not is_shortage(why):
             raise
-    # Here the error is gone, and with it the frames that hold the rows.
+    # Here the error is freed, and with it the frames that hold the rows.
     pa.default_memory_pool().release_unused()
     limit = task.memory_limit_bytes // _SHARE_AFTER_SHORTAGE
     try:
@@ -166,6 +166,8 @@ class _Tables:
 
 
 class _Run:
+    """One try of a task."""
+
     def __init__(self, task: RewriteTask, contents: Mapping[str, pa.Buffer]) -> None:
         self.task = task
         self.storage = Storage(task.io)
@@ -324,7 +326,7 @@ class _Run:
         for file in self.task.inputs:
             if max(file.size_bytes * _DECODED_PER_BYTE, file.record_count * row_bytes) <= most_bytes:
                 if decoded_bytes * (rows + file.record_count) > most_bytes * rows:
-                    # With the rows of this file the row group would have more. They are not decoded before it is written.
+                    # The rows of this file exceed the row group. It is written before they are decoded.
                     yield _taken(parts)
                     rows = decoded_bytes = 0
                 parts_of: Iterable[tuple[pa.Table, int]] = [decoder.table_of(file, self._read(file))]
@@ -341,7 +343,7 @@ class _Run:
                     group, rest = compacted(whole.slice(0, size)), compacted(whole.slice(size))
                     del whole
                     yield group
-                    # The caller is done with the rows.
+                    # The caller needs the group no longer.
                     del group
                     parts = [rest] if rest.num_rows else []
                     rows, decoded_bytes = rest.num_rows, rest.nbytes if rest.num_rows else 0

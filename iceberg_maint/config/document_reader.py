@@ -1,4 +1,4 @@
-"""The texts of the errors of a configuration file. They name the path, the value and the rule."""
+"""Reads and checks a configuration file. An error names the path, the value and the rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_error(errors: ValidationError) -> ConfigurationError:
     # An unknown key explains a missing one, so it is reported first.
     error = min(errors.errors(), key=lambda e: e["type"] != "extra_forbidden")
     parts = [str(p) for p in error["loc"] if p not in _UNION_BRANCHES]
-    # pydantic names the kind of a receiver behind its name.
+    # pydantic adds the kind of a receiver after its name.
     written = parts[:3] + parts[4:] if parts[:2] == ["alerts", "receivers"] else parts
     where = ".".join(f"'{p}'" if "." in p else p for p in written)
     if error["type"] == "extra_forbidden":
@@ -40,7 +40,7 @@ _KIND = re.compile(r"[a-z]{1,16}")
 
 
 def _kind_error(where: str, value: object) -> ConfigurationError:
-    """A receiver of alerts without one of the kinds."""
+    """The error of a receiver of alerts whose kind is missing or unknown."""
     kinds = f"{', '.join([*ALERT_RECEIVERS][:-1])} or {[*ALERT_RECEIVERS][-1]}"
     if not isinstance(value, dict):
         shown = (
@@ -89,7 +89,7 @@ _UNION_BRANCHES: set[Any] = {"str", "int", "float", "bool", "dict[str,any]", "di
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe loader that refuses a duplicate key, where YAML takes the last one, and an alias within its own anchor."""
+    """A safe loader that refuses a duplicate key, of which PyYAML takes the last, and an alias within its own anchor."""
 
     def __init__(self, stream: str) -> None:
         super().__init__(stream)
@@ -143,8 +143,8 @@ def parse_document(text: str, name: str) -> Document:
     except RecursionError:
         raise ConfigurationError(
             "ICM-100",
-            f"{name} has too many mappings or lists in each other. No setting has more than five levels.",
-            "remove the brackets or the indentation that nothing needs.",
+            f"{name} nests mappings or lists too deeply. No setting has more than five levels.",
+            "remove needless brackets or indentation.",
         ) from None
     if not isinstance(data, dict):
         raise ConfigurationError(

@@ -58,8 +58,8 @@ _COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class FleetReport:
     """The fleet: a row, a status and a verdict per table, the summary of the statuses, and the failed records, newest
-    first. `trends` has the stored days of each table. `writer_changes` have the writer with the most
-    commits of small files first. `outdated_tables` counts tables that another version measured: their health
+    first. `trends` has the stored days of each table. `writer_changes` begins with the writer with the most
+    commits of small files. `outdated_tables` counts tables that another version measured: their health
     cannot be read. `never_observed` has the tables without stored health that a catalog lists, `unlisted` the error of
     each catalog that did not list its tables, `errors` that of each table whose stored health could not be judged."""
 

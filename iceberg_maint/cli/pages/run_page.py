@@ -1,4 +1,4 @@
-"""A progress bar per table of `run`, on a terminal only."""
+"""The screen of `run`: a progress bar per table, on a terminal only, and the outcomes."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ _Failure = tuple[Operation, str]
 
 def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> None:
     """Draws the outcomes of each table: operations with work or without success, one line about the others that
-    wait, and last the outcome of the table. Of several tables it counts those with nothing due, those whose storage was searched in vain, and those whose
-    operation failed for the same cause around them."""
+    wait, and last the outcome of the table. Of several tables it counts those with nothing due, those searched for orphan files without one, and those
+    that failed for the same cause outside of them."""
     counts = len(tables) > 1
     failures = Counter(f for outcomes in tables for o in outcomes if counts and (f := _failure_of(o)))
     shared = {failure: n for failure, n in failures.items() if n > 1}
@@ -129,7 +129,7 @@ def _is_idle(outcome: OperationOutcome) -> bool:
 
 
 def _failure_of(outcome: OperationOutcome) -> _Failure | None:
-    """The failure of an operation for a cause outside of its table, which others may have too."""
+    """The failure of an operation for a cause outside of its table. Other tables may share it."""
     messages = {b.message for b in outcome.batches} or {outcome.message}
     if outcome.outcome is not OutcomeStatus.FAILED or outcome.reason is not Reason.ENVIRONMENT:
         return None

@@ -1,4 +1,4 @@
-"""Names of tables, partitions and operations."""
+"""Names of tables, partitions and operations, and commands that contain them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TableId:
 
 
 class Operation(StrEnum):
-    """The maintenance operations, named as Iceberg's Spark procedures, in cycle order."""
+    """The maintenance operations, named as Iceberg's Spark procedures, in the order of a run."""
 
     CONVERT_EQUALITY_DELETES = "convert_equality_deletes"
     REWRITE_DATA_FILES = "rewrite_data_files"
@@ -92,10 +92,10 @@ WHOLE_TABLE = PartitionKey("*")
 """Stands in place of a partition key for a decision on the table as a whole. No partition key equals it."""
 
 READING = "reading"
-"""Stands in place of an operation for the history of what read the table's metadata."""
+"""Stands in place of an operation in the history of attempts to read the table's metadata."""
 
 VERIFYING = "verifying"
-"""Stands in place of an operation for the history of the last proof of a commit again."""
+"""Stands in place of an operation in the history of `verify`, which proves a commit again."""
 
 FLEET = "*"
 """Stands in place of a table name for a pause of all tables."""

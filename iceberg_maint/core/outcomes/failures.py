@@ -87,7 +87,7 @@ _CLASSES = frozenset(
         "OAuthError",
         "NoCredentialsError",
         "PermissionError",
-        # Services that answer that they do not serve now.
+        # Services that are unavailable or throttle.
         "ServiceUnavailableException",
         "ServiceUnavailableError",
         "TooManyRequestsError",
@@ -106,7 +106,7 @@ _CLASSES = frozenset(
 """Names of exceptions, without their packages."""
 
 _TEXTS = (
-    # The AWS SDK for Java has one class for all failures on this side, and one per service for all answers.
+    # The AWS SDK for Java has one class for all failures of the client, and one per service for all answers.
     "Unable to load credentials",
     "Unable to load region",
     "Unable to execute HTTP request",
@@ -136,7 +136,7 @@ _TEXTS = (
     "Premature end of Content-Length delimited message body",
     "SocketTimeoutException: Read timed out",
     "SocketException: Connection reset",
-    # A store that does not serve now, in an answer without a text.
+    # An unavailable store, in an answer without a text.
     "(HTTP status 500) during",
     "(HTTP status 502) during",
     "(HTTP status 503) during",
@@ -189,12 +189,12 @@ def is_environment(causes: Iterable[tuple[str, str]]) -> bool:
 
 
 def file_system_fix(text: str) -> str | None:
-    """What to do about the file system that this message of an error is about. None if it is about another cause."""
+    """The fix of the file-system error in this message. None for any other error."""
     return next((fix for sign, fix in _FILE_SYSTEM.items() if sign in text), None)
 
 
 def _with_workers(causes: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The causes, and the error of a Python worker, of which Java has the traceback only."""
+    """The causes, and the error of each Python worker. Java has only its traceback."""
     for name, text in causes:
         yield name, text
         if name.endswith(".PythonException") and (lines := text.strip().splitlines()):
@@ -220,13 +220,13 @@ _SIGNS = {
     re.compile(r"KeyTooLong|key is too long"): "S3 takes keys of at most 1,024 bytes",
 }
 """Errors of the C library (ENAMETOOLONG), of Hadoop, HDFS and S3, with their limits."""
-_SHORTEST = 255
+_LEAST_LIMIT_BYTES = 255
 _SHOWN = 100
 
 
 def may_be_too_long(partition: PartitionKey) -> bool:
-    """Whether some store may take no path with this partition. Such a partition shares no batch with others."""
-    return len(partition) > _SHORTEST
+    """Whether a store may refuse every path of this partition. Such a partition shares no batch with others."""
+    return len(partition) > _LEAST_LIMIT_BYTES
 
 
 def long_path(partitions: Collection[PartitionKey], causes: Iterable[tuple[str, str]]) -> str | None:

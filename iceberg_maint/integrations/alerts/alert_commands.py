@@ -18,7 +18,7 @@ def alerts() -> None:
 @alerts.command("list")
 @command
 def list_(session: Session) -> int:
-    """Show the open alerts of the fleet, as the last cycle stored them."""
+    """Show the open alerts of the fleet, as last stored."""
     from iceberg_maint.cli.pages.orphans_page import draw_incidents, incident_documents
 
     incidents = session.context().ledger.registry.incidents()

@@ -1,4 +1,4 @@
-"""The commands `telemetry`: serve the metrics of the fleet, and list the series."""
+"""The command `telemetry serve`: serve the metrics of the fleet."""
 
 from __future__ import annotations
 
