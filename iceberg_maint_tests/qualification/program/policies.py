@@ -40,7 +40,7 @@ class Policies(SecondLines):
             proof=pick([ProofLevel.FULL, ProofLevel.FOOTER]),
             strategy=RewriteStrategy.NATIVE if self.counts["maintain"] % 2 else RewriteStrategy.COLUMNAR,
         )
-        merge = RewritePositionDeleteFilesPolicy(min_input_files=pick([1, 2, 5]))
+        merge = RewritePositionDeleteFilesPolicy(min_input_files=pick([1, 2, 5]), enabled=pick([True, False]))
         return replace(policy, layout=self._layout(), rewrite_position_delete_files=merge)
 
     def _layout(self) -> LayoutPolicy:

@@ -45,7 +45,7 @@ class ProcessCatalog:
 
     name = "lake"
     asks_each_table = False
-    looks = None
+    cycle_limits = None
 
     def __init__(self, process: Process) -> None:
         self._process = process
