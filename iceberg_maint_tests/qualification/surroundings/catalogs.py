@@ -15,8 +15,6 @@ from iceberg_maint_tests.support import jvm
 from iceberg_maint_tests.support.servers.postgres import postgres
 from iceberg_maint_tests.support.servers.programs import free_port, process
 
-HADOOP_FILE_IO = "org.apache.iceberg.hadoop.HadoopFileIO"
-
 
 @dataclass(frozen=True, slots=True)
 class Surrounding:

@@ -28,7 +28,6 @@ from iceberg_maint_tests.support.servers.programs import free_port
 
 TABLE, FILES = "db.t", 6
 GONE = "gone"
-EXPIRED = "expired"
 _ANSWER = (
     b'<?xml version="1.0" encoding="UTF-8"?><Error><Code>ExpiredToken</Code>'
     b"<Message>The provided token has expired.</Message></Error>"

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from iceberg_maint_tests.qualification.chaos.rest_catalog import Handlers, Server
 
@@ -190,8 +190,3 @@ class GuardedRest:
             "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
         }
         return 200, json.dumps(document), {}
-
-
-def path_of(target: str) -> str:
-    """The path of a request."""
-    return urlsplit(target).path
