@@ -13,7 +13,7 @@ import click
 
 from docs.dashboards import files
 from docs.monitors import monitor_files
-from iceberg_maint.cli.root import COMMANDS, iceberg_maint
+from iceberg_maint.cli import COMMANDS, iceberg_maint
 from iceberg_maint.config.policy_keys import rule
 from iceberg_maint.core.health.metrics import DERIVED_METRICS, PartitionHealth, TableHealth, metric_docs
 from iceberg_maint.core.model.reasons import SENTENCES, Reason

@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 
-from iceberg_maint.cli.root import COMMANDS, iceberg_maint
+from iceberg_maint.cli import COMMANDS, iceberg_maint
 from iceberg_maint.config.document import document_keys
 from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.health.metrics import metric_docs

@@ -179,7 +179,7 @@ class _Run:
         actions.rewriteManifests(self.bridge.load_table(TABLE)).execute()
 
     def _ours(self) -> None:
-        from iceberg_maint.cli.root import iceberg_maint
+        from iceberg_maint.cli import iceberg_maint
 
         out = io.StringIO()
         with contextlib.redirect_stdout(out):

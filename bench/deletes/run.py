@@ -83,7 +83,7 @@ def _stock(spark: Any, _folder: Path, action: str) -> dict[str, Any]:
 
 def _ours(_spark: Any, folder: Path, action: str) -> dict[str, Any]:
     """The command line's own way, so that the gate, the proof and the ledger are part of it."""
-    from iceberg_maint.cli.root import iceberg_maint
+    from iceberg_maint.cli import iceberg_maint
     from iceberg_maint.wiring.adapters import load
 
     config = folder / "iceberg_maint.yaml"

@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
-from iceberg_maint.cli.page_file import page_options, write_pages
+from iceberg_maint.cli.command import command, overrides_option, page_options, write_pages
+from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.reasons import Decision, Severity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import getpass
 import io
 import os
@@ -26,7 +25,6 @@ from iceberg_maint.errors import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
     EXIT_USAGE,
-    ConfigurationError,
     IcebergMaintError,
 )
 
@@ -254,64 +252,6 @@ class Session:
         self.write(self.masked(render(document)) + "\n")
 
 
-def shared_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options `--config` and `--json`, before or after a command's name."""
-    config = click.option(
-        "--config",
-        "config_path",
-        type=click.Path(path_type=Path),
-        help="Configuration file; else $ICEBERG_MAINT_CONFIG, else the embedded default.",
-    )
-    as_json = click.option(
-        "--json", "as_json", is_flag=True, help="One JSON document on stdout, logs on stderr."
-    )
-    return config(as_json(function))
-
-
-def session_of(context: click.Context, config_path: Path | None, *, as_json: bool) -> Session:
-    """The call's session with these options. An option that is missing here keeps its value from further
-    left on the command line."""
-    session: Session = context.ensure_object(Session)
-    session.config_path = config_path or session.config_path
-    session.as_json = as_json or session.as_json
-    return session
-
-
-def group(body: Callable[[], None]) -> click.Group:
-    """A group of commands with the options `--config` and `--json`."""
-
-    @click.group(help=body.__doc__, name=body.__name__)
-    @shared_options
-    @click.pass_context
-    def wrapper(context: click.Context, config_path: Path | None, as_json: bool) -> None:
-        session_of(context, config_path, as_json=as_json)
-
-    return wrapper
-
-
-def command(body: Callable[..., int | None]) -> Callable[..., None]:
-    """A command with the options `--config` and `--json`. The body returns the exit code."""
-
-    def wrapper(context: click.Context, config_path: Path | None, as_json: bool, **arguments: Any) -> None:
-        session = session_of(context, config_path, as_json=as_json)
-        context.exit(session.run(lambda: body(session, **arguments)))
-
-    functools.update_wrapper(wrapper, body)
-    return shared_options(click.pass_context(wrapper))
-
-
-def overrides_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--set KEY=VALUE`: policy values that override all others in this call."""
-    return click.option(
-        "--set",
-        "overrides",
-        multiple=True,
-        metavar="KEY=VALUE",
-        callback=_parse_overrides,
-        help="Policy value for this call, e.g. rewrite_data_files.min_input_files=3.",
-    )(function)
-
-
 def operator() -> str:
     """The user and the machine. A process in a container may have no user name."""
     try:
@@ -334,20 +274,6 @@ def _width() -> int:
     """Columns of $COLUMNS, else of the terminal; 200 without a terminal, so that no text is cut."""
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
     return shutil.get_terminal_size().columns if is_known else 200
-
-
-def _parse_overrides(
-    _context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]
-) -> dict[str, str]:
-    result: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (equals and key.strip()):
-            raise ConfigurationError(
-                "ICM-100", f"--set {pair} is not KEY=VALUE.", "write a policy key, = and a value."
-            )
-        result[key.strip()] = value
-    return result
 
 
 def _discard(descriptor: int) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, ConfigurationError
 
 

@@ -11,7 +11,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.console import word
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import DATA_OPERATIONS

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.machine.files import private_folder, private_opener
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, overrides_option
+from iceberg_maint.cli.command import command, overrides_option
+from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.core.decisions.history import combine_histories
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
@@ -44,10 +45,10 @@ def tables(session: Session) -> int:
     A table that has changed since its last measurement is measured again.
     """
     from iceberg_maint.cli.pages.run_page import RunProgress
-    from iceberg_maint.cli.pages.table_list import draw_tables, table_summary
     from iceberg_maint.loop.fleet.read_fleet import in_order
     from iceberg_maint.report.deferrals import draw_pauses, pause_documents
     from iceberg_maint.report.json_documents import error_document
+    from iceberg_maint.report.verdicts import draw_tables, table_summary
 
     context = session.context()
     rows: list[dict[str, Any]] = []

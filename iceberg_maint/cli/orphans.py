@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group, operator, overrides_option
-from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.cli.command import Terminated, command, group, overrides_option, terminated_by_signals
+from iceberg_maint.cli.context import Session, operator
 from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus

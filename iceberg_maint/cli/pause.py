@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, operator
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session, most_severe_exit, operator
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import CYCLE, FLEET, Operation, PartitionKey, TableId
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError

@@ -10,7 +10,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from iceberg_maint.cli.context import Session, command, overrides_option
+from iceberg_maint.cli.command import command, overrides_option
+from iceberg_maint.cli.context import Session
 from iceberg_maint.core.decisions.table_decision import verdict_on
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import (

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import VERIFYING, WHOLE_TABLE, command_line
 from iceberg_maint.core.outcomes.record import Record

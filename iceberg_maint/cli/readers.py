@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group
+from iceberg_maint.cli.command import command, group
+from iceberg_maint.cli.context import Session
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.errors import ConfigurationError, UnknownTableError
 

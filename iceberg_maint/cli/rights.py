@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command
+from iceberg_maint.cli.command import command
+from iceberg_maint.cli.context import Session
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.core.policy.rights import OPERATION_ROLES, ROLE_RIGHTS, Right, Role
 from iceberg_maint.errors import ConfigurationError

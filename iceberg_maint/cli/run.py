@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, most_severe_exit, operator, overrides_option
-from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.cli.command import Terminated, command, overrides_option, terminated_by_signals
+from iceberg_maint.cli.context import Session, most_severe_exit, operator
 from iceberg_maint.core.decisions.table_decision import TableVerdict, verdict_on
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, PartitionKey, TableId, command_line
 from iceberg_maint.core.model.reasons import SENTENCES, Reason

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command
-from iceberg_maint.cli.page_file import page_options, write_pages
+from iceberg_maint.cli.command import command, page_options, write_pages
+from iceberg_maint.cli.context import Session
 from iceberg_maint.config import Config
 from iceberg_maint.config.sections import ReportConfig
 from iceberg_maint.core.decisions.history import TableHistory, combine_histories

@@ -1,8 +1,8 @@
-"""The verdict on a table as one word, as text, document and exit code."""
+"""The verdict on a table as one word, as text, document and exit code; the list of tables by it, which `tables` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ from iceberg_maint.core.model.ids import READING, VERIFYING
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, EXIT_REFUSED
 from iceberg_maint.report.formatting import counted, duration, escape_control_chars, moment, number, size
-from iceberg_maint.report.grid import write
+from iceberg_maint.report.grid import Column, draw_grid, write
 from iceberg_maint.report.json_documents import Document
 
 
@@ -171,3 +171,82 @@ def draw_verdict(console: Console, verdict: TableVerdict) -> None:
     if verdict.faults:
         name = f"{verdict.standing.value} {verdict.faults[0].operation}"
         write(console, f"[red]{name}[/]: {escape(escape_control_chars(verdict_sentence(verdict)))}", "  ")
+
+
+_COLUMNS = (
+    Column("table"),
+    Column("status"),
+    Column("to do", right=True),
+    Column("backlog", right=True),
+    Column("time", right=True, priority=1),
+    Column("why", prose=True),
+    Column("deletes", right=True, priority=2, is_constant_shown=False),
+    Column("small", right=True, priority=3, is_constant_shown=False),
+    Column("files", right=True, priority=4, is_constant_shown=False),
+)
+
+
+def table_summary(rows: Sequence[Document]) -> Summary:
+    """The summary of the entries of `tables --json`."""
+    measured = [r for r in rows if "error" not in r]
+    return summary_of(
+        [_status(r) for r in rows], [(r["backlog_bytes"], r["estimate_seconds"]) for r in measured]
+    )
+
+
+def draw_tables(console: Console, rows: Sequence[Document], name_of: Callable[[str], str]) -> None:
+    """Draws the entries of `tables --json`."""
+    write(console, f"[bold]{table_summary(rows).sentence()}[/]")
+    if rows:
+        console.print()
+        draw_grid(console, _COLUMNS, [_cells(r, name_of) for r in sorted(rows, key=_rank)])
+
+
+def _status(row: Document) -> Status:
+    return Status.FAILED if "error" in row else Status(row["status"])
+
+
+def _rank(row: Document) -> tuple[int, int, int, str]:
+    severity = list(Status).index(_status(row))
+    return severity, -row.get("backlog_bytes", 0), -row.get("due_partitions", 0), row["table"]
+
+
+def _cells(row: Document, name_of: Callable[[str], str]) -> list[str]:
+    name, status = escape(name_of(row["table"])), coloured(_status(row))
+    if "error" in row:
+        error = row["error"]
+        why = f"{error['code']} {error['message']}" if error["code"] else error["message"]
+        return [name, status, "", "", "", escape(escape_control_chars(why)), "", "", ""]
+    estimate = row["estimate_seconds"]
+    backlog = row["backlog_bytes"]
+    return [
+        name,
+        status,
+        f"{number(row['due_partitions'])} of {number(row['partitions'])}",
+        size(backlog) if backlog else "",
+        ("?" if estimate is None else duration(estimate)) if backlog else "",
+        escape(_why(row)),
+        number(row["delete_files"]),
+        number(row["small_files"]),
+        number(row["data_files"]),
+    ]
+
+
+def _why(row: Document) -> str:
+    """The reason, what holds the due work, and what a run would do in mode advise."""
+    evidence, advice = row["evidence"], row.get("advice")
+    detail = row.get("deferred_by") or ""
+    if row["reason"] == Reason.PAUSED and evidence.get("by") != "policy":
+        detail = ""  # The banner above the table says it.
+    gain = (
+        f": {counted(advice['batches'], 'batch', 'batches')} would make "
+        f"{counted(advice['output_files'], 'file')} of {number(advice['input_files'])}"
+        if advice
+        else ""
+    )
+    reason = row["reason"]
+    if failure := row.get("failure"):
+        return escape_control_chars(f"{failure['operation']}: {failure['message']}")
+    if advice:
+        return f"{detail}{gain}"
+    return f"{reason}: {detail}" if detail else reason

@@ -34,7 +34,7 @@ TABLES = ("a", "b", "c", "d")
 _UNINTERRUPTIBLE = """
 import sys
 from pyarrow.fs import LocalFileSystem
-from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.cli.command import Terminated, terminated_by_signals
 from iceberg_maint.loop import guards
 from iceberg_maint.loop.guards import TableTimeout, table_deadline
 from iceberg_maint.wiring.adapters import end_process

@@ -17,10 +17,9 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 
-from iceberg_maint.cli import iceberg_maint
+from iceberg_maint.cli import COMMANDS, iceberg_maint
 from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.run_page import RunProgress
-from iceberg_maint.cli.root import COMMANDS
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from iceberg_maint.cli.root import COMMANDS
+from iceberg_maint.cli import COMMANDS
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.policy.data import Policy

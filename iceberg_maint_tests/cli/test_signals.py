@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.cli.command import Terminated, terminated_by_signals
 from iceberg_maint.engines.spark.session.session import keeping_sigint
 
 pytestmark = pytest.mark.seconds

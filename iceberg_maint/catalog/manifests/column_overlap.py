@@ -1,6 +1,6 @@
 """Computes the overlap of column ranges per partition, for all files of a table at once.
 
-The depth is that of `core.health.overlap`. Here the same two sorts compute it for every partition.
+The depth is that of `core.health.layout`. Here the same two sorts compute it for every partition.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iceberg_maint.cli.checks.check import (
+from iceberg_maint.cli.checks import (
     FAILED,
     OK,
     PROPERTIES_READ,
@@ -23,7 +23,6 @@ from iceberg_maint.core.health.state_facts import choose_source
 from iceberg_maint.core.model.location import Location, equivalences, is_within, parse_location
 from iceberg_maint.core.outcomes.failures import ENVIRONMENT_CODES, file_system_fix
 from iceberg_maint.core.policy.housekeeping import HealthSource
-from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.core.removal.orphan_rules import sign
 from iceberg_maint.errors import (
     EXIT_FAILED,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from iceberg_maint.core.model.ids import TableId
     from iceberg_maint.loop.context import Context
     from iceberg_maint.ports.ledger import Ledger
-
 
 _MISSING = ": does not exist"
 
@@ -300,29 +298,3 @@ def check_memory(context: Context, tables: list[TableId]) -> Iterator[Check]:
     for text in recorded_shortages(tables[:PROPERTIES_READ], context):
         fix = f"Fix: raise {name} under spark.conf, or equality_deletes.memory if it is set."
         yield Check("spark memory", WARNING, f"{text} {fix}", "ICM-124")
-
-
-def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:
-    """Compares all clocks, with those of the first table and of its store if files may be written there.
-    Raises RefusedError ICM-115 if they disagree."""
-    from iceberg_maint.loop.clocks import clock_refusal, read_clocks
-
-    state = context.catalogs.pin(tables[0]) if tables else None
-    probed = None if only_advises(config, tables) else state
-    clocks = read_clocks(
-        context.clock,
-        context.ledger,
-        store_ms=None
-        if probed is None
-        else context.catalogs.in_time(probed.table, lambda: context.storage.now_ms(probed)),
-        updated_ms=None if state is None else state.last_updated_ms,
-    )
-    if doubt := clock_skew_text(clocks):
-        raise clock_refusal("every table", doubt)
-    difference = (
-        f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"
-    )
-    if clocks.store_ms is None:
-        return difference
-    apart = abs(clocks.machine_ms - clocks.store_ms) / 1000
-    return f"{difference}, {apart:.1f} s between this machine and the store of {tables[0]}"

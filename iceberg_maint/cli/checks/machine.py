@@ -1,4 +1,4 @@
-"""Checks of this machine: environment, disk, Java and Spark."""
+"""Checks of this machine: environment, disk, clocks, Java and Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iceberg_maint.cli.checks.check import (
+from iceberg_maint.cli.checks import (
     FAILED,
     OK,
     WARNING,
@@ -22,6 +22,7 @@ from iceberg_maint.cli.checks.check import (
     try_check,
 )
 from iceberg_maint.core.model.ids import shell_argument
+from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, unwritable_home
 from iceberg_maint.machine.files import private_folder
 
@@ -129,6 +130,32 @@ def check_class_archive(config: Config) -> Iterator[Check]:
 
 def _no_archive(detail: str) -> Check:
     return Check(_ARCHIVE, WARNING, detail)
+
+
+def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:
+    """Compares all clocks, with those of the first table and of its store if files may be written there.
+    Raises RefusedError ICM-115 if they disagree."""
+    from iceberg_maint.loop.clocks import clock_refusal, read_clocks
+
+    state = context.catalogs.pin(tables[0]) if tables else None
+    probed = None if only_advises(config, tables) else state
+    clocks = read_clocks(
+        context.clock,
+        context.ledger,
+        store_ms=None
+        if probed is None
+        else context.catalogs.in_time(probed.table, lambda: context.storage.now_ms(probed)),
+        updated_ms=None if state is None else state.last_updated_ms,
+    )
+    if doubt := clock_skew_text(clocks):
+        raise clock_refusal("every table", doubt)
+    difference = (
+        f"{abs(clocks.machine_ms - clocks.ledger_ms) / 1000:.1f} s between this machine and the ledger"
+    )
+    if clocks.store_ms is None:
+        return difference
+    apart = abs(clocks.machine_ms - clocks.store_ms) / 1000
+    return f"{difference}, {apart:.1f} s between this machine and the store of {tables[0]}"
 
 
 def check_dagster() -> str:

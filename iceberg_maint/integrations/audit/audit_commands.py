@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group
+from iceberg_maint.cli.command import command, group
+from iceberg_maint.cli.context import Session
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.outcomes.record import Record, without_values
 from iceberg_maint.errors import EXIT_DONE, EXIT_FAILED, IcebergMaintError

@@ -8,7 +8,8 @@ import time
 
 import click
 
-from iceberg_maint.cli.context import Session, command, group
+from iceberg_maint.cli.command import command, group
+from iceberg_maint.cli.context import Session
 from iceberg_maint.errors import ConfigurationError
 
 DEFAULT_LISTEN = "127.0.0.1:9464"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iceberg_maint.cli.root import COMMANDS
+from iceberg_maint.cli import COMMANDS
 from iceberg_maint_tests.qualification.first_hour.page import PAGE, Command, Deed, missing, steps
 
 

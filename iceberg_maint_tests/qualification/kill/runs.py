@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy.exc import OperationalError
 
-from iceberg_maint.cli.signals import Terminated, terminated_by_signals
+from iceberg_maint.cli.command import Terminated, terminated_by_signals
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.outcomes.outcome import OperationOutcome
 from iceberg_maint.loop.context import Context
