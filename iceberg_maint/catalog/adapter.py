@@ -31,7 +31,6 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.location import cut_path
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
-from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.errors import (
     GovernedTableError,
     IcebergMaintError,
@@ -40,6 +39,7 @@ from iceberg_maint.errors import (
     UnreadableTableError,
 )
 from iceberg_maint.machine.bounded_calls import CallLimits
+from iceberg_maint.ports.catalog import Right
 
 _PIN_TRIES = 3
 S3_SCHEMES = ("s3://", "s3a://", "s3n://")

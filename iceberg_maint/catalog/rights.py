@@ -15,8 +15,8 @@ from pyiceberg.io import FileIO
 from iceberg_maint.catalog.approved_io import open_store
 from iceberg_maint.catalog.manifests.metadata_file import store_reason
 from iceberg_maint.core.model.ids import TableId
-from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.errors import GovernedTableError, IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.ports.catalog import Right
 
 if TYPE_CHECKING:
     from requests import Response

@@ -1,6 +1,6 @@
 """Policy keys at the boundary: values from YAML or text, each checked by pydantic.
 
-The types and limits come from `core.policy.data`; nothing about a key is defined twice.
+The types and limits come from `core.policy`; nothing about a key is defined twice.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from enum import StrEnum
 from typing import Any, Protocol
 
 from iceberg_maint.core.health.metrics import Measured
@@ -10,6 +11,17 @@ from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import ChangedFiles, LiveFile, TableState
 from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
 from iceberg_maint.machine.bounded_calls import CallLimits
+
+
+class Right(StrEnum):
+    """A right on the tables of a catalog. `load` and `commit` are rights of the catalog, the others of the storage."""
+
+    LOAD = "load"
+    LIST = "list"
+    GET = "get"
+    PUT = "put"
+    DELETE = "delete"
+    COMMIT = "commit"
 
 
 class Catalog(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from iceberg_maint.core.decisions.applicability import has_marks, losing_readers, marks_of
+from iceberg_maint.core.decisions.applicability import UNREAD, has_marks, losing_readers, marks_of
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import HOUSEKEEPING_OPERATIONS
 from iceberg_maint.core.model.reasons import Decision
@@ -22,7 +22,6 @@ from iceberg_maint.core.planning.work import (
     Strategy,
 )
 from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
-from iceberg_maint.core.policy.reading_engines import UNREAD
 from iceberg_maint.report.deferrals import ADVISE
 from iceberg_maint.report.formatting import counted, duration, estimate_seconds, number, share, size
 from iceberg_maint.report.grid import write

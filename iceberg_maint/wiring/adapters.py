@@ -17,7 +17,6 @@ from iceberg_maint.core.decisions.applicability import SPARK_4, RowTypes, row_ty
 from iceberg_maint.core.model.ids import TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.planning.spark_memory import declared_memory
-from iceberg_maint.core.policy.rights import Right
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.errors import EXIT_FAILED, IcebergMaintError
 from iceberg_maint.loop.catalogs import Catalogs
@@ -32,7 +31,7 @@ from iceberg_maint.loop.context import (
     SparkAccess,
     Storage,
 )
-from iceberg_maint.ports.catalog import Catalog
+from iceberg_maint.ports.catalog import Catalog, Right
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.engine import Engine, Verifier
 from iceberg_maint.ports.ledger import Ledger

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from iceberg_maint.cli.rights import iam_policy, polaris_grants
+from iceberg_maint.cli.rights import OPERATION_ROLES, ROLE_RIGHTS, Role, iam_policy, polaris_grants
 from iceberg_maint.config.catalogs import CatalogConfig
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.policy.rights import OPERATION_ROLES, ROLE_RIGHTS, Right, Role
+from iceberg_maint.ports.catalog import Right
 
 
 def catalog(kind: str, warehouse: str | None, approved: tuple[str, ...] | None = None) -> CatalogConfig:

@@ -18,7 +18,8 @@ from iceberg_maint.core.model.table_state import TOKEN_PROPERTY, FileKind, LiveF
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import RetryPolicy, WindowsPolicy
 from iceberg_maint.defs.code_location import CodeLocation
 from iceberg_maint.defs.load_definitions import build_definitions
 from iceberg_maint.defs.names import OBSERVE_JOB

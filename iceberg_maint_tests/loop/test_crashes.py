@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus, OutcomeStatus
 from iceberg_maint.core.planning.plan import batch_text
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.ledger.schema import batch as batch_table
 from iceberg_maint.loop.maintain import PlanReady
 from iceberg_maint.ports.stored import BatchStatus, StoredBatch

@@ -14,7 +14,8 @@ from iceberg_maint.core.decisions.priority import Load, Speed
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.loop.assess import Demand, assess
 from iceberg_maint.loop.context import Context

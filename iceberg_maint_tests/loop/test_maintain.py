@@ -18,7 +18,7 @@ from iceberg_maint.core.outcomes.outcome import OutcomeStatus, Rejection
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.errors import IcebergMaintError, RefusedError, StaleBatchError, UnknownTableError
 from iceberg_maint.loop.maintain import BatchEnded, Request, maintain
 from iceberg_maint.ports.engine import EnvironmentFailedError

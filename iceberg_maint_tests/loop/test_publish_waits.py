@@ -7,7 +7,7 @@ from dataclasses import replace
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
+from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.fleet.stored_decisions import decide_stored
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World

@@ -17,13 +17,10 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, WHOLE_TABLE, Operation
 from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish, PublishKind
 from iceberg_maint.core.model.reasons import CHECK_OF
-from iceberg_maint.core.policy.data import (
-    EqualityDeletesPolicy,
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route
+from iceberg_maint.core.policy.runs import (
     ForeignMaintainersPolicy,
     ForeignMode,
-    Mode,
-    Policy,
-    Route,
     WindowsPolicy,
     WriteAuditPublishPolicy,
 )

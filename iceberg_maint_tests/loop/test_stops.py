@@ -14,7 +14,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Mode, WindowsPolicy
+from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode, WindowsPolicy
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
 from iceberg_maint.loop.guards import TableTimeout, leased, table_deadline

@@ -10,7 +10,7 @@ from rich.console import Console
 from iceberg_maint.cli.plan import draw_unplanned
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
 from iceberg_maint.core.planning.plan import Leftover, Plan
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     REWRITE,

@@ -23,7 +23,8 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PROPERTY
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.policy.data import ForeignMaintainersPolicy, ForeignMode, Policy
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.loop.maintain import Request, maintain
 from iceberg_maint.loop.settle import reconcile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import MappingProxyType
 
 from iceberg_maint.core.health import thresholds
@@ -13,15 +14,8 @@ from iceberg_maint.core.model.columns import base_type
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.other_writers import ForeignCommit
 from iceberg_maint.core.model.reasons import Finding, Reason, Severity
-from iceberg_maint.core.policy.data import (
-    EqualityDeletesPolicy,
-    ForeignMaintainersPolicy,
-    ForeignMode,
-    Policy,
-    RewriteStrategy,
-    Route,
-)
-from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, Reader, RewriteStrategy, Route
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode
 
 _KEY_WIDTH_BYTES = 16
 """The assumed width of a row's key columns before a plan knows them."""
@@ -181,6 +175,31 @@ def coexistence_policy(policy: Policy, commits: Sequence[ForeignCommit], now_ms:
 
 
 NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+
+
+class Feature(StrEnum):
+    """What a commit of maintenance may bring into a table that had none of it."""
+
+    CODEC_LZ4 = "codec lz4"
+    DATA_AVRO = "data avro"
+    DATA_ORC = "data orc"
+    DELETION_VECTORS = "deletion vectors"
+    POSITION_DELETES_PARQUET = "position deletes parquet"
+    POSITION_DELETES_AVRO = "position deletes avro"
+    POSITION_DELETES_ORC = "position deletes orc"
+
+
+_NOT_ORC = frozenset({Reader.CLICKHOUSE, Reader.DAFT, Reader.DUCKDB, Reader.POLARS})
+UNREAD: Mapping[Feature, frozenset[Reader]] = {
+    Feature.CODEC_LZ4: frozenset({Reader.DUCKDB}),
+    Feature.DATA_AVRO: frozenset({Reader.DAFT, Reader.DUCKDB, Reader.POLARS, Reader.PYICEBERG}),
+    Feature.DATA_ORC: frozenset({Reader.DAFT, Reader.DUCKDB, Reader.POLARS}),
+    Feature.DELETION_VECTORS: frozenset({Reader.CLICKHOUSE, Reader.DAFT}),
+    Feature.POSITION_DELETES_PARQUET: frozenset(),
+    Feature.POSITION_DELETES_AVRO: _NOT_ORC | {Reader.PYICEBERG},
+    Feature.POSITION_DELETES_ORC: _NOT_ORC,
+}
+"""The readers that do not read a feature. A test compares this with the record of `make qualify SUITE=readers`."""
 
 
 def marks_of(measured: Measured, properties: Mapping[str, str]) -> Feature:

@@ -22,7 +22,8 @@ from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Finding, Reason, Verdict
-from iceberg_maint.core.policy.data import ForeignMode, Mode, Policy
+from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.core.policy.runs import ForeignMode
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 _COMMITTING = frozenset((*DATA_OPERATIONS, Operation.REWRITE_MANIFESTS))

@@ -20,8 +20,8 @@ from iceberg_maint.core.model.other_writers import (
     unpublished,
 )
 from iceberg_maint.core.model.table_state import Ref, Snapshot, TableState
-from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 
 _SNAPSHOT_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 _SNAPSHOTS_PROPERTY = "history.expire.min-snapshots-to-keep"

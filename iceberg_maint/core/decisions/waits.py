@@ -10,7 +10,8 @@ from typing import TypeVar, cast
 from iceberg_maint.core.decisions.history import ENVIRONMENT_WAIT_MS, FAULTY_CRASHES, PartitionHistory
 from iceberg_maint.core.model.other_writers import PendingPublish
 from iceberg_maint.core.model.reasons import LOST_RACES, Reason
-from iceberg_maint.core.policy.data import Policy, PublishMode, RetryPolicy
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.runs import PublishMode, RetryPolicy
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
-from iceberg_maint.core.policy.data import Policy, RewriteStrategy, WindowOrder, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteStrategy
+from iceberg_maint.core.policy.runs import WindowOrder, WindowsPolicy
 
 _BatchKind = tuple[Operation, bool, bool]
 

@@ -10,7 +10,8 @@ from statistics import median
 from iceberg_maint.core.health.thresholds import expected_output_files, size_limits
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewriteDataFiles, Strategy
-from iceberg_maint.core.policy.data import RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 
 @dataclass(frozen=True, slots=True)

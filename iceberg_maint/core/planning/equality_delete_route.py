@@ -21,7 +21,8 @@ from iceberg_maint.core.planning.equality_deletes import (
     widest_key_bytes,
 )
 from iceberg_maint.core.planning.file_groups import Candidate, PlanInputs, Rules, least, packed_groups
-from iceberg_maint.core.policy.data import RewriteStrategy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 _MOST_FILE_COST_BYTES = 512 * 1024
 """The cost of a data file in a conversion besides its bytes: 25 ms of CPU for a position delete file that is written,

@@ -29,7 +29,8 @@ from iceberg_maint.core.model.table_state import (
 from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.equality_deletes import EqualityDeletes
 from iceberg_maint.core.planning.work import FileGroup, InputFile, PlannedLayout, PositionDeleteFile
-from iceberg_maint.core.policy.data import OutputSpec, Policy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import OutputSpec, Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 
 class AppliedDeletes:

@@ -33,7 +33,7 @@ from iceberg_maint.core.planning.file_groups import (
 from iceberg_maint.core.planning.plan import Leftover, Plan, batch_at, leftovers_of, plan_at
 from iceberg_maint.core.planning.row_writer import with_writers
 from iceberg_maint.core.planning.work import FileGroup, PlannedLayout, RewriteDataFiles, RowWriter
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 
 def plan_rewrite(inputs: PlanInputs) -> Plan:

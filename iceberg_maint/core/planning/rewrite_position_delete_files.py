@@ -34,7 +34,7 @@ from iceberg_maint.core.planning.file_groups import (
 )
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan, batch_at, leftovers_of, plan_at
 from iceberg_maint.core.planning.work import FileGroup, PositionDeleteFile, RewritePositionDeleteFiles
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 
 def plan_position_deletes(inputs: PlanInputs) -> Plan:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from iceberg_maint.core.decisions.applicability import (
     COLUMNAR_TYPES,
+    UNREAD,
+    Feature,
     column_list,
     unsupported_columns,
 )
@@ -16,8 +18,7 @@ from iceberg_maint.core.model.table_state import LiveFile, TableState
 from iceberg_maint.core.planning.file_groups import Candidate, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.work import FileGroup, RowWriter
-from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
+from iceberg_maint.core.policy.data import Reader, RewriteStrategy
 
 
 def unread_output(

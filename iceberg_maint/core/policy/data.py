@@ -1,30 +1,29 @@
 """Policy: the settings of a table's maintenance, as values. The defaults are the built-in policy.
 
-Every field is one documented key (`section.name` in YAML, `maintenance.section.name` as a table
-property). None means "off".
-"""
+Every field is one documented key: `section.name` in YAML, `maintenance.section.name` as a table property. None is off."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
-from typing import Any
 
 from iceberg_maint.core.policy.housekeeping import (
-    DAY_SECONDS,
+    GIBIBYTE,
     AlertsPolicy,
     ExpireSnapshotsPolicy,
     HealthPolicy,
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
+    key,
 )
-from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.core.policy.runs import (
+    ForeignMaintainersPolicy,
+    RetryPolicy,
+    WindowsPolicy,
+    WriteAuditPublishPolicy,
+)
 
-GIBIBYTE = 1024**3
 DEFAULT_TARGET_FILE_SIZE_BYTES = 512 * 1024 * 1024
-DEFAULT_PARTITIONS_PER_BATCH = 10
-PARTITIONS_PER_SMALL_BATCH = 100
-SMALL_BATCH_BYTES = 128 * 1024 * 1024
 
 
 class Mode(StrEnum):
@@ -35,11 +34,21 @@ class Mode(StrEnum):
 
 
 class ProofLevel(StrEnum):
-    """The proof of a rewrite: `full` fingerprints every row in and out; `footer` compares counts and
-    bounds."""
+    """The proof of a rewrite: `full` fingerprints every row in and out; `footer` compares counts and bounds."""
 
     FULL = "full"
     FOOTER = "footer"
+
+
+class Reader(StrEnum):
+    """An engine that may be named in the policy key `readers`."""
+
+    CLICKHOUSE = "clickhouse"
+    DAFT = "daft"
+    DUCKDB = "duckdb"
+    POLARS = "polars"
+    PYICEBERG = "pyiceberg"
+    SPARK = "spark"
 
 
 class RewriteStrategy(StrEnum):
@@ -54,13 +63,6 @@ class RewriteStrategy(StrEnum):
     NATIVE = "native"
 
 
-class WindowOrder(StrEnum):
-    """The order in which due partitions are processed."""
-
-    WORST_FIRST = "worst_first"
-    OLDEST_FIRST = "oldest_first"
-
-
 class OutputSpec(StrEnum):
     """The partition spec of the written files: each source's `own`, or the table's `current` one."""
 
@@ -68,61 +70,57 @@ class OutputSpec(StrEnum):
     CURRENT = "current"
 
 
-def _key(default: Any, doc: str, **limits: float | str) -> Any:
-    return field(default=default, metadata={"doc": doc, **limits})
-
-
 @dataclass(frozen=True, slots=True)
 class RewriteDataFilesPolicy:
     """Section `rewrite_data_files`."""
 
-    enabled: bool = _key(True, "whether data files are rewritten")
-    target_file_size_bytes: int | None = _key(
+    enabled: bool = key(True, "whether data files are rewritten")
+    target_file_size_bytes: int | None = key(
         None,
         "size to aim at; null: the table's write.target-file-size-bytes, else 512 MiB",
         minimum=1024,
     )
-    small_file_ratio: float = _key(
+    small_file_ratio: float = key(
         0.75, "a data file below this share of the target is small", minimum=0.0, maximum=1.0
     )
-    min_input_files: int = _key(
+    min_input_files: int = key(
         5,
         "fewest small files that make a partition due, if a rewrite removes five files or a tenth of the partition's",
         minimum=2,
     )
-    max_files: int | None = _key(
+    max_files: int | None = key(
         None,
         "due when a partition has more files than this and their average is below max_files_average_bytes",
         minimum=1,
     )
-    max_files_average_bytes: int | None = _key(
+    max_files_average_bytes: int | None = key(
         None, "the average size below which max_files applies; null: the small-file size", minimum=1
     )
-    delete_ratio_warn: float | None = _key(0.1, "delete ratio at which the check warns", minimum=0.0)
-    delete_ratio_act: float | None = _key(
+    delete_ratio_warn: float | None = key(0.1, "delete ratio at which the check warns", minimum=0.0)
+    delete_ratio_act: float | None = key(
         0.3, "delete ratio at which a rewrite that applies the deletes is due", minimum=0.0
     )
-    max_delete_files: int | None = _key(
+    max_delete_files: int | None = key(
         None, "due when a partition has more delete files than this", minimum=0
     )
-    equality_delete_max_age_seconds: int | None = _key(
+    equality_delete_max_age_seconds: int | None = key(
         3600, "age at which applicable equality deletes are due; null: never", minimum=0
     )
-    output_spec: OutputSpec = _key(
+    output_spec: OutputSpec = key(
         OutputSpec.OWN,
         "spec of the written files: own keeps every partition's spec, current moves old-spec "
         "files to the table's current spec",
     )
-    max_group_bytes: int = _key(10 * GIBIBYTE, "maximum input bytes of one file group", minimum=1)
-    max_concurrent_groups: int = _key(2, "number of file groups written at the same time", minimum=1)
-    proof: ProofLevel = _key(ProofLevel.FULL, "how a rewrite is proved before its commit")
-    independent_sample: float = _key(
+    max_group_bytes: int = key(10 * GIBIBYTE, "maximum input bytes of one file group", minimum=1)
+    max_concurrent_groups: int = key(2, "number of file groups written at the same time", minimum=1)
+    proof: ProofLevel = key(ProofLevel.FULL, "how a rewrite is proved before its commit")
+    independent_sample: float = key(
         0.1,
         "with proof full, the share of columnar batches of which Iceberg's reader decodes a sample of rows again; 0: none",
         minimum=0.0,
         maximum=1.0,
     )
-    strategy: RewriteStrategy = _key(
+    strategy: RewriteStrategy = key(
         RewriteStrategy.COLUMNAR,
         "how rows are written: columnar by Arrow where a file group qualifies, native by Spark, auto by Arrow only "
         "where Spark cannot read a column",
@@ -133,12 +131,12 @@ class RewriteDataFilesPolicy:
 class RewritePositionDeleteFilesPolicy:
     """Section `rewrite_position_delete_files`."""
 
-    enabled: bool = _key(
+    enabled: bool = key(
         True,
         "whether position deletes are rewritten; one position delete or deletion vector that marks no row of a live "
         "data file makes a partition due",
     )
-    min_input_files: int | None = _key(
+    min_input_files: int | None = key(
         5,
         "due at this many position delete files beyond one per data file; in format v3, which replaces them by "
         "deletion vectors, at this many position delete files in all; null: never",
@@ -159,17 +157,17 @@ class Route(StrEnum):
 class EqualityDeletesPolicy:
     """Section `equality_deletes`: the route and the memory for cleaning them."""
 
-    route: Route = _key(
+    route: Route = key(
         Route.AUTO,
         "convert to position deletes or deletion vectors, rewrite the data files, or by cost; a conversion appears in "
         "the table's streams: write rewrite if a streaming reader must not see it",
     )
-    memory: int | None = _key(
+    memory: int | None = key(
         None,
         "bytes of execution memory that applying them may take at once; null: half of what Spark has",
         minimum=1024**2,
     )
-    scratch: int | None = _key(
+    scratch: int | None = key(
         None,
         "bytes of shuffle files that applying them may take on disk; more is done in passes; null: no limit",
         minimum=1024**2,
@@ -180,17 +178,17 @@ class EqualityDeletesPolicy:
 class LayoutPolicy:
     """Section `layout`: the columns that files are sorted by, and the drift that is allowed."""
 
-    enabled: bool = _key(
+    enabled: bool = key(
         True, "whether sort drift is measured and drifted files are sorted again; needs a sort order"
     )
-    sort_by: tuple[str, ...] = _key(
+    sort_by: tuple[str, ...] = key(
         (), "columns to sort by, ' desc' after a name for descending; empty: the table's own sort order"
     )
-    z_order_by: tuple[str, ...] = _key((), "columns of a z-order, in place of a sort order")
-    overlap_depth_warn: float | None = _key(
+    z_order_by: tuple[str, ...] = key((), "columns of a z-order, in place of a sort order")
+    overlap_depth_warn: float | None = key(
         2.0, "overlap depth, as a multiple of the ideal one, above which the check warns", minimum=1.0
     )
-    overlap_depth_act: float | None = _key(
+    overlap_depth_act: float | None = key(
         4.0,
         "overlap depth, as a multiple of the ideal one, above which files are sorted again, if that lowers it by a fifth",
         minimum=1.0,
@@ -198,141 +196,31 @@ class LayoutPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsPolicy:
-    """Section `windows`: the work of one run, hour and batch. Nothing exceeds these caps."""
-
-    order: WindowOrder = _key(WindowOrder.WORST_FIRST, "which due partitions go first")
-    cold_after_seconds: int | None = _key(
-        None, "do not touch partitions that changed within this time; null: off", minimum=0
-    )
-    max_partitions_per_run: int | None = _key(100, "maximum number of partitions per run", minimum=1)
-    max_bytes_per_run: int | None = _key(100 * GIBIBYTE, "maximum input bytes per run", minimum=1)
-    max_partitions_per_hour: int | None = _key(
-        None, "maximum number of partitions per hour and table", minimum=1
-    )
-    max_bytes_per_hour: int | None = _key(None, "maximum input bytes per hour and table", minimum=1)
-    max_partitions_per_batch: int | None = _key(
-        None,
-        "maximum number of partitions per batch (one commit); null: 10, and 100 in a batch of columnar rewrites or "
-        "conversions with less than 128 MiB of input",
-        minimum=1,
-        unset="10 or 100",
-    )
-    max_bytes_per_batch: int = _key(10 * GIBIBYTE, "maximum input bytes per batch", minimum=1)
-    max_files_per_batch: int = _key(5000, "maximum number of input files per batch", minimum=2)
-    read_weight: float = _key(
-        1.0,
-        "how much the table is read, as a multiple of others; with a fleet_budget it multiplies the predicted gain",
-        minimum=0.0,
-    )
-
-    @property
-    def partitions_per_batch(self) -> int:
-        """The maximum number of partitions per batch."""
-        if self.max_partitions_per_batch is None:
-            return DEFAULT_PARTITIONS_PER_BATCH
-        return self.max_partitions_per_batch
-
-    def partitions_per_columnar_batch(self, input_bytes: int) -> int:
-        """The maximum number of partitions of a batch of columnar rewrites with this many input bytes. A commit costs
-        more than the rewrite of a tiny partition, and a small batch that loses its commit has wasted little."""
-        if self.max_partitions_per_batch is None and input_bytes < SMALL_BATCH_BYTES:
-            return PARTITIONS_PER_SMALL_BATCH
-        return self.partitions_per_batch
-
-
-class ForeignMode(StrEnum):
-    """The mode beside another maintainer of the table: `refuse` to work, `coexist` by rewriting only data
-    files of cold partitions, or `ignore` it."""
-
-    REFUSE = "refuse"
-    COEXIST = "coexist"
-    IGNORE = "ignore"
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignMaintainersPolicy:
-    """Section `foreign_maintainers`: the reaction to commits of other maintainers."""
-
-    mode: ForeignMode = _key(
-        ForeignMode.REFUSE,
-        "for two days after a commit of another maintainer: refuse, coexist (rewrite only data files of partitions "
-        "that did not change within an hour, or windows.cold_after_seconds if it is longer), or ignore it",
-    )
-
-
-class PublishMode(StrEnum):
-    """What commits to main do while something that builds on main's head is to be published: `wait`, or
-    `ignore` it."""
-
-    WAIT = "wait"
-    IGNORE = "ignore"
-
-
-@dataclass(frozen=True, slots=True)
-class WriteAuditPublishPolicy:
-    """Section `write_audit_publish`: branches and staged snapshots that a commit to main would keep from being
-    published."""
-
-    mode: PublishMode = _key(
-        PublishMode.WAIT,
-        "while a branch can be fast-forwarded or a staged change can be cherry-picked: wait with every commit to "
-        "main, or ignore it",
-    )
-    max_age_seconds: int | None = _key(
-        3 * DAY_SECONDS,
-        "age of the branch's oldest snapshot that main does not have, or of the staged snapshot, at which the "
-        "wait ends; null: never",
-        minimum=0,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Section `retry`: conflicts, back-off and quarantine."""
-
-    commit_tries: int = _key(10, "attempts at one commit under concurrent writers", minimum=1)
-    backoff_seconds: int = _key(
-        300,
-        "wait after the first failed or ineffective attempt; doubles each time. After the second attempt in a row "
-        "that crashed without a report it begins with a fifth",
-        minimum=0,
-    )
-    backoff_max_seconds: int = _key(86_400, "maximum wait", minimum=0)
-    quarantine_after: int = _key(
-        4, "failed or ineffective attempts in a row that quarantine a partition", minimum=1
-    )
-    quarantine_after_crashes: int = _key(
-        6, "attempts in a row that crashed without a report and quarantine a partition", minimum=1
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """The effective policy of one table."""
 
-    mode: Mode = _key(Mode.ACT, "act, or advise: measure, plan and report only")
-    paused: bool = _key(False, "do not maintain the table")
-    readers: tuple[Reader, ...] = _key(
+    mode: Mode = key(Mode.ACT, "act, or advise: measure, plan and report only")
+    paused: bool = key(False, "do not maintain the table")
+    readers: tuple[Reader, ...] = key(
         (),
         "engines that read the table (clickhouse, daft, duckdb, polars, pyiceberg, spark); deletes become deletion vectors "
         "only if all of them read vectors; with none named, only if the table has a vector already, or "
         "equality_deletes.route is convert; "
         "a rewrite that brings ORC, Avro or lz4 that one does not read is refused",
     )
-    blackout_hours: tuple[str, ...] = _key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
-    max_run_seconds: int | None = _key(
+    blackout_hours: tuple[str, ...] = key((), "times of day in UTC without maintenance, as HH:MM-HH:MM")
+    max_run_seconds: int | None = key(
         3600,
         "no new batch starts after this time in one run; an orphan scan stops after it and continues later",
         minimum=1,
     )
-    table_timeout_seconds: int | None = _key(
+    table_timeout_seconds: int | None = key(
         86_400,
         "time after which a run gives up a table: it stops the engine, counts a failure, and goes on with the next "
         "table; a call that nothing interrupts ends the process a minute later",
         minimum=1,
     )
-    ledger_keep_days: int | None = _key(
+    ledger_keep_days: int | None = key(
         90, "days that the ledger keeps finished work and records of the table; null: no limit", minimum=1
     )
     health: HealthPolicy = field(default_factory=HealthPolicy)

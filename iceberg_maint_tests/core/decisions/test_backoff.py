@@ -18,7 +18,7 @@ from iceberg_maint.core.decisions.waits import (
     undone,
     write_ahead,
 )
-from iceberg_maint.core.policy.data import RetryPolicy
+from iceberg_maint.core.policy.runs import RetryPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS
 
 POLICY = RetryPolicy(

@@ -14,7 +14,8 @@ from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.values import (
     NOW_MS,
     TARGET,

@@ -28,7 +28,8 @@ from iceberg_maint.core.decisions.priority import (
 from iceberg_maint.core.decisions.windows import BatchPart
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey
-from iceberg_maint.core.policy.data import Policy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

@@ -17,14 +17,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.other_writers import MOST_KEPT, ForeignCommit, foreign_commits
 from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.model.table_state import INSTALLATION_PROPERTY, TOKEN_PROPERTY, Snapshot, TableState
-from iceberg_maint.core.policy.data import (
-    ForeignMaintainersPolicy,
-    ForeignMode,
-    Mode,
-    Policy,
-    Route,
-    WindowsPolicy,
-)
+from iceberg_maint.core.policy.data import Mode, Policy, Route
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode, WindowsPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, small, table_of
 
 OWN = "installation-1"

@@ -18,8 +18,9 @@ from iceberg_maint.core.health.metrics import Measured, PartitionHealth
 from iceberg_maint.core.model.ids import CYCLE, DATA_OPERATIONS, Operation
 from iceberg_maint.core.model.other_writers import PendingPublish, PublishKind
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
-from iceberg_maint.core.policy.data import Mode, Policy, PublishMode, WriteAuditPublishPolicy
+from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
+from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint_tests.support.core.values import NOW_MS, measured_of, policy_of, small, table_of
 
 DAY_MS = DAY_SECONDS * 1000

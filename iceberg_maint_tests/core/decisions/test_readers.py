@@ -9,8 +9,7 @@ import pytest
 from iceberg_maint.core.decisions.applicability import losing_readers, readers_policy
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
-from iceberg_maint.core.policy.data import Policy, RewriteStrategy, Route
-from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.core.policy.data import Policy, Reader, RewriteStrategy, Route
 from iceberg_maint.report.plan_notes import readers_sentence
 from iceberg_maint_tests.support.core.equality_deletes import cleaning, equality, healthy, inputs, plans
 from iceberg_maint_tests.support.core.values import data, decide, delete, plan, small, table_of

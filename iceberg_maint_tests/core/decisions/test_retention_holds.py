@@ -16,8 +16,8 @@ from iceberg_maint.core.decisions.snapshot_retention import (
 )
 from iceberg_maint.core.model.other_writers import pending_publishes
 from iceberg_maint.core.model.table_state import Ref, TableState
-from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import DAY_SECONDS
+from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint_tests.support.core.snapshots import (
     CONNECT,
     DAY_MS,

@@ -19,7 +19,7 @@ from iceberg_maint.core.decisions.windows import (
     take,
 )
 from iceberg_maint.core.model.reasons import PartitionDecision, Reason, Verdict
-from iceberg_maint.core.policy.data import WindowOrder, WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowOrder, WindowsPolicy
 from iceberg_maint_tests.support.core.values import due
 from iceberg_maint_tests.support.examples import examples
 

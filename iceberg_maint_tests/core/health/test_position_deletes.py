@@ -11,7 +11,8 @@ from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.plan import Batch, Leftover, Plan
-from iceberg_maint.core.policy.data import Policy, RewritePositionDeleteFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewritePositionDeleteFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.support.core.values import data, decide, delete, plan, policy_of, table_of
 from iceberg_maint_tests.support.fakes.catalog import FakeTable

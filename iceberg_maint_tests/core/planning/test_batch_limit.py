@@ -11,7 +11,7 @@ from iceberg_maint.core.planning.batch_trials import BatchSize, CommitTrial, bat
 from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.values import decide, policy_of, rewrite_policy, small, table_of
 
 LARGE = BatchSize(80, 8000, 8)

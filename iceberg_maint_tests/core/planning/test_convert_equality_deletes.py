@@ -13,7 +13,8 @@ from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.planner import plan_operation
 from iceberg_maint.core.planning.work import FileGroup, InputFile
-from iceberg_maint.core.policy.data import RewriteStrategy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import RewriteStrategy, Route
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     EQ,
@@ -107,7 +108,7 @@ def test_small_batch_of_conversions_holds_more_partitions_where_arrow_finds_the_
     small_bytes: int,
     batches: list[int],
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.core.policy.data.SMALL_BATCH_BYTES", small_bytes)
+    monkeypatch.setattr("iceberg_maint.core.policy.runs.SMALL_BATCH_BYTES", small_bytes)
     converted, _ = plans(partitions(25), cleaning(windows, {"strategy": strategy}))
     assert [len(b.partitions) for b in converted.batches] == batches
 

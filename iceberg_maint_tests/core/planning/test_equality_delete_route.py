@@ -14,7 +14,8 @@ from iceberg_maint.core.model.table_state import LiveFile
 from iceberg_maint.core.planning.batch_memory import MemoryNeed
 from iceberg_maint.core.planning.equality_delete_route import file_cost_bytes
 from iceberg_maint.core.planning.plan import Leftover
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteStrategy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteStrategy, Route
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import (
     CONVERT,
     EVOLVED,

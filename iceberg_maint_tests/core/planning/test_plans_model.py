@@ -23,7 +23,8 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.plan import Batch, Plan
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, Route, WindowsPolicy
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, Route
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.equality_deletes import cleaning, equality, healthy
 from iceberg_maint_tests.support.core.values import (
     BY_P,

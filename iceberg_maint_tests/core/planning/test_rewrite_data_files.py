@@ -14,7 +14,8 @@ from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.plan import Leftover, Plan, batch_of_text, batch_text
-from iceberg_maint.core.policy.data import OutputSpec, Policy, WindowsPolicy
+from iceberg_maint.core.policy.data import OutputSpec, Policy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.values import (
     NOW_MS,
     data,

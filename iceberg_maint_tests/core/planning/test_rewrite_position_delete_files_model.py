@@ -20,7 +20,8 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch, BatchBody
 from iceberg_maint.core.planning.rewrite_position_delete_files import plan_position_deletes
-from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.ports.engine import WrittenFile
 from iceberg_maint_tests.core.commits.test_gate_conversion_model import (
     appended,

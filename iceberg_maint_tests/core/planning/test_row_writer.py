@@ -17,7 +17,8 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.batch_trials import BatchSize, limited
 from iceberg_maint.core.planning.plan import Plan, batch_of_text, batch_text
 from iceberg_maint.core.planning.work import RewriteDataFiles
-from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy, WindowsPolicy
+from iceberg_maint.core.policy.data import OutputSpec, RewriteStrategy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.values import (
     BY_P,
     data,
@@ -69,7 +70,7 @@ def test_small_batch_of_columnar_rewrites_holds_more_partitions_unless_the_polic
     size: int,
     batches: list[int],
 ) -> None:
-    monkeypatch.setattr("iceberg_maint.core.policy.data.SMALL_BATCH_BYTES", 650)
+    monkeypatch.setattr("iceberg_maint.core.policy.runs.SMALL_BATCH_BYTES", 650)
     files = [f for p in range(105) for f in small(5, size, partition=f"p={p:03}")]
     windows = replace(windows, max_partitions_per_run=None)
     found = plan(table_of(files), policy_of(rewrite_policy(strategy=strategy), windows))

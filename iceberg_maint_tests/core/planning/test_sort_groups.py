@@ -14,13 +14,8 @@ from iceberg_maint.core.model.table_state import FileKind, LayoutOrder, LiveFile
 from iceberg_maint.core.outcomes.outcome import gained
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.work import LayoutGain, PlannedLayout, layout_gain
-from iceberg_maint.core.policy.data import (
-    LayoutPolicy,
-    OutputSpec,
-    Policy,
-    RewriteDataFilesPolicy,
-    WindowsPolicy,
-)
+from iceberg_maint.core.policy.data import LayoutPolicy, OutputSpec, Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.loop.read_table import with_order
 from iceberg_maint_tests.support.core.values import NOW_MS, TARGET, data, delete, rewrite_policy, table_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from iceberg_maint.core.policy.data import WriteAuditPublishPolicy
 from iceberg_maint.core.policy.housekeeping import ExpireSnapshotsPolicy
+from iceberg_maint.core.policy.runs import WriteAuditPublishPolicy
 
 Metadata = Mapping[str, Any]
 _WAIT_MS = 1000 * (WriteAuditPublishPolicy().max_age_seconds or 0)

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from iceberg_maint.core.decisions.applicability import UNREAD, Feature
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, TableId
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, RewriteDataFilesPolicy, Route
-from iceberg_maint.core.policy.reading_engines import UNREAD, Feature, Reader
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Reader, RewriteDataFilesPolicy, Route
 from iceberg_maint_tests.qualification.readers.__main__ import losses, words
 from iceberg_maint_tests.qualification.readers.engines import ENGINES, Answer, Engine, digest
 from iceberg_maint_tests.qualification.readers.tables import TABLES, table_name

@@ -642,10 +642,10 @@ REMOVING = (
         "no position of a writer lapses unless the policy sets an age",
         off(
             "core/policy/housekeeping.py",
-            "    writer_state_max_age_seconds: int | None = field(\n        default=None,\n        metadata={\n"
-            '            "doc": "age at which the last snapshot',
-            "    writer_state_max_age_seconds: int | None = field(\n        default=7 * DAY_SECONDS,\n        metadata={\n"
-            '            "doc": "age at which the last snapshot',
+            "    writer_state_max_age_seconds: int | None = key(\n        None,\n"
+            '        "age at which the last snapshot',
+            "    writer_state_max_age_seconds: int | None = key(\n        7 * DAY_SECONDS,\n"
+            '        "age at which the last snapshot',
             f"{HOLDS}_position_of_a_writer_never_lapses_without_an_age",
             "spark/commit/test_expire_snapshots.py::test_streaming_writers_find_their_state_after_a_full_cycle[2]",
         ),
@@ -657,8 +657,8 @@ REMOVING = (
         "no reader lapses unless the policy sets an age",
         off(
             "core/policy/housekeeping.py",
-            "    reader_max_silence_seconds: int | None = field(\n        default=None,\n",
-            "    reader_max_silence_seconds: int | None = field(\n        default=7 * DAY_SECONDS,\n",
+            "    reader_max_silence_seconds: int | None = key(\n        None,\n",
+            "    reader_max_silence_seconds: int | None = key(\n        7 * DAY_SECONDS,\n",
             f"{HOLDS}_reader_holds_for_ever_however_silent",
             "spark/commit/test_expire_snapshots.py::test_reader_that_is_silent_for_a_month_keeps_what_it_has_not_read",
         ),

@@ -10,7 +10,7 @@ import pytest
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
-from iceberg_maint.core.policy.data import WindowsPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.errors import FenceLostError, RefusedError
 from iceberg_maint.loop.maintain import MAX_REPLANS
 from iceberg_maint_tests.qualification.simulation.faults import Answer, At

@@ -15,15 +15,7 @@ from typing import Any
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import CYCLE, TableId
 from iceberg_maint.core.model.table_state import Snapshot, TableState
-from iceberg_maint.core.policy.data import (
-    ForeignMaintainersPolicy,
-    ForeignMode,
-    Policy,
-    RetryPolicy,
-    RewriteDataFilesPolicy,
-    RewritePositionDeleteFilesPolicy,
-    WindowsPolicy,
-)
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, RewritePositionDeleteFilesPolicy
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
@@ -31,6 +23,7 @@ from iceberg_maint.core.policy.housekeeping import (
     RemoveOrphanFilesPolicy,
     RewriteManifestsPolicy,
 )
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode, RetryPolicy, WindowsPolicy
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.ledger.batches import OutOfOrderError
 from iceberg_maint.loop import guards as table_lease

@@ -15,7 +15,7 @@ from iceberg_maint.core.model.other_writers import pending_publishes as pending_
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import PublishMode, WriteAuditPublishPolicy
+from iceberg_maint.core.policy.runs import PublishMode, WriteAuditPublishPolicy
 from iceberg_maint.engines.spark.commit.gate import pending_publishes
 from iceberg_maint.engines.spark.jvm.bridge import one_line
 from iceberg_maint_tests.support.spark.housekeeping import KEEP_ONE, Keeper

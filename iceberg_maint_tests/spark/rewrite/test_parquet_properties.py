@@ -12,8 +12,7 @@ from iceberg_maint.core.model.columns import CLASSES_OF_CODECS
 from iceberg_maint.core.model.ids import Operation
 from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus
-from iceberg_maint.core.policy.data import RewriteStrategy
-from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.core.policy.data import Reader, RewriteStrategy
 from iceberg_maint.engines.spark import write_rows
 from iceberg_maint.errors import RefusedError
 from iceberg_maint_tests.support.spark.housekeeping import Keeper

@@ -32,7 +32,8 @@ from iceberg_maint.core.planning.file_groups import PlanInputs, Rules, candidate
 from iceberg_maint.core.planning.plan import Leftover
 from iceberg_maint.core.planning.rewrite_data_files import plan_groups
 from iceberg_maint.core.planning.work import FileGroup
-from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint_tests.support.spark.writers import Writers
 

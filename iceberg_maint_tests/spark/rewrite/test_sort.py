@@ -18,13 +18,8 @@ from iceberg_maint.core.planning.file_groups import PlanInputs
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.rewrite_data_files import plan_rewrite
 from iceberg_maint.core.planning.work import LayoutGain, layout_gain
-from iceberg_maint.core.policy.data import (
-    LayoutPolicy,
-    Policy,
-    ProofLevel,
-    RewriteDataFilesPolicy,
-    WindowsPolicy,
-)
+from iceberg_maint.core.policy.data import LayoutPolicy, Policy, ProofLevel, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.rewrite.sort import free_name
 from iceberg_maint.loop.read_table import with_order

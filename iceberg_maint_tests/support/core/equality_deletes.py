@@ -8,7 +8,8 @@ from iceberg_maint.core.model.ids import DATA_OPERATIONS
 from iceberg_maint.core.model.partition_key import PartitionSpec
 from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.plan import Batch, Plan
-from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy, WindowsPolicy
+from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Policy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.core.values import (
     BY_P,
     data,

@@ -23,7 +23,8 @@ from iceberg_maint.core.model.table_state import FileKind, LiveFile
 from iceberg_maint.core.planning.file_groups import BatchLimits, PlanInputs
 from iceberg_maint.core.planning.plan import Plan
 from iceberg_maint.core.planning.planner import partitions_to_read, plan_operation
-from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import WindowsPolicy
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog, FakeTable, fake_table, measure_files
 
 TARGET = 100

@@ -34,7 +34,8 @@ from iceberg_maint.core.outcomes.outcome import (
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.work import RewritePositionDeleteFiles
-from iceberg_maint.core.policy.data import Policy, RetryPolicy, RewriteDataFilesPolicy, WindowsPolicy
+from iceberg_maint.core.policy.data import Policy, RewriteDataFilesPolicy
+from iceberg_maint.core.policy.runs import RetryPolicy, WindowsPolicy
 from iceberg_maint.core.removal.clock_skew import Uptime
 from iceberg_maint.ledger.schema import lease as lease_table
 from iceberg_maint.loop.context import Context

@@ -15,12 +15,13 @@ from iceberg_maint.core.model.ids import Operation, TableId
 from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.outcomes.outcome import CommitResult, OperationOutcome
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import Policy, RetryPolicy
+from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.policy.housekeeping import (
     DAY_SECONDS,
     ExpireSnapshotsPolicy,
     RemoveOrphanFilesPolicy,
 )
+from iceberg_maint.core.policy.runs import RetryPolicy
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.loop.context import Context

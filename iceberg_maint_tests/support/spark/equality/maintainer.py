@@ -17,15 +17,13 @@ from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, CommitResult, Operat
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.policy.data import (
     EqualityDeletesPolicy,
-    ForeignMaintainersPolicy,
-    ForeignMode,
     Policy,
-    RetryPolicy,
+    Reader,
     RewriteDataFilesPolicy,
     RewriteStrategy,
     Route,
 )
-from iceberg_maint.core.policy.reading_engines import Reader
+from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode, RetryPolicy
 from iceberg_maint.engines.spark.engine import SparkEngine
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.ledger.ledger import sql_ledger
