@@ -15,11 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, day_metrics
-from iceberg_maint.core.health.trend import KEPT_DAYS, HealthDay
 from iceberg_maint.core.model.codec import dumps
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.ledger.database import among, in_chunks
 from iceberg_maint.ledger.schema import db_now_ms, health_day
+from iceberg_maint.ports.stored import KEPT_DAYS, HealthDay
 
 _DAY_MS = 86_400_000
 _NOW = select(db_now_ms())

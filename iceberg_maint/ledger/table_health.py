@@ -11,7 +11,6 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.health.metrics import Measured, PartitionHealth, TableHealth
-from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.codec import digest, dumps, loads
 from iceberg_maint.core.model.ids import READING, WHOLE_TABLE, PartitionKey, TableId
 from iceberg_maint.ledger import health_days, histories
@@ -20,7 +19,7 @@ from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartition
 from iceberg_maint.ledger.histories import Histories
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports.stored import KnownTable, StoredMeasurement
+from iceberg_maint.ports.stored import HealthDay, KnownTable, StoredMeasurement
 
 RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000

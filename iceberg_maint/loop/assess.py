@@ -30,9 +30,15 @@ from iceberg_maint.core.model.table_state import TableState
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import IcebergMaintError, UnknownTableError
-from iceberg_maint.loop.clocks import keep_boot, table_clocks
 from iceberg_maint.loop.context import Context
-from iceberg_maint.loop.read_table import TableReading, measure, note_unreadable, with_order
+from iceberg_maint.loop.read_table import (
+    TableReading,
+    keep_boot,
+    measure,
+    note_unreadable,
+    table_clocks,
+    with_order,
+)
 from iceberg_maint.loop.request import Request
 
 NOTHING_EXPIRES = Retention((), (), (), ())

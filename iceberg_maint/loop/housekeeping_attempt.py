@@ -30,8 +30,8 @@ from iceberg_maint.loop.attempt import (
     released_counts,
     unknown_commit,
 )
-from iceberg_maint.loop.clocks import checked_clocks, clock_refusal, keep_mark, table_clocks
 from iceberg_maint.loop.context import Context
+from iceberg_maint.loop.read_table import checked_clocks, clock_refusal, keep_mark, table_clocks
 from iceberg_maint.ports.engine import Written
 from iceberg_maint.ports.storage import ReleasedWork
 from iceberg_maint.ports.stored import Attempt, Lease

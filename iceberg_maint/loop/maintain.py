@@ -22,14 +22,13 @@ from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.removal.clock_skew import clock_skew_text
 from iceberg_maint.errors import FenceLostError, IcebergMaintError
 from iceberg_maint.loop.assess import Assessment, AssessmentCache, assess_requested
-from iceberg_maint.loop.clocks import clock_refusal, table_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.execute import LeasedRun, execute
 from iceberg_maint.loop.fleet.budget import fleet_stop
 from iceberg_maint.loop.fleet.known_tables import refuse_other_name
 from iceberg_maint.loop.guards import LEASE_TTL_SECONDS, TableTimeout, leased, table_deadline
 from iceberg_maint.loop.plan import warn_of_memory
-from iceberg_maint.loop.read_table import measure
+from iceberg_maint.loop.read_table import clock_refusal, measure, table_clocks
 from iceberg_maint.loop.record import Results, Stopped, begin_audit, finish_operation, record_unreadable
 from iceberg_maint.loop.request import (
     BatchEnded,

@@ -25,10 +25,9 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.errors import IcebergMaintError
 from iceberg_maint.loop.assess import Assessment
-from iceberg_maint.loop.clocks import clock_refusal
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.stored_decisions import stored_decisions
-from iceberg_maint.loop.read_table import is_of_the_table, reading_of
+from iceberg_maint.loop.read_table import clock_refusal, is_of_the_table, reading_of
 from iceberg_maint.loop.request import Request, Run
 from iceberg_maint.ports.observers import Intent, Observation
 

@@ -11,7 +11,6 @@ from iceberg_maint.core.decisions.fleet_budget import Spend, WorkKey
 from iceberg_maint.core.decisions.history import FleetWait, PartitionHistory, PastWork, TableHistory
 from iceberg_maint.core.decisions.snapshot_retention import RegisteredReader
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation, PartitionKey, TableId
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.record import Record, RunTrace, Settlement
@@ -26,6 +25,7 @@ from iceberg_maint.ports.stored import (
     BatchStatus,
     Cursor,
     DroppedTable,
+    HealthDay,
     KnownTable,
     Lease,
     Report,

@@ -14,6 +14,17 @@ from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import WrittenFile
 
+KEPT_DAYS = 90
+"""Days of which the ledger keeps the health of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthDay:
+    """The last measurement of a table on one day (UTC, days since epoch): metrics by name."""
+
+    day: int
+    metrics: Mapping[str, float]
+
 
 @dataclass(frozen=True, slots=True)
 class StoredLocationOwner:

@@ -1,18 +1,20 @@
-"""The trend of a table's small files, as the pages and JSON documents show it."""
+"""The trend of a table's small files: when they reach their threshold, as the pages and JSON documents show it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations, pairwise
+from statistics import median
 
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.state_facts import WriterChange
-from iceberg_maint.core.health.trend import Forecast, HealthDay, forecast, series
 from iceberg_maint.core.model.ids import POSITION_OPERATIONS
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.stored import HealthDay
 from iceberg_maint.report.formatting import counted, moment, number, size
 from iceberg_maint.report.json_documents import Document
 from iceberg_maint.report.page import Section, Sparkline
@@ -21,6 +23,56 @@ SHOWN_TABLES = 20
 METRIC = "most_small_files"
 THRESHOLD_KEY = "rewrite_data_files.min_input_files"
 _DAY_MS = 86_400_000
+LEAST_DAYS = 4
+_DROP = 0.5
+_HORIZON_DAYS = 365
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When a number reaches its threshold. `in_days` is None without a forecast, and `why` has the reason. `days` are
+    the measured days that the forecast uses, `per_day` is their slope."""
+
+    in_days: float | None
+    per_day: float | None
+    days: int
+    why: str
+
+
+def series(days: Sequence[HealthDay], metric: str) -> tuple[tuple[int, float], ...]:
+    """The days that have the metric, with its value, by day."""
+    return tuple(sorted((d.day, d.metrics[metric]) for d in days if metric in d.metrics))
+
+
+def forecast(points: Sequence[tuple[int, float]], threshold: float, today: int) -> Forecast:
+    """Forecasts when the number reaches the threshold.
+
+    The slope is the median of the slopes between all pairs of days (Theil-Sen), so one odd day does not change it.
+    Only the days since the last drop by half count: before it maintenance had not run.
+    """
+    recent = _since_drop(points)
+    count = len(recent)
+    if count < LEAST_DAYS:
+        return Forecast(
+            None, None, count, f"no forecast: {count} of {LEAST_DAYS} measured days since the last drop"
+        )
+    slope = median((b - a) / (second - first) for (first, a), (second, b) in combinations(recent, 2))
+    if recent[-1][1] >= threshold:
+        return Forecast(0.0, slope, count, "the threshold is reached")
+    if slope <= 0:
+        return Forecast(None, slope, count, "no forecast: the number does not grow")
+    level = median(value - slope * (day - today) for day, value in recent)
+    in_days = max(0.0, (threshold - level) / slope)
+    if in_days > _HORIZON_DAYS:
+        return Forecast(
+            None, slope, count, f"no forecast: the threshold is more than {_HORIZON_DAYS} days away"
+        )
+    return Forecast(in_days, slope, count, f"median slope of {count} measured days")
+
+
+def _since_drop(points: Sequence[tuple[int, float]]) -> Sequence[tuple[int, float]]:
+    drops = [n for n, (before, after) in enumerate(pairwise(points), 1) if after[1] < before[1] * _DROP]
+    return points[drops[-1] :] if drops else points
 
 
 @dataclass(frozen=True, slots=True)

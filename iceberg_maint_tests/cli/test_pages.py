@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.model.ids import PartitionKey, TableId
 from iceberg_maint.core.model.table_state import Snapshot
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError
@@ -17,6 +16,7 @@ from iceberg_maint.integrations.reports import write_fleet_report
 from iceberg_maint.ledger import health_days, table_health
 from iceberg_maint.loop.assess import assess
 from iceberg_maint.machine import files as own_files
+from iceberg_maint.ports.stored import HealthDay
 from iceberg_maint_tests.cli.conftest import NOW_MS, TARGET_BYTES, Lake
 from iceberg_maint_tests.support.context import changed
 from iceberg_maint_tests.support.fakes.catalog import FakeCatalog

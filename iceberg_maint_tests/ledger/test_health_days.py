@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from iceberg_maint.core.health.metrics import PartitionHealth
-from iceberg_maint.core.health.trend import KEPT_DAYS
 from iceberg_maint.core.model.ids import PartitionKey
+from iceberg_maint.ports.stored import KEPT_DAYS
 from iceberg_maint_tests.ledger.conftest import Place
 from iceberg_maint_tests.support.ledger.values import OTHER_UUID, TABLE, UUID, measured
 

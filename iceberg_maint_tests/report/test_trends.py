@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_maint.core.health.trend import HealthDay
 from iceberg_maint.core.policy.data import Policy
+from iceberg_maint.ports.stored import HealthDay
 from iceberg_maint.report.fleet import table_trend, trend_document, trend_sentence, trends_section
 from iceberg_maint.report.page import Page, render_html, render_markdown
 

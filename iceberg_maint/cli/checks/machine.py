@@ -135,7 +135,7 @@ def _no_archive(detail: str) -> Check:
 def check_clocks(config: Config, context: Context, tables: list[TableId]) -> str:
     """Compares all clocks, with those of the first table and of its store if files may be written there.
     Raises RefusedError ICM-115 if they disagree."""
-    from iceberg_maint.loop.clocks import clock_refusal, read_clocks
+    from iceberg_maint.loop.read_table import clock_refusal, read_clocks
 
     state = context.catalogs.pin(tables[0]) if tables else None
     probed = None if only_advises(config, tables) else state

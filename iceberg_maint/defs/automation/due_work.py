@@ -29,10 +29,10 @@ from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.removal.clock_skew import Clocks, clock_skew_text
 from iceberg_maint.defs.dagster_internals import CheckStatus
 from iceberg_maint.errors import with_code
-from iceberg_maint.loop.clocks import read_clocks
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.known_tables import read_known_pointers
 from iceberg_maint.loop.fleet.stored_decisions import Basis, decide_stored, decisions_of
+from iceberg_maint.loop.read_table import read_clocks
 from iceberg_maint.ports.stored import Report
 from iceberg_maint.report.deferrals import deferral
 from iceberg_maint.report.formatting import counted, moment

@@ -13,7 +13,7 @@ from iceberg_maint.core.commits import gate_rules
 from iceberg_maint.core.commits.planned_files import PlannedFile
 from iceberg_maint.core.removal.orphan_rules import Standing
 from iceberg_maint.loop import assess as surveying
-from iceberg_maint.loop import clocks, housekeeping_attempt, maintain
+from iceberg_maint.loop import housekeeping_attempt, maintain, read_table
 from iceberg_maint.removal import in_place_retention, orphan_scan, remove_orphans, second_owner, sweep
 from iceberg_maint.removal import trash as releasing
 from iceberg_maint_tests.qualification.simulation import test_hazards as hazards
@@ -99,13 +99,13 @@ def other_catalogs_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     partial(hazards.test_one_clock_a_month_off_removes_nothing, "machine", hazards.MONTH_MS),
 )
 def clocks_that_disagree_are_believed(patch: pytest.MonkeyPatch) -> None:
-    for module in (clocks, housekeeping_attempt, maintain, surveying):
+    for module in (read_table, housekeeping_attempt, maintain, surveying):
         patch.setattr(module, "clock_skew_text", lambda _clocks: None)
     _by_the_machine(patch)
 
 
 def _by_the_machine(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(clocks.Clocks, "earliest_ms", property(lambda self: self.machine_ms))
+    patch.setattr(read_table.Clocks, "earliest_ms", property(lambda self: self.machine_ms))
 
 
 @planted(
@@ -116,7 +116,7 @@ def clock_of_the_store_is_not_read(patch: pytest.MonkeyPatch) -> None:
     def make(real: Any) -> Any:
         return lambda context, state, *, store: real(context, state, store=False)
 
-    wrapped(patch, clocks, "table_clocks", make)
+    wrapped(patch, read_table, "table_clocks", make)
     wrapped(patch, housekeeping_attempt, "table_clocks", make)
 
 
@@ -129,7 +129,7 @@ def clocks_are_read_at_the_plan_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         housekeeping_attempt,
         "checked_clocks",
-        lambda context, state, *, store: clocks.table_clocks(context, state, store=store),
+        lambda context, state, *, store: read_table.table_clocks(context, state, store=store),
     )
     patch.setattr(housekeeping_attempt, "clock_skew_text", lambda _clocks: None)
 

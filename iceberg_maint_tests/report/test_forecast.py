@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from iceberg_maint.core.health.trend import Forecast, HealthDay, forecast, series
+from iceberg_maint.ports.stored import HealthDay
+from iceberg_maint.report.fleet import Forecast, forecast, series
 
 
 def points(*values: float) -> tuple[tuple[int, float], ...]:
