@@ -13,7 +13,7 @@ import statistics
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGE = PROJECT / "iceberg_maint"
 FLAT_FOLDERS = ("columnar", "defs", "report", "removal", "catalog", "loop")
+BEYOND_PORTS = tuple(f"{PACKAGE}/{folder}/" for folder in ("ledger", "catalog", "engines"))
 
 
 def modules() -> tuple[Path, ...]:
@@ -75,29 +76,31 @@ def words(*paths: Path) -> int:
     return sum(len(path.read_text().split()) for path in paths)
 
 
-def way_of_one_table() -> dict[str, int]:
-    """The files that a call of `maintain` enters until its decision is made, in order of the calls.
+def way_of_one_table() -> dict[str, dict[str, int]]:
+    """The files that a call of `maintain` enters until its decision is made.
 
     A return is a call that leads back into a file that was entered before, a climb one that leads to a room further down
-    in the list of rooms. Each pair of files counts once, so that loops do not count.
+    in the list of rooms. Each pair of files counts once, so that loops do not count. In order of the calls, the file entered
+    last counts as the caller. As a reader follows the calls, the file of the calling frame does: nested functions are read
+    where they stand, and the way ends at a port.
     """
     sys.path.insert(0, str(PROJECT))
     from iceberg_maint_tests.support.loop.world import World
-    from iceberg_maint_tests.test_layers import PACKAGE as ROOT
-    from iceberg_maint_tests.test_layers import ROOMS, room_of
 
-    floors = {room: index for index, room in enumerate(ROOMS)}
     world = World("a")
     entered: list[str] = []
+    calls: list[tuple[str, str]] = []
     is_open = True
 
     def trace(frame: FrameType, event: str, _argument: object) -> None:
         nonlocal is_open
         name = frame.f_code.co_filename
-        if not is_open or not name.startswith(f"{ROOT}/") or "fake" in name:
+        if not is_open or not name.startswith(f"{PACKAGE}/") or "fake" in name:
             return
         if event == "call" and frame.f_code.co_name != "<module>":
-            entered.append(str(Path(name).relative_to(ROOT.parent)))
+            entered.append(name)
+            if caller := caller_before_a_port(frame):
+                calls.append((caller, name))
         if event == "return" and frame.f_code.co_name == "decide":
             is_open = False
 
@@ -107,17 +110,47 @@ def way_of_one_table() -> dict[str, int]:
     finally:
         sys.setprofile(None)
     entered = entered[next(i for i, e in enumerate(entered) if e.endswith("maintain.py")) :]
+    return {
+        "in order of the calls": steps(zip(["", *entered], entered, strict=False)),
+        "as a reader follows the calls, to the ports": steps(calls),
+    }
+
+
+def caller_before_a_port(frame: FrameType) -> str:
+    """The file that calls this function; "" for a nested function, before `maintain` and beyond a port."""
+    if "<" in frame.f_code.co_qualname:
+        return ""
+    caller, up = "", frame
+    while up.f_code.co_qualname != "maintain":
+        name = up.f_code.co_filename
+        if name.startswith((*BEYOND_PORTS, f"{PACKAGE}_tests/")) or up.f_back is None:
+            return ""
+        up = up.f_back
+        if not caller and up.f_code.co_filename.startswith(f"{PACKAGE}/"):
+            caller = up.f_code.co_filename
+    return caller
+
+
+def steps(calls: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """The files, returns and climbs of calls (calling file, called file)."""
+    from iceberg_maint_tests.test_layers import ROOMS, room_of
+
+    floors = {room: index for index, room in enumerate(ROOMS)}
+
+    def floor(file: str) -> int:
+        parts = Path(file).relative_to(PROJECT).with_suffix("").parts
+        return floors[str(room_of(".".join(parts)))]
+
     returns: set[tuple[str, str]] = set()
     climbs: set[tuple[str, str]] = set()
     visited: set[str] = set()
-    for before, file in zip(["", *entered], entered, strict=False):
+    for before, file in calls:
         if file == before:
             continue
         if file in visited:
             returns.add((before, file))
-        visited.add(file)
-        rooms = [room_of(f.removesuffix(".py").replace("/", ".")) for f in (before, file) if f]
-        if len(rooms) == 2 and floors[str(rooms[1])] > floors[str(rooms[0])]:
+        visited |= {before, file} - {""}
+        if before and floor(file) > floor(before):
             climbs.add((before, file))
     return {"files": len(visited), "returns": len(returns), "climbs": len(climbs)}
 
@@ -138,7 +171,7 @@ def measures() -> dict[str, Any]:
         "median lines of a file": statistics.median(lines),
         "lines": sum(len(path.read_text().splitlines()) for path in files),
         "code lines": sum(code.values()),
-        "way of one table to its decision": way_of_one_table(),
+        **{f"way of one table, {name}": counts for name, counts in way_of_one_table().items()},
         "modules flat in a folder": {
             f: len(list((PACKAGE / f).glob("*.py"))) - 1 for f in FLAT_FOLDERS if (PACKAGE / f).is_dir()
         },
@@ -167,7 +200,7 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     for name, value in result.items():
-        print(f"{name:44} {value}")
+        print(f"{name:62} {value}")
 
 
 if __name__ == "__main__":
