@@ -36,7 +36,7 @@ def printed(demo: Callable[[Console], bool], width: int) -> int:
     return EXIT_DONE if good else EXIT_FAILED
 
 
-_LOOKS = (
+_STATE_COLUMNS = (
     Column("table"),
     Column("partitions", right=True, priority=2),
     Column("due", right=True),
@@ -99,7 +99,7 @@ def states(console: Console, tables: Mapping[DemoTable, DemoState]) -> None:
                 _why(state),
             ]
         )
-    draw_grid(console, _LOOKS, rows)
+    draw_grid(console, _STATE_COLUMNS, rows)
 
 
 def run(console: Console, tick: int, request: Requested, records: Sequence[Record], *, success: bool) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from iceberg_maint.core.commits.expiry_rules import (
     LATE_SECONDS,
     applied_to,
-    look_for_lost,
     lost_with,
+    read_removed_refs,
     settle_expiry,
 )
 from iceberg_maint.core.decisions.history import PartitionHistory
@@ -165,7 +165,7 @@ def _lost_with(
         swapped = applied_to(work, base_location, log, read)
         return () if swapped is None else lost_with(work, read(base_location), swapped)
 
-    return look_for_lost(find_lost, context.clock.sleep, one_line)
+    return read_removed_refs(find_lost, context.clock.sleep, one_line)
 
 
 def _status_of_batch(settlement: Settlement) -> BatchStatus:

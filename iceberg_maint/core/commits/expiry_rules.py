@@ -23,7 +23,7 @@ Document = Mapping[str, Any]
 _COMPARED_APART = ("snapshots", "refs", "snapshot-log", "statistics", "partition-statistics")
 _OF_THE_COMMIT = ("last-updated-ms", "metadata-log")
 """The keys for the time of the metadata and its previous versions: every commit changes these."""
-_LOOKS = 3
+_READINGS = 3
 LATE_SECONDS = 3600
 """An unanswered request counts as applied within this time or not at all. It is far longer than clients,
 proxies and servers usually wait."""
@@ -90,7 +90,7 @@ def applied_to(
     return latest
 
 
-def look_for_lost(
+def read_removed_refs(
     read_removed: Callable[[], tuple[str, ...]],
     pause: Callable[[int], None],
     one_line: Callable[[BaseException], str],
@@ -98,12 +98,12 @@ def look_for_lost(
     """Returns what `read_removed` reports as removed with a commit. It is called a few times, because an expiry
     with an unknown result waits for a person. `pause(n)` waits after the nth call."""
     error_line = ""
-    for n in range(1, _LOOKS + 1):
+    for n in range(1, _READINGS + 1):
         try:
             return read_removed()
         except Exception as why:  # noqa: BLE001 - the commit is applied, whether or not this check works
             error_line = one_line(why)
-        if n < _LOOKS:
+        if n < _READINGS:
             pause(n)
     return (f"the check for lost snapshots and refs failed: {error_line}",)
 

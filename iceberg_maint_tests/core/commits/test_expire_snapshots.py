@@ -13,8 +13,8 @@ from iceberg_maint.core.commits.expiry_rules import (
     applied_to,
     check_expiry,
     has_expired,
-    look_for_lost,
     lost_with,
+    read_removed_refs,
 )
 from iceberg_maint.core.decisions.snapshot_retention import Retention
 from iceberg_maint.core.planning.work import ExpireSnapshots
@@ -254,7 +254,7 @@ def test_what_was_lost_is_looked_for_a_few_times(
             raise ConnectionError(len(looks))
         return ("tag v",)
 
-    found = look_for_lost(look, waited.append, lambda why: f"{type(why).__name__}: {why}")
+    found = read_removed_refs(look, waited.append, lambda why: f"{type(why).__name__}: {why}")
     assert (found, waited) == (told, pauses)
 
 
@@ -263,4 +263,4 @@ def test_interrupt_of_the_look_is_no_failure_of_it() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        look_for_lost(look, lambda _: None, str)
+        read_removed_refs(look, lambda _: None, str)

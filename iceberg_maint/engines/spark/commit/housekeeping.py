@@ -27,8 +27,8 @@ from iceberg_maint.core.commits.expiry_rules import (
     applied_to,
     check_expiry,
     has_expired,
-    look_for_lost,
     lost_with,
+    read_removed_refs,
 )
 from iceberg_maint.core.commits.manifest_rules import (
     Partition,
@@ -129,7 +129,7 @@ def _lost(
         swapped = applied_to(work, location, log, lambda before: _document(bridge, read(table.io(), before)))
         return () if swapped is None else lost_with(work, base, swapped)
 
-    return look_for_lost(compare_metadata, access.backoff.after, one_line)
+    return read_removed_refs(compare_metadata, access.backoff.after, one_line)
 
 
 def _without(bridge: Bridge, base: Any, work: ExpireSnapshots) -> Any:
