@@ -87,7 +87,13 @@ def test_scheduling_lost_worker_fails_its_test_and_ends_no_other(tmp_path: Path,
             for n in names
         )
         (tmp_path / f"test_{module}.py").write_text(body)
-    plugins = ["-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:hypothesispytest"]
+    plugins = ["-p", "xdist.plugin", "-p", "no:cacheprovider"]
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(PROJECT),
+        "PYTEST_ADDOPTS": "",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     result = subprocess.run(
         [
             sys.executable,
@@ -102,10 +108,10 @@ def test_scheduling_lost_worker_fails_its_test_and_ends_no_other(tmp_path: Path,
             str(tmp_path),
         ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "PYTEST_ADDOPTS": ""},
+        env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert re.search(r"1 failed, 8 passed", result.stdout), result.stdout

@@ -171,7 +171,7 @@ def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path:
             time.sleep(0.01)
         # The JVM is the only child: Spark's shell scripts become it.
         os.kill(int(Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text()), signal.SIGKILL)
-        _, said = run.communicate(timeout=60)
+        _, said = run.communicate(timeout=240)
     assert run.returncode == 3, said
     assert "ICM-103 Java wrote no archive of classes: it ended with code -9 and named no cause." in said
     assert (archive.read_text(), list(archive.parent.iterdir())) == ("old", [archive])

@@ -228,7 +228,7 @@ def test_leases_sixteen_processes_never_overlap_and_never_share_a_fence(ledger, 
     ]
     for process in processes:
         process.start()
-    got = sorted(fence for _ in processes for fence in fences.get(timeout=60))
+    got = sorted(fence for _ in processes for fence in fences.get(timeout=240))
     for process in processes:
         process.join()
         assert process.exitcode == 0

@@ -117,7 +117,7 @@ def test_processes_that_start_at_once_make_one_ledger(place: Place):
     processes = [CONTEXT.Process(target=_first_use, args=(place.url, start, done)) for _ in range(6)]
     for process in processes:
         process.start()
-    fences = sorted((done.get(timeout=60) for _ in processes), key=str)
+    fences = sorted((done.get(timeout=240) for _ in processes), key=str)
     for process in processes:
         process.join()
         assert process.exitcode == 0

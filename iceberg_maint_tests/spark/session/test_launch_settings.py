@@ -162,7 +162,7 @@ except IcebergMaintError as error:
     print(error)
 """
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
     assert done.stdout.startswith("ICM-176 Spark does not start: [Errno 24] Too many open files")
     assert done.stdout.endswith("Fix: raise the limit of open files of this process (ulimit -n).\n")
 
@@ -193,7 +193,7 @@ def test_jvm_that_does_not_answer_is_ended_and_named(tmp_path: Path, java: JavaH
     )
     environ = {**os.environ, "JAVA_HOME": str(tmp_path)}
     command = [sys.executable, "-c", start]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=240)
     assert ended.stdout == (
         "ICM-175 Spark does not start: its JVM did not answer within 3 seconds, and was ended. Fix: read what Java wrote on "
         "stderr; check the load of this machine and the space of its scratch folders.\n"
