@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from bench.columnar.native import _session
+from bench.columnar.strategies import session
 from bench.record import publish
 from bench.used import cpu_seconds
 
@@ -38,7 +38,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-layout-") as scratch:
         (Path(scratch) / "wh").mkdir()
-        spark = _session(Path(scratch))
+        spark = session(Path(scratch))
         try:
             return _report(_Bench(spark, Path(scratch), given.rows).run(given.rounds))
         finally:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.columnar import native
+from bench.columnar import strategies
 from bench.columnar.tables import table_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ def proof_misses(share: float, tables: Path | None, *, checks: bool) -> list[str
     for name, most in MOST_SHARES.items():
         with table_of(name, share, tables) as folder:
             command = [sys.executable, "-m", "bench.columnar.proof", str(folder)]
-            run = subprocess.run(command, check=True, cwd=native.PROJECT, stdout=subprocess.PIPE, text=True)
+            run = subprocess.run(
+                command, check=True, cwd=strategies.PROJECT, stdout=subprocess.PIPE, text=True
+            )
         found = json.loads(run.stdout.splitlines()[-1])
         assert bool(found["spliced"]) is (name == "small"), found
         seconds, shares = found["seconds"], found["shares"]
@@ -105,7 +107,7 @@ def _task(folder: Path) -> RewriteTask:
     catalog = SqlCatalog(
         "lake", uri=f"sqlite:///{folder / 'catalog.db'}", warehouse=f"file://{folder / 'wh'}"
     )
-    table = catalog.load_table(native.TABLE.removeprefix("lake."))
+    table = catalog.load_table(strategies.TABLE.removeprefix("lake."))
     files = [t.file for t in table.scan().plan_files()]
     inputs = [f for f in files if f.partition[0] == min(g.partition[0] for g in files)]
     size = sum(f.file_size_in_bytes for f in inputs)

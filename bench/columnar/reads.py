@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.columnar import native
 from bench.columnar import run as columnar_run
+from bench.columnar import strategies
 from bench.columnar.tables import PARTS, table_of
 from bench.used import tree_cpu_seconds
 
@@ -51,9 +51,9 @@ def main() -> int:
 
 def _measure(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     """Median CPU seconds by engine and query, then by snapshot."""
-    spark = native._session(folder, more=native.SPARKS_DEFAULTS)
+    spark = strategies.session(folder, more=strategies.SPARKS_DEFAULTS)
     snapshots, paths = _snapshots(spark, folder)
-    tables = {name: f"{native.TABLE} version as of {snapshot}" for name, snapshot in snapshots.items()}
+    tables = {name: f"{strategies.TABLE} version as of {snapshot}" for name, snapshot in snapshots.items()}
     figures = measured(
         {"Spark": spark_reader(spark, tables), "DuckDB": duckdb_reader(paths)}, list(tables), rounds
     )
@@ -84,19 +84,19 @@ def measured(readers: Mapping[str, Reader], names: Sequence[str], rounds: int) -
 def _snapshots(spark: Any, folder: Path) -> tuple[dict[str, int], dict[str, list[str]]]:
     """The ids and the data files of the table as it is, and as each strategy rewrites it."""
     run = columnar_run._variant(spark, folder, "stock")
-    table = run.bridge.load_table(native.TABLE)
+    table = run.bridge.load_table(strategies.TABLE)
     start = int(table.currentSnapshot().snapshotId())
     ids = {"before": start}
     for variant in ("stock", "columnar"):
-        columnar_run._variant(spark, folder, variant).rewrite(native.TABLE)
-        table = run.bridge.load_table(native.TABLE)
+        columnar_run._variant(spark, folder, variant).rewrite(strategies.TABLE)
+        table = run.bridge.load_table(strategies.TABLE)
         ids[variant] = int(table.currentSnapshot().snapshotId())
         table.manageSnapshots().setCurrentSnapshot(start).commit()
     paths = {
         name: [
             row[0].removeprefix("file:")
             for row in spark.sql(
-                f"select file_path from {native.TABLE}.files version as of {snapshot}"
+                f"select file_path from {strategies.TABLE}.files version as of {snapshot}"
             ).collect()
         ]
         for name, snapshot in ids.items()

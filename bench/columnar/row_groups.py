@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.columnar import native
+from bench.columnar import strategies
 from bench.columnar.reads import Reader, duckdb_reader, measured, spark_reader
 
 GROUP_ROWS = (4_600_000, 600_000, 300_000, 150_000, 75_000, 37_500)
@@ -89,7 +89,7 @@ def _measure(folder: Path, names: list[str], engines: list[str], rounds: int) ->
 def _spark(folder: Path, names: list[str]) -> Any:
     """A session with an Iceberg table of each file."""
     (folder / "wh").mkdir()
-    spark: Any = native._session(folder)
+    spark: Any = strategies.session(folder)
     spark.sql("create namespace lake.bench")
     for name in names:
         schema = spark.read.parquet(str(folder / name)).schema

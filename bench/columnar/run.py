@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.columnar import native
+from bench.columnar import strategies
 from bench.used import since, tree_cpu_seconds
 from iceberg_maint.engines.spark.session.process_tree import used
 
@@ -27,10 +27,10 @@ def main() -> None:
 
 
 def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str, Any]:
-    more = native.SPARKS_DEFAULTS if variant in ("stock", "tuned") else None
-    spark = native._session(folder, class_archive, more)
+    more = strategies.SPARKS_DEFAULTS if variant in ("stock", "tuned") else None
+    spark = strategies.session(folder, class_archive, more)
     run = _variant(spark, folder, variant)
-    table = run.bridge.load_table(native.TABLE)
+    table = run.bridge.load_table(strategies.TABLE)
     start = int(table.currentSnapshot().snapshotId())
     summary = table.currentSnapshot().summary()
     result: dict[str, Any] = {
@@ -43,14 +43,14 @@ def _measure(folder: Path, variant: str, class_archive: Path | None) -> dict[str
     runs: list[tuple[float, ...]] = []
     for _ in range(1 + WARM_RUNS):
         before_each, before_cpu, before = used(), tree_cpu_seconds(), time.monotonic()
-        result["output_files"] = run.rewrite(native.TABLE)
+        result["output_files"] = run.rewrite(strategies.TABLE)
         figures = tree_cpu_seconds() - before_cpu, time.monotonic() - before
         runs.append((*figures, *since(used(), before_each)))
-        written = run.bridge.load_table(native.TABLE).currentSnapshot().summary()
+        written = run.bridge.load_table(strategies.TABLE).currentSnapshot().summary()
         assert int(written.get("total-records")) == result["records"]
         assert int(written.get("total-data-files")) == result["output_files"]
         result["output_bytes"] = int(written.get("total-files-size"))
-        run.bridge.load_table(native.TABLE).manageSnapshots().setCurrentSnapshot(start).commit()
+        run.bridge.load_table(strategies.TABLE).manageSnapshots().setCurrentSnapshot(start).commit()
         for path in set(data.rglob("*.parquet")) - inputs:
             path.unlink()
     spark.stop()
@@ -65,12 +65,12 @@ def _variant(spark: Any, folder: Path, variant: str) -> Any:
     from iceberg_maint.core.policy.data import RewriteStrategy
 
     if variant == "stock":
-        return native._Stock(spark)
+        return strategies.Stock(spark)
     if variant == "tuned":
         spark.conf.set("spark.sql.iceberg.compression-level", "1")
         spark.conf.set("spark.sql.iceberg.vectorization.batch-size", "20000")
-        return native._Stock(spark)
-    run = native._Native(spark, folder, "full")
+        return strategies.Stock(spark)
+    run = strategies.Product(spark, folder, "full")
     run.policy = replace(run.policy, strategy=RewriteStrategy(variant))
     return run
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.columnar import native
+from bench.columnar import strategies
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ def table_of(name: str, share: float, tables: Path | None) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             part = json.dumps(asdict(part_of(name, share)))
             command = [sys.executable, "-m", "bench.columnar.tables", str(folder), part]
-            subprocess.run(command, check=True, cwd=native.PROJECT, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, cwd=strategies.PROJECT, stdout=subprocess.DEVNULL)
         yield folder
 
 
 def _make(folder: Path, part: Part) -> None:
-    """The table and a small one, `native.WARM`."""
+    """The table and a small one, `strategies.WARM`."""
     (folder / "wh").mkdir()
     tool, raw = Path(sys.executable).parent / "tpchgen-cli", folder / "raw"
     command = [str(tool), "parquet", "-s", str(part.scale_factor), "--tables=lineitem", f"--output-dir={raw}"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    spark = native._session(folder)
+    spark = strategies.session(folder)
     rows = _columns(spark.read.parquet(str(next(raw.glob("lineitem*")))), part.columns)
     spark.sql("create namespace lake.bench")
     properties = {"format-version": "2", "write.parquet.compression-codec": part.codec}
@@ -99,7 +99,7 @@ def _make(folder: Path, part: Part) -> None:
         rows = rows.selectExpr("*", key)
         properties |= {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true"}
     each = rows.repartition(part.files // max(1, part.partitions))
-    for name, frame in ((native.TABLE, each), (native.WARM, rows.limit(10_000).repartition(2))):
+    for name, frame in ((strategies.TABLE, each), (strategies.WARM, rows.limit(10_000).repartition(2))):
         writer = frame.writeTo(name).using("iceberg")
         if part.partitions:
             writer = writer.partitionedBy("part")
