@@ -92,7 +92,8 @@ class FleetLocationOwners:
                     stored = self._ledger.location_owners(catalog_name).get(name, stored)
                     # The catalog lists the table and answers that it does not exist: it was not dropped.
                     _log.warning(
-                        "%s is listed and cannot be loaded; its last known locations are left alone", name
+                        "%s is listed and cannot be loaded. The scan keeps the files in its last known locations.",
+                        name,
                     )
                     owners.append(replace(stored.owner, current_until_ms=stored.current_ms))
         finally:
@@ -151,7 +152,9 @@ def _last_owner(
         f"{folder}/".startswith(f"{location.rstrip('/')}/") for location in stored.owner.locations
     ):
         raise error
-    _log.warning("%s; its last known locations, and files written since, are left alone", error)
+    _log.warning(
+        "The scan keeps the files in the last known locations of a table, and files written since. %s", error
+    )
     return replace(stored.owner, current_until_ms=stored.current_ms)
 
 
@@ -175,15 +178,21 @@ def _first_claim(
         except Exception:  # noqa: BLE001, S112 - as in `_read`; a file before it may be whole
             continue
         _log.warning(
-            "%s; the locations that %s names, and files written since, are left alone", error, location
+            "The scan keeps the files in the locations that %s names, and files written since. %s",
+            location,
+            error,
         )
         return replace(earlier, current_until_ms=updated_ms)
     location, separator, _ = pointer.rpartition("/metadata/")
     if not beside and separator and "/" not in pointer[len(location) + len(separator) :]:
-        _log.warning("%s; it has no metadata file, and its location %s is left alone", error, location)
+        _log.warning(
+            "The scan keeps the files in %s, the location of a table without a metadata file. %s",
+            location,
+            error,
+        )
         return LocationOwner(str(name), "", (location,))
     if (approved := approved_of(io.properties)) is not None:
-        _log.warning("%s; the approved locations of its catalog are left alone", error)
+        _log.warning("The scan keeps the files in the approved locations of the catalog. %s", error)
         return LocationOwner(str(name), "", approved.prefixes)
     raise error
 

@@ -141,7 +141,7 @@ def build_definitions(
     `translator` names and describes the tables in Dagster (default: `IcebergTranslator()`). `fleet_work` is the work on
     the fleet as a whole, which the first of several locations does.
 
-    A table that cannot be an asset is left out. The log and the sensor `table_changes` report it. If no table
+    A table that cannot be an asset is not loaded. The log and the sensor `table_changes` report it. If no table
     can be an asset, raises the error of the first one.
     """
     log_printable_messages()
@@ -185,7 +185,7 @@ def _build(
     job = build_observe_job(asset_tables, context, translator, executor)
     if selected is None:
         for table, error in left_out.items():
-            _log.error("table %s is left out: %s", table, context.process.masked(str(error)))
+            _log.error("table %s is not loaded: %s", table, context.process.masked(str(error)))
         if left_out and not assets:
             raise next(iter(left_out.values()))
         observation = TickObservation(job, asset_tables, context.within(READ_TIMEOUT_SECONDS), translator)
@@ -242,7 +242,7 @@ def _named(
 ) -> tuple[list[TableId], dict[TableId, Exception]]:
     """Returns the tables that have names of their own in Dagster, and the error of every other table.
 
-    Dagster loads all definitions or none. A table with an error must therefore be left out here.
+    Dagster loads all definitions or none. A table with an error is therefore not loaded.
     """
     named: list[TableId] = []
     left_out: dict[TableId, Exception] = {}

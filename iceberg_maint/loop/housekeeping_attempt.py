@@ -160,8 +160,8 @@ def remove_orphans(
         return AttemptResult(OutcomeStatus.IMPROVED, Reason.TIME_BUDGET, message, work=orphan_work)
     if orphan_work.needs_approval:
         message = (
-            f"ICM-122 {orphan_work.orphan_files} of {orphan_work.listed_files} files look orphaned; "
-            f"approve by {command_line('orphans', 'trash', batch.table, '--approve', orphan_work.digest)}"
+            f"ICM-122 {orphan_work.orphan_files} of {orphan_work.listed_files} files are orphan files by this scan; "
+            f"approve their removal by {command_line('orphans', 'trash', batch.table, '--approve', orphan_work.digest)}"
         )
         return AttemptResult(OutcomeStatus.UNSUPPORTED, Reason.APPROVAL_REQUIRED, message, work=orphan_work)
     released_files = orphan_work.released.released_files if orphan_work.released else 0

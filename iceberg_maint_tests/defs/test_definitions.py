@@ -194,7 +194,7 @@ def test_table_that_cannot_be_an_asset_is_left_out_and_reported(
     dg.Definitions.validate_loadable(definitions)
     keys = set(definitions.resolve_all_asset_keys())
     assert {k for k in keys if not k.path[-1].endswith("__housekeeping")} == loaded
-    told = f"table {forged} is left out: op name 'maintain__{slug(odd)}' in Dagster also belongs to {odd}"
+    told = f"table {forged} is not loaded: op name 'maintain__{slug(odd)}' in Dagster also belongs to {odd}"
     assert told in caplog.text
     assert world.observe().success
     sensor = definitions.resolve_sensor_def("table_changes")
@@ -298,7 +298,7 @@ def test_translator_that_gives_two_tables_one_pool_leaves_the_second_out(
         NAMES.get_asset_key(tables[0]),
         NAMES.get_housekeeping_key(tables[0]),
     }
-    assert "table lake.demo.b is left out: pool 'maintenance' in Dagster also belongs to lake.demo.a" in (
+    assert "table lake.demo.b is not loaded: pool 'maintenance' in Dagster also belongs to lake.demo.a" in (
         caplog.text
     )
 

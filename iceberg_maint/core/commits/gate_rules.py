@@ -98,7 +98,7 @@ def _planned_on(intent: Intent, change: Change) -> Iterator[Violation]:
         yield Violation(Rule.SCHEMA, f"schema is {base.schema_id}, was {intent.schema_id}")
     planned = {s for g in intent.groups for s in (g.spec_id, g.output_spec_id)}
     if missing := planned - base.specs.keys():
-        yield Violation(Rule.SPEC, f"partition specs {sorted(missing)} are gone")
+        yield Violation(Rule.SPEC, f"the table no longer has partition specs {sorted(missing)}")
     if not change.lineage.pinned_exists:
         yield Violation(Rule.PINNED_SNAPSHOT, f"snapshot {intent.snapshot_id} has expired")
     elif not change.lineage.reaches_pinned:

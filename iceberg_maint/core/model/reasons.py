@@ -120,7 +120,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.MANIFESTS: "the manifests are too many, too small or too scattered for quick planning",
     Reason.SNAPSHOTS: "snapshots or refs are past their retention",
     Reason.ORPHAN_FILES: "the last search for orphan files is longer ago than allowed",
-    Reason.APPROVAL_REQUIRED: "so many files look orphaned that a person must approve it; see orphans trash "
+    Reason.APPROVAL_REQUIRED: "the scan found so many orphan files that a person must approve their removal; see orphans trash "
     "--approve",
     Reason.GC_DISABLED: "the table forbids deletion of its files (gc.enabled=false)",
     Reason.CLOCK_SKEW: "clocks are more than five minutes apart, or one moved backwards; nothing is removed",

@@ -86,7 +86,7 @@ def build_changes_sensor(
     observation: TickObservation, location: CodeLocation, left_out: Mapping[TableId, Exception]
 ) -> dg.SensorDefinition:
     """Follows the catalogs' lists and pointers for new, dropped and changed tables, the pauses, the ends of
-    runs, and the configuration file for changes. Reports the tables that were left out of this code location.
+    runs, and the configuration file for changes. Reports the tables that this code location could not load.
 
     It compares with the last observation that Dagster received, not with the last measurement: the command
     line and runs measure too. A tick works for `WORK_SECONDS`, and requests a run of `TABLES_PER_RUN`. The cursor is the
@@ -109,7 +109,7 @@ def build_changes_sensor(
     def table_changes(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         check_instance(context.instance)
         origin = context.code_location_origin
-        messages = [f"table {t} is left out: {why}" for t, why in left_out.items()]
+        messages = [f"table {t} is not loaded: {why}" for t, why in left_out.items()]
         name = origin.location_name if origin else None
         time = TickTime(loop_context.clock)
         first = numbers.get(context.cursor or "", 0)
@@ -191,7 +191,7 @@ def follow_table_list(
     if now != stored:
         write_table_list(path, now)
         messages += [f"new table {t}" for t in sorted(now - stored)]
-        messages += [f"table {t} is gone" for t in sorted(stored - now)]
+        messages += [f"table {t} is no longer in its catalog" for t in sorted(stored - now)]
         for table in stored - now:
             loop_context.ledger.health.forget_table(table)
     prune_dropped_tables(loop_context)

@@ -53,7 +53,7 @@ def build_observe_job(
         names = set(config.tables)
         chosen = [t for t in tables if not names or str(t) in names]
         for name in sorted(names - {str(t) for t in chosen}):
-            context.log.warning(f"{name} is no table of this code location; it is left out.")
+            context.log.warning(f"{name} is no table of this code location and is not observed.")
         with kept_connections(context.instance):
             initialize_pools(context.instance, chosen, translator)
         Observation(context, tables, loop_context, translator).observe(

@@ -51,7 +51,7 @@ def load_planned_table(bridge: Bridge, batch: Batch) -> Any:
         table = bridge.load_table(batch.table)
     except JVM_ERRORS as why:
         if any(name.endswith("NoSuchTableException") for name in cause_classes(why)):
-            raise StaleBatchError(f"{batch.table} is gone") from why
+            raise StaleBatchError(f"{batch.table} is no longer in its catalog") from why
         raise
     if str(table.uuid().toString()) != batch.table_uuid:
         raise StaleBatchError(f"{batch.table} was dropped and created again while the batch waited")
@@ -64,7 +64,7 @@ def load_planned_table(bridge: Bridge, batch: Batch) -> Any:
     specs = table.specs()
     missing = {i for i in {g.output_spec_id for g in batch.groups} if not specs.containsKey(i)}
     if missing:
-        raise StaleBatchError(f"{batch.table}: partition spec {min(missing)} is gone")
+        raise StaleBatchError(f"{batch.table}: the table no longer has partition spec {min(missing)}")
     return table
 
 
