@@ -3,8 +3,9 @@
     python -m iceberg_maint_tests.qualification.surroundings.unreliable --cache .cache [--fault cut]... [--kind data]...
 
 A proxy in front of moto fails every n-th request of one kind by one fault. Every call has a new table of small files.
-Now and then (every third request): the call must succeed; after an answer that ends early it may end with a code. Always: the call must end with a code. After both, PyIceberg reads the same rows past
-the proxy, and after a failure the same call succeeds on the store that serves again.
+Now and then (every third request): the call must succeed; after an answer that ends early it may end with a code. Always:
+the call must end with a code. After both, PyIceberg reads the same rows past the proxy, and after a failure the same call
+succeeds on the store that serves again. Timeouts run beside the other faults.
 Exits with 1 if a call ends otherwise.
 """
 
@@ -18,7 +19,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -190,13 +194,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kind", action="append", choices=list(CASES))
     parser.add_argument("--call", action="append", choices=list(CALLS))
     given = parser.parse_args(arguments)
+    print(
+        "| Fault | Requests | Call | Every third request fails | Every request fails |\n|---|---|---|---|---|",
+        flush=True,
+    )
+    cases = _cases(given.kind, given.fault, given.call)
+    # A timeout waits and needs no processor. The clocks and stores that a call replaces are those of its process.
+    shares = [[c for c in cases if (c[1] == "timeout") is timeouts] for timeouts in (True, False)]
+    with ProcessPoolExecutor(len(shares), get_context("spawn")) as pool:
+        words = pool.map(partial(_wrong, given.cache.absolute()), filter(None, shares))
+        wrong = [word for share in words for word in share]
+    print("\n".join(wrong))
+    return int(bool(wrong))
+
+
+def _wrong(cache: Path, cases: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Prints a row per case. Returns the calls that ended otherwise than they must."""
     wrong: list[str] = []
     with tempfile.TemporaryDirectory(prefix="unreliable-") as scratch, ExitStack() as stack:
-        lake = _lake(stack, Path(scratch), Parts(given.cache.absolute()))
-        print(
-            "| Fault | Requests | Call | Every third request fails | Every request fails |\n|---|---|---|---|---|"
-        )
-        for kind, fault, call in _cases(given.kind, given.fault, given.call):
+        lake = _lake(stack, Path(scratch), Parts(cache))
+        for kind, fault, call in cases:
             words, seconds = [], []
             # No client repeats a request whose answer is complete by its header. S3FileIO does not repeat one whose
             # answer ends early; the tasks of a cluster do.
@@ -210,8 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     wrong.append(f"WRONG: {fault}, {kind}, {call}, every {every}: {words[-1]}")
             took = " and ".join(f"{s:.0f} s" for s in seconds)
             print(f"| {fault} | {kind} | {call} | {words[0]} | {words[1]} | {took}", flush=True)
-    print("\n".join(wrong))
-    return int(bool(wrong))
+    return wrong
 
 
 def _cases(

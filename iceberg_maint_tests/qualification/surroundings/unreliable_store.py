@@ -19,7 +19,7 @@ from iceberg_maint_tests.support.servers.request_body import read_body
 KINDS = ("metadata", "data", "list", "write", "delete")
 FAULTS = ("slow_down", "error", "timeout", "reset", "cut", "short")
 CUTS = ("cut", "short")
-TIMEOUT_SECONDS = 2
+TIMEOUT_SECONDS = 1
 """The time that clients wait, by configuration."""
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "expect", "keep-alive"})
 _CODES = {
