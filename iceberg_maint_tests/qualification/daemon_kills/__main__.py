@@ -140,7 +140,7 @@ def run(kills: int, seed: int, folder: Path, postgres: str | None = None) -> lis
     began = time.monotonic()
     world = World(folder, postgres=postgres)
     world.daemon.start()
-    victims = [VICTIMS[n % len(VICTIMS)] for n in range(kills)]
+    victims = [VICTIMS[n * len(VICTIMS) // kills] for n in range(kills)]  # few kills are of all kinds
     draw.shuffle(victims)
     try:
         for number, victim in enumerate(victims, 1):
