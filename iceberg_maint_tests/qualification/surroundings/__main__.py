@@ -1,12 +1,13 @@
 """One behaviour suite over catalogs and stores: `make qualify SUITE=surroundings`.
 
     python -m iceberg_maint_tests.qualification.surroundings [--catalog sqlite]... [--store local]... [--cache .cache]
-        [--results FILE] [--faults] [--rest]
+        [--results FILE] [--one-store] [--faults] [--rest]
 
 Prints a table of catalog, store and operation, one of the answers of a REST catalog and the outcome of each run, then one of
 the faults of a store and the code of each command, and exits with 1 if a cell differs from what is expected. `--store azure`
 needs npm, and `adlfs` on PYTHONPATH. With `--results` the cells are added to those in the file, and the table has all of
-them. With `--faults` only the last table is made, with `--rest` only the second.
+them. With `--one-store` each catalog runs on one store. With `--faults` only the last table is made, with `--rest` only the
+second.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from iceberg_maint_tests.qualification.surroundings.catalogs import CATALOGS, Su
 from iceberg_maint_tests.qualification.surroundings.faults import fault_page, run_faults, wrong_faults
 from iceberg_maint_tests.qualification.surroundings.matrix import (
     ON_REQUEST,
+    ONE_STORE,
     STORES,
     expected,
     is_offered,
@@ -55,6 +57,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path(".cache"))
     parser.add_argument("--keep", type=Path, help="keep the logs in this folder")
     parser.add_argument("--results", type=Path)
+    parser.add_argument("--one-store", action="store_true")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--rest", action="store_true")
     given = parser.parse_args()
@@ -63,7 +66,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="surroundings-") as scratch:
         root = (given.keep or Path(scratch)).absolute()
         for catalog in () if given.faults or given.rest else given.catalog or CATALOGS:
-            for store in given.store or STORES:
+            for store in given.store or ([ONE_STORE[catalog]] if given.one_store else STORES):
                 if not is_offered(catalog, store):
                     continue
                 begin = time.monotonic()

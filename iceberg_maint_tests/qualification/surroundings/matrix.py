@@ -10,6 +10,15 @@ from iceberg_maint_tests.qualification.surroundings.tables import NAMED
 STORES = ("local", "moto", "versitygw", "gcs")
 ON_REQUEST = ("azure",)
 """Stores that need a package that is in no lock. They run only if they are named."""
+ONE_STORE = {
+    "sqlite": "local",
+    "postgresql": "versitygw",
+    "rest": "gcs",
+    "nessie": "versitygw",
+    "hive": "moto",
+    "glue": "moto",
+}
+"""The store of each catalog in a run that tries every catalog and every store, but not all pairs."""
 NATIVE = {"gcs": "gs", "azure": "abfss"}
 """Stores that Arrow does not read for `columnar`, and their schemes."""
 Words = Mapping[tuple[str, str], Mapping[str, str]]

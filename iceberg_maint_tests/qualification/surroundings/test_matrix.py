@@ -11,7 +11,13 @@ from iceberg_maint_tests.qualification.surroundings import tables
 from iceberg_maint_tests.qualification.surroundings.catalogs import CATALOGS, Surrounding
 from iceberg_maint_tests.qualification.surroundings.cell import NAMES, OK
 from iceberg_maint_tests.qualification.surroundings.faults import COMMANDS, EXPECTED, SAME, wrong_faults
-from iceberg_maint_tests.qualification.surroundings.matrix import STORES, expected, is_offered, page
+from iceberg_maint_tests.qualification.surroundings.matrix import (
+    ONE_STORE,
+    STORES,
+    expected,
+    is_offered,
+    page,
+)
 from iceberg_maint_tests.qualification.surroundings.parts import Parts
 from iceberg_maint_tests.qualification.surroundings.rest_cases import CASES
 from iceberg_maint_tests.qualification.surroundings.rest_runs import BUDGET, TWO_NAMES, wrong_answers
@@ -26,6 +32,12 @@ def test_matrix_has_every_catalog_on_s3_and_all_but_two_on_local_disks() -> None
     assert {c for c, s in cells if s == "local"} == set(CATALOGS) - {"nessie", "glue"}
     assert {c for c, s in cells if s == "gcs"} == {"sqlite", "postgresql", "rest"}
     assert {c for c, s in cells if s == "versitygw"} == set(CATALOGS) - {"glue"}
+
+
+def test_one_store_of_each_catalog_has_every_store() -> None:
+    assert ONE_STORE.keys() == CATALOGS.keys()
+    assert set(ONE_STORE.values()) == set(STORES)
+    assert [pair for pair in ONE_STORE.items() if not is_offered(*pair)] == []
 
 
 def test_page_shows_a_word_that_is_not_ok_as_a_note() -> None:
