@@ -49,7 +49,8 @@ class Assessment:
     """One table: its state, its policy, its health, its histories and the decisions that follow.
 
     There is one history and one decision per operation, in the order of the cycle. With housekeeping
-    among the operations, `retention` is what may expire and `sweeps` says whether the trash may be emptied.
+    among the operations, `retention` is what may expire and `sweeps` says whether the trash may be emptied. `situation` is
+    what the decisions follow from.
     """
 
     state: TableState
@@ -57,6 +58,7 @@ class Assessment:
     measured: Measured
     histories: tuple[TableHistory, ...]
     decisions: tuple[Decision, ...]
+    situation: Situation
     retention: Retention = NOTHING_EXPIRES
     sweeps: bool = False
 
@@ -160,16 +162,16 @@ def assess(
         }
     at_pin = replace(measured, format_version=state.format_version)
     situation = Situation(
-        at_pin, policy, known, now_ms, demand.partitions, demand.force, context.engine.row_types
+        at_pin, policy, known, now_ms, demand.partitions, demand.force, context.engine.row_types, skew
     )
     decisions = [
-        decide_housekeeping(operation, state, situation, retention, skew=skew)
+        decide_housekeeping(operation, state, situation, retention)
         if operation in HOUSEKEEPING_OPERATIONS
         else decide(operation, situation)
         for operation in operations
     ]
     histories = tuple(known[operation] for operation in operations)
-    return Assessment(state, policy, measured, histories, tuple(decisions), retention, sweeps)
+    return Assessment(state, policy, measured, histories, tuple(decisions), situation, retention, sweeps)
 
 
 def retention_of(state: TableState, policy: Policy, context: Context, now_ms: int) -> Retention:

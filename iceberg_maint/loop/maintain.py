@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 
-from iceberg_maint.core.decisions.rules import reason_to_rest
+from iceberg_maint.core.decisions.rules import halt, reason_to_rest, resume_stop
 from iceberg_maint.core.decisions.table_decision import Step
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
@@ -47,8 +47,6 @@ from iceberg_maint.loop.select_batches import (
     back_off_conflicts,
     back_off_stale,
     backs_off_now,
-    is_halted,
-    may_resume,
     select_batches,
     with_smaller_batches,
 )
@@ -220,9 +218,12 @@ def _has_work(assessment: Assessment, cache: AssessmentCache) -> bool:
     decision = assessment.decision
     if decision.verdict is Verdict.RUN or decision.reason is Reason.LEASE_HELD:
         return True
-    if is_halted(decision):
+    operation, situation = decision.operation, assessment.situation
+    if halt(operation, situation):
         return False
-    return cache.has_unsettled_work() or cache.has_open_batches(decision.operation)
+    if cache.has_unsettled_work():
+        return True
+    return cache.has_open_batches(operation) and resume_stop(operation, situation) is None
 
 
 def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
@@ -235,7 +236,7 @@ def _reassess(table: TableId, run: Run, lease: Lease) -> Assessment:
 def _plan_and_execute(results: Results, run: Run, lease: Lease) -> Stopped | None:
     """Plans and runs batches, and plans stale ones again. Adds to the results, and returns what stopped it."""
     stopped, replans = None, 0
-    while may_resume(results.assessment, run.context):
+    while resume_stop(run.operation, results.assessment.situation) is None:
         run.current.enter("planning")
         batches = select_batches(results, run, lease)
         warn_of_memory(str(results.assessment.state.table), batches, results.assessment.policy, run.context)

@@ -13,10 +13,9 @@ from iceberg_maint.core.commits.planned_files import (
 )
 from iceberg_maint.core.decisions.applicability import may_convert
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.rules import RESUME_STOPS, Situation
 from iceberg_maint.core.decisions.waits import NO_GAIN_REASONS, backs_off, failed, runs_isolated
 from iceberg_maint.core.model.ids import Operation, PartitionKey
-from iceberg_maint.core.model.reasons import Decision, Reason
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.model.table_state import ChangedFiles, TableState
 from iceberg_maint.core.planning.plan import Batch, Plan
 from iceberg_maint.core.planning.work import (
@@ -31,7 +30,6 @@ from iceberg_maint.core.planning.work import (
 from iceberg_maint.errors import RefusedError
 from iceberg_maint.loop.assess import Assessment
 from iceberg_maint.loop.catalogs import Catalogs
-from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.plan import make_plans
 from iceberg_maint.loop.record import Results
 from iceberg_maint.loop.request import PlanReady, Run
@@ -112,32 +110,6 @@ def with_smaller_batches(assessment: Assessment, replans: int, batches: tuple[Ba
 
 def _halve(cap: int, times: int, minimum: int) -> int:
     return max(cap >> times, min(cap, minimum))
-
-
-def is_halted(decision: Decision) -> bool:
-    """Whether the reason stops the whole table, so that not even open batches are resumed."""
-    return decision.reason in (
-        Reason.PAUSED,
-        Reason.BLACKOUT,
-        Reason.ADVISE,
-        Reason.DISABLED,
-        Reason.FORMAT_VERSION,
-        Reason.DROPPED_SOURCE,
-        Reason.LEASE_HELD,
-        Reason.FOREIGN_MAINTAINER,
-        Reason.CLOCK_SKEW,
-    )
-
-
-def may_resume(assessment: Assessment, context: Context) -> bool:
-    """Whether stored batches may be resumed."""
-    operation, now_ms = assessment.decision.operation, context.clock.now_ms()
-    if is_halted(assessment.decision):
-        return False
-    situation = Situation(
-        assessment.measured, assessment.policy, {}, now_ms, readers=context.engine.row_types
-    )
-    return all(rule(operation, situation) is None for rule in RESUME_STOPS)
 
 
 def select_batches(results: Results, run: Run, lease: Lease) -> tuple[Batch, ...]:

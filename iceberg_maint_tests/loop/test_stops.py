@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from iceberg_maint.core.decisions import rules
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.planning.plan import Batch
-from iceberg_maint.core.policy.data import Mode
+from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.policy.runs import ForeignMaintainersPolicy, ForeignMode, WindowsPolicy
 from iceberg_maint.ledger.database import Database
 from iceberg_maint.ledger.leases import SqlLeases
@@ -195,6 +196,45 @@ def test_paused_table_resumes_not_even_old_work() -> None:
     assert world.writes == []
     world.ledger.registry.resume(str(TABLE))
     assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+def open_world(policy: Policy = POLICY) -> World:
+    """A table with two open batches of a run that is dead."""
+    world = World(policy=policy)
+    with pytest.raises(Killed):
+        world.run(Process(dies="after:save_plan"))
+    world.expire_leases()
+    return world
+
+
+def test_rule_of_the_table_alone_stops_stored_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = open_world()
+
+    def at_full_moon(_operation: Operation, _situation: rules.Situation) -> rules.Stop:
+        return rules.Stop(Verdict.DEFER, Reason.NO_GAIN, {})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rules, "TABLE_STOPS", (*rules.TABLE_STOPS, at_full_moon))
+        assert (world.run().reason, world.writes, world.open_work()) == (Reason.NO_GAIN, [], (0, 2))
+    assert world.run().outcome is OutcomeStatus.IMPROVED
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        replace(POLICY, mode=Mode.ADVISE),
+        replace(POLICY, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.REFUSE)),
+    ],
+    ids=["advise", "foreign maintainer"],
+)
+def test_stored_batches_of_a_table_without_due_work_stop_by_the_same_rules(policy: Policy) -> None:
+    world = open_world(replace(POLICY, foreign_maintainers=ForeignMaintainersPolicy(mode=ForeignMode.IGNORE)))
+    foreign_rewrite(world, 1)
+    world.append("p=a", 1)
+    world.append("p=b", 1)
+    world.policy = replace(policy, windows=replace(POLICY.windows, cold_after_seconds=3600))
+    world.run()
+    assert (world.writes, world.open_work()) == ([], (0, 2))
 
 
 @pytest.mark.parametrize("name", [str(TABLE), "*"])

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from iceberg_maint.core.decisions.applicability import candidate_bytes, either_may_clean, findings_for
 from iceberg_maint.core.decisions.history import TableHistory
-from iceberg_maint.core.decisions.rules import Situation, first_stop, table_stop
+from iceberg_maint.core.decisions.rules import Situation, advice_only, first_stop, table_stop
 from iceberg_maint.core.decisions.waits import backs_off
 from iceberg_maint.core.decisions.windows import hour_budget, in_order, plan_budget, run_budget, take
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.health.thresholds import is_due, may_merge, score, worst
 from iceberg_maint.core.model.ids import Operation, PartitionKey
 from iceberg_maint.core.model.reasons import Decision, PartitionDecision, Reason, Verdict
-from iceberg_maint.core.policy.data import Mode
 
 _SHARING = (Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES)
 
@@ -65,9 +64,9 @@ def _budgeted(operation: Operation, situation: Situation, verdicts: Sequence[Par
         in_order(other_verdicts, verdicts, shared, policy.windows.order, changed), run, other_hour
     )
     verdict, reason = table_verdict(window + not_due)
-    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+    if verdict is Verdict.RUN and (advice := advice_only(operation, situation)):
         # The partitions stay RUN, so that the plan shows what would be done.
-        verdict, reason = Verdict.SKIP, Reason.ADVISE
+        verdict, reason = advice.verdict, advice.reason
     evidence = {"due_partitions": str(len(ordered)), "partitions": str(len(measured.partitions))}
     budget_bytes, budget_reason = plan_budget(run, hour)
     partition_budgets = [budget.partitions for budget in (run, hour) if budget.partitions is not None]

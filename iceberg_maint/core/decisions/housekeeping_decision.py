@@ -14,11 +14,18 @@ from iceberg_maint.core.decisions.manifests_decision import (
     manifest_findings,
     manifests_without_live_files,
 )
-from iceberg_maint.core.decisions.rules import Situation, Stop, pending_publish, table_stop
+from iceberg_maint.core.decisions.rules import (
+    Situation,
+    Stop,
+    advice_only,
+    disabled,
+    pending_publish,
+    table_stop,
+)
 from iceberg_maint.core.decisions.snapshot_retention import Retention, described_holders, gc_enabled
 from iceberg_maint.core.decisions.waits import automation_waits, backs_off
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import REMOVING_OPERATIONS, WHOLE_TABLE, Operation
+from iceberg_maint.core.model.ids import WHOLE_TABLE, Operation
 from iceberg_maint.core.model.reasons import (
     Check,
     Decision,
@@ -29,9 +36,8 @@ from iceberg_maint.core.model.reasons import (
     Verdict,
 )
 from iceberg_maint.core.model.table_state import TableState, metadata_version
-from iceberg_maint.core.policy.data import Mode, Policy
+from iceberg_maint.core.policy.data import Policy
 
-"""A key of the evidence."""
 _METADATA_PROPERTY = "write.metadata.delete-after-commit.enabled"
 _METADATA_VERSIONS = 100
 """Iceberg's default of `write.metadata.previous-versions-max`. The metadata log does not list older
@@ -43,20 +49,15 @@ def decide_housekeeping(
     state: TableState,
     situation: Situation,
     retention: Retention,
-    *,
-    skew: str | None = None,
 ) -> Decision:
     """Returns the decision on one housekeeping operation. `retention` is the present result of
-    `core.decisions.retention.retain`. `skew` says how the clocks disagree; nothing is removed then. A forced operation
-    is due, whatever thresholds and back-off say."""
+    `core.decisions.retention.retain`. A forced operation is due, whatever thresholds and back-off say."""
     measured, policy, now_ms = situation.measured, situation.policy, situation.now_ms
     history = situation.history(operation)
     found = housekeeping_findings(operation, state, policy, history, retention, now_ms)
     unit = _unit(operation, found, history, now_ms, force=situation.force)
     evidence = _evidence(operation, state, retention)
     stop = _stop(operation, state, situation)
-    if stop is None and skew is not None and operation in REMOVING_OPERATIONS:
-        stop = Stop(Verdict.REFUSE, Reason.CLOCK_SKEW, {"clocks": skew})
     if stop is None and unit.verdict is Verdict.RUN:
         stop = pending_publish(operation, situation)
     if stop is not None:
@@ -66,9 +67,9 @@ def decide_housekeeping(
             operation, measured, stop.verdict, stop.reason, [unit], {**evidence, **stop.evidence}
         )
     verdict, reason = unit.verdict, unit.reason
-    if verdict is Verdict.RUN and policy.mode is Mode.ADVISE:
+    if verdict is Verdict.RUN and (advice := advice_only(operation, situation)):
         # The unit stays RUN, so that the plan shows what would be done.
-        verdict, reason = Verdict.SKIP, Reason.ADVISE
+        verdict, reason = advice.verdict, advice.reason
     return decision_of(operation, measured, verdict, reason, [unit], evidence)
 
 
@@ -78,8 +79,7 @@ def cannot_run_now(
     """Returns whether stored facts of the table prevent the operation now, due or not."""
     past, situation = history.of(WHOLE_TABLE), Situation(measured, policy, {operation: history}, now_ms)
     return (
-        not _enabled(operation, policy)
-        or past.quarantined
+        past.quarantined
         or automation_waits(past, now_ms)
         or table_stop(operation, situation) is not None
         or pending_publish(operation, situation) is not None
@@ -168,20 +168,12 @@ def _unit(
 
 
 def _stop(operation: Operation, state: TableState, situation: Situation) -> Stop | None:
-    if not _enabled(operation, situation.policy):
-        return Stop(Verdict.SKIP, Reason.DISABLED, {"key": f"{operation.value}.enabled"})
+    if off := disabled(operation, situation):
+        return off
     if operation is not Operation.REWRITE_MANIFESTS and not gc_enabled(state.properties):
         return Stop(Verdict.REFUSE, Reason.GC_DISABLED, {"gc.enabled": "false"})
     stop = table_stop(operation, situation)
     return None if stop is None else replace(stop, until_ms=None)
-
-
-def _enabled(operation: Operation, policy: Policy) -> bool:
-    return {
-        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
-        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
-        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
-    }[operation]
 
 
 def _evidence(operation: Operation, state: TableState, retention: Retention) -> dict[str, str]:

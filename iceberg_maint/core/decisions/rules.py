@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,13 @@ from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
 from iceberg_maint.core.decisions.waits import automation_waits, publish_wait
 from iceberg_maint.core.decisions.windows import in_blackout
 from iceberg_maint.core.health.metrics import Measured
-from iceberg_maint.core.model.ids import DATA_OPERATIONS, READING, Operation, PartitionKey
+from iceberg_maint.core.model.ids import (
+    DATA_OPERATIONS,
+    READING,
+    REMOVING_OPERATIONS,
+    Operation,
+    PartitionKey,
+)
 from iceberg_maint.core.model.reasons import Finding, Reason, Verdict
 from iceberg_maint.core.policy.data import Mode, Policy
 from iceberg_maint.core.policy.runs import ForeignMode
@@ -37,7 +43,7 @@ class Situation:
 
     `requested` limits the decisions to these partitions and waives their back-off: a person or the automation chose
     them. `force` also makes healthy and quarantined partitions due, and for a conversion those with younger equality
-    deletes.
+    deletes. `skew` says how the clocks disagree.
     """
 
     measured: Measured
@@ -47,6 +53,7 @@ class Situation:
     requested: frozenset[PartitionKey] | None = None
     force: bool = False
     readers: RowTypes = SPARK_4
+    skew: str | None = None
 
     def history(self, operation: Operation) -> TableHistory:
         """Returns the operation's history; an empty one if there is none."""
@@ -91,6 +98,9 @@ def disabled(operation: Operation, situation: Situation) -> Stop | None:
     enabled = {
         Operation.REWRITE_DATA_FILES: policy.rewrite_data_files.enabled,
         Operation.REWRITE_POSITION_DELETE_FILES: policy.rewrite_position_delete_files.enabled,
+        Operation.REWRITE_MANIFESTS: policy.rewrite_manifests.enabled,
+        Operation.EXPIRE_SNAPSHOTS: policy.expire_snapshots.enabled,
+        Operation.REMOVE_ORPHAN_FILES: policy.remove_orphan_files.enabled,
     }
     if enabled.get(operation, True):
         return None
@@ -124,6 +134,12 @@ def unreadable_metadata(operation: Operation, situation: Situation) -> Stop | No
     if reading is None:
         return None
     return Stop(Verdict.DEFER, Reason.BACK_OFF, {"error": reading.reason}, reading.not_before_ms)
+
+
+def disagreeing_clocks(operation: Operation, situation: Situation) -> Stop | None:
+    if situation.skew is None or operation not in REMOVING_OPERATIONS:
+        return None
+    return Stop(Verdict.REFUSE, Reason.CLOCK_SKEW, {"clocks": situation.skew})
 
 
 def unreadable_rows(operation: Operation, situation: Situation) -> Stop | None:
@@ -179,6 +195,11 @@ def pending_publish(operation: Operation, situation: Situation) -> Stop | None:
     return Stop(Verdict.DEFER, Reason.PENDING_PUBLISH, wait.evidence(), wait.until_ms)
 
 
+def advice_only(_operation: Operation, situation: Situation) -> Stop | None:
+    """Stops the execution of due work. The work is planned and shown."""
+    return Stop(Verdict.SKIP, Reason.ADVISE, {}) if situation.policy.mode is Mode.ADVISE else None
+
+
 TABLE_STOPS: tuple[Rule, ...] = (
     unknown_format,
     empty_table,
@@ -187,6 +208,7 @@ TABLE_STOPS: tuple[Rule, ...] = (
     time_to_rest,
     lease_of_another,
     unreadable_metadata,
+    disagreeing_clocks,
 )
 """The rules that stop an operation whether or not a partition is due, in the order in which they are asked."""
 PARTITION_STOPS: tuple[tuple[Rule, frozenset[Verdict]], ...] = (
@@ -197,14 +219,28 @@ PARTITION_STOPS: tuple[tuple[Rule, frozenset[Verdict]], ...] = (
     (pending_publish, frozenset((Verdict.RUN,))),
 )
 """The rules that are asked after those if a partition has one of these verdicts, which the stop replaces."""
-RESUME_STOPS: tuple[Rule, ...] = (unreadable_rows, wrong_property, pending_publish)
-"""The rules that stop open batches of earlier runs: they neither read rows that nothing reads nor commit to a main that
-must stay."""
 
 
 def table_stop(operation: Operation, situation: Situation) -> Stop | None:
     """Returns the stop of an operation that holds whether or not a partition is due, None if there is none."""
-    stops = (rule(operation, situation) for rule in TABLE_STOPS)
+    return _first(TABLE_STOPS, operation, situation)
+
+
+def halt(operation: Operation, situation: Situation) -> Stop | None:
+    """Returns what keeps a run from the table, so that not even attempts of earlier runs are settled; None if nothing
+    does. A table that became empty is no such stop."""
+    return _first((rule for rule in TABLE_STOPS if rule is not empty_table), operation, situation)
+
+
+def resume_stop(operation: Operation, situation: Situation) -> Stop | None:
+    """Returns what stops open batches of earlier runs, None if they may be resumed: each rule that stops new work,
+    whether or not a partition is due."""
+    rules = (*(rule for rule, _ in PARTITION_STOPS), advice_only)
+    return halt(operation, situation) or _first(rules, operation, situation)
+
+
+def _first(rules: Iterable[Rule], operation: Operation, situation: Situation) -> Stop | None:
+    stops = (rule(operation, situation) for rule in rules)
     return next((stop for stop in stops if stop is not None), None)
 
 

@@ -9,10 +9,11 @@ import pytest
 from iceberg_maint.core.decisions import decide as decisions
 from iceberg_maint.core.decisions import rules
 from iceberg_maint.core.decisions.applicability import candidate_bytes
-from iceberg_maint.core.decisions.history import PartitionHistory, TableHistory
+from iceberg_maint.core.decisions.history import Fault, PartitionHistory, TableHistory
 from iceberg_maint.core.health.metrics import PartitionHealth
 from iceberg_maint.core.health.thresholds import findings
-from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.model.ids import READING, Operation
+from iceberg_maint.core.model.other_writers import ForeignCommit, PendingPublish, PublishKind
 from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
 from iceberg_maint.core.policy.data import EqualityDeletesPolicy, Mode, Policy, Route
 from iceberg_maint.core.policy.runs import WindowsPolicy
@@ -374,6 +375,7 @@ def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
         Reason.PAUSED,
         Reason.LEASE_HELD,
         None,
+        None,
     ]
     assert rules.table_stop(REWRITE, situation) == stops[0]
     assert [rule.__name__ for rule, _ in rules.PARTITION_STOPS] == [
@@ -382,3 +384,50 @@ def test_stops_are_asked_in_order_and_the_first_one_wins() -> None:
         "foreign_maintainer",
         "pending_publish",
     ]
+
+
+def unreadable(code: str) -> TableHistory:
+    fault = PartitionHistory(not_before_ms=NOW_MS + 1, reason=code)
+    return TableHistory(faults=(Fault(READING, "", fault),))
+
+
+MEASURED = measured_of({"p=a": HEALTHY})
+AT_REST = rules.Situation(MEASURED, policy_of(), {}, NOW_MS)
+STOPPED = {
+    "unknown_format": replace(AT_REST, measured=replace(MEASURED, format_version=9)),
+    "disabled": replace(AT_REST, policy=policy_of(rewrite_policy(enabled=False))),
+    "dropped_source": replace(AT_REST, measured=replace(MEASURED, specs_losing_values=(0,))),
+    "time_to_rest": replace(AT_REST, policy=policy_of(blackout_hours=("22:00-23:00",))),
+    "lease_of_another": replace(AT_REST, histories={REWRITE: TableHistory(lease_owner="run-7")}),
+    "unreadable_metadata": replace(AT_REST, histories={REWRITE: unreadable("ICM-101 a file is missing.")}),
+    "disagreeing_clocks": replace(AT_REST, skew="the store is ahead"),
+    "unreadable_rows": replace(AT_REST, measured=replace(MEASURED, uncommon_types={"v": "geometry"})),
+    "wrong_property": replace(AT_REST, measured=replace(MEASURED, wrong_property="compression-codec = lzma")),
+    "foreign_maintainer": replace(
+        AT_REST, measured=replace(MEASURED, foreign=(ForeignCommit(1, NOW_MS, "dremio", deletes=False),))
+    ),
+    "pending_publish": replace(
+        AT_REST,
+        measured=replace(
+            MEASURED, pending_publishes=(PendingPublish(PublishKind.BRANCH, "audit", 7, NOW_MS),)
+        ),
+    ),
+    "advice_only": replace(AT_REST, policy=policy_of(mode=Mode.ADVISE)),
+}
+"""Each rule → a table without due work that it stops."""
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_rule_that_stops_new_work_stops_stored_batches_of_a_table_without_due_work(name: str) -> None:
+    operation = Operation.REMOVE_ORPHAN_FILES if name == "disagreeing_clocks" else REWRITE
+    stop = getattr(rules, name)(operation, STOPPED[name])
+    assert stop is not None
+    assert rules.resume_stop(operation, STOPPED[name]) == stop
+
+
+def test_every_rule_but_that_of_an_empty_table_stops_stored_batches() -> None:
+    listed = [*rules.TABLE_STOPS, *(rule for rule, _ in rules.PARTITION_STOPS), rules.advice_only]
+    assert [rule.__name__ for rule in listed if rule is not rules.empty_table] == list(STOPPED)
+    assert rules.resume_stop(REWRITE, AT_REST) is None
+    empty = replace(AT_REST, measured=replace(MEASURED, snapshot_id=None))
+    assert (rules.table_stop(REWRITE, empty) is None, rules.resume_stop(REWRITE, empty)) == (False, None)

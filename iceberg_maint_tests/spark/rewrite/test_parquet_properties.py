@@ -99,7 +99,6 @@ def test_property_that_the_writer_meets_is_refused_with_its_value(
 ) -> None:
     # The table passes the decision, so that the writer meets the property.
     monkeypatch.setattr("iceberg_maint.core.decisions.rules.PARTITION_STOPS", ())
-    monkeypatch.setattr("iceberg_maint.loop.select_batches.RESUME_STOPS", ())
     table = table_with(shop, name, value)
     outcome = rewritten(shop, table, strategy)
     message = f"ICM-180 {table}: write.parquet.{name} = {value}; {rule}. Fix: {fix}"
