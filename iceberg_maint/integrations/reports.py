@@ -24,7 +24,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import ConfigurationError, IcebergMaintError, with_code
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.fleet.budget import stored_decision
-from iceberg_maint.loop.fleet.known_tables import ask_catalogs
+from iceberg_maint.loop.fleet.known_tables import ask_catalogs, verdicts_of_unmeasured
 from iceberg_maint.machine.files import private_folder, replace_file
 from iceberg_maint.report.deferrals import draw_pauses, pause_documents
 from iceberg_maint.report.fleet import TableWriterChange, fleet, table_trend
@@ -42,8 +42,8 @@ _RECORDS = 10_000
 
 
 def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
-    """Returns the report of the tables with stored health, and which tables have none. `records` are newest first. Lists the
-    catalogs and reads no table; a catalog that does not answer is named in the report."""
+    """Returns the report of the tables with stored health or a failed read, and which tables have neither. `records` are
+    newest first. Lists the catalogs and reads no table; a catalog that does not answer is named in the report."""
     ledger = context.ledger
     now_ms = ledger.registry.now_ms()
     stored = ledger.health.get_all([known.table for known in ledger.health.known_tables()])
@@ -78,22 +78,24 @@ def fleet_report(context: Context, records: Sequence[Record]) -> FleetReport:
         trends.append(trend)
         statuses[table] = table_status(decision, verdicts[table])
         backlogs.append((backlog_bytes, seconds))
-    summary = summary_of(list(statuses.values()), backlogs)
     changes = [TableWriterChange(str(m.table), change) for m in health for change in m.writer_changes]
     changes.sort(key=lambda c: (-c.change.commits, -c.change.timestamp_ms, c.table))
     failures = failures_of(records)
     outdated = ledger.health.outdated_tables()
     listing = ask_catalogs(context)
-    stored_names = {*outdated, *map(str, stored)}
+    unmeasured = [t for t in listing.tables if t not in stored and str(t) not in outdated]
+    for name, verdict in verdicts_of_unmeasured(unmeasured, context).items():
+        if verdict.faults:
+            statuses[str(name)], verdicts[str(name)] = Status.FAILED, verdict
     return FleetReport(
         fleet(health, records),
         statuses,
-        summary,
+        summary_of(list(statuses.values()), backlogs),
         failures,
         tuple(trends),
         tuple(changes),
         len(outdated),
-        tuple(table for table in map(str, listing.tables) if table not in stored_names),
+        tuple(name for name in map(str, unmeasured) if name not in verdicts),
         listing.errors,
         errors,
         verdicts,

@@ -19,7 +19,7 @@ from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartition
 from iceberg_maint.ledger.histories import Histories
 from iceberg_maint.ledger.leases import owner_of
 from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports.stored import HealthDay, KnownTable, StoredMeasurement
+from iceberg_maint.ports.stored import HealthDay, KnownTable, StoredMeasurement, unmeasured_uuid
 
 RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000
@@ -43,6 +43,8 @@ def _put(conn: Connection, measured: Measured) -> bool:
     uuid, name = measured.table_uuid, str(measured.table)
     same_name = (health.c.table_name == name) & (health.c.table_uuid != uuid)
     stored = conn.execute(select(health).where(health.c.table_uuid == uuid)).first()
+    if stored is None or stored.form != _FORM:
+        histories.write(conn, unmeasured_uuid(measured.table), READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and (stored.form != _FORM or not json.loads(stored.head)["basis"]):
         histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
     if stored is not None and stored.sequence_number > measured.sequence_number:
@@ -265,9 +267,10 @@ class SqlHealth(Histories):
                 return
             if row is not None:
                 _drop(conn, row.table_uuid)
+            histories.write(conn, unmeasured_uuid(table), READING, {WHOLE_TABLE: PartitionHistory()})
             conn.execute(
                 insert(health).values(
-                    table_uuid=digest(name) if row is None else row.table_uuid,
+                    table_uuid=unmeasured_uuid(table) if row is None else row.table_uuid,
                     table_name=name,
                     sequence_number=-1,
                     pointer="",

@@ -38,6 +38,7 @@ from iceberg_maint.errors import (
 from iceberg_maint.loop.context import Context
 from iceberg_maint.ports.clock import Clock
 from iceberg_maint.ports.ledger import Ledger
+from iceberg_maint.ports.stored import unmeasured_uuid
 
 _log = logging.getLogger(__name__)
 _MIB = 1024**2
@@ -191,26 +192,24 @@ def is_of_catalog(error: IcebergMaintError) -> bool:
 
 
 def note_unreadable(table: TableId, error: IcebergMaintError, context: Context) -> None:
-    """Stores that the table could not be read, and when that is tried again. Stores nothing of a table without stored
-    health, which nothing else is decided from, and nothing while an earlier failure waits with the same
-    error."""
+    """Stores that the table could not be read, and when that is tried again. Stores nothing while an earlier failure waits
+    with the same error."""
     if not is_of_the_table(error):
         return
-    stored = context.ledger.health.measurements((table,))
-    if not stored:
-        return
-    before, now_ms = reading_of(table, stored[0].table_uuid, context), context.clock.now_ms()
+    stored = next(iter(context.ledger.health.measurements((table,))), None)
+    uuid = unmeasured_uuid(table) if stored is None else stored.table_uuid
+    before, now_ms = reading_of(table, uuid, context), context.clock.now_ms()
     text = context.process.masked(str(error))
     if before.reason == text and automation_waits(before, now_ms):
         return
     try:
-        retry = context.policies.of_table(table, stored[0].maintenance_properties).retry
+        retry = context.policies.of_table(table, stored.maintenance_properties if stored else {}).retry
     except Exception:  # noqa: BLE001 - a wrong policy is what the read failed by, and the caller reports that
         return
     after = (environment_failed if error.code in ENVIRONMENT_CODES else unreadable)(
         before, retry, now_ms, text
     )
-    context.ledger.health.put_unreadable(stored[0].table_uuid, after)
+    context.ledger.health.put_unreadable(uuid, after)
 
 
 def is_of_the_table(error: IcebergMaintError) -> bool:

@@ -236,7 +236,7 @@ class HealthStore(Protocol):
 
     def put_unreadable(self, table_uuid: str, reading: PartitionHistory) -> None:
         """Stores how the table's metadata failed to be read. Its stored health no longer stands for the table as it is. The
-        next stored health ends both."""
+        next stored health ends both. A table without stored health has the UUID `unmeasured_uuid`."""
 
     def get(self, table: TableId) -> Measured | None:
         """Returns the last stored health of the table with this name."""

@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from iceberg_maint.core.decisions.history import Pause
+from iceberg_maint.core.model.codec import digest
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
 from iceberg_maint.core.model.location import LocationOwner
 from iceberg_maint.core.outcomes.outcome import BatchOutcome
 from iceberg_maint.core.outcomes.verification import Proof
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.ports.engine import WrittenFile
+
+
+def unmeasured_uuid(table: TableId) -> str:
+    """Returns what stands for the UUID of a table that was never measured: nothing has read it."""
+    return digest(str(table))
+
 
 KEPT_DAYS = 90
 """Days of which the ledger keeps the health of a table."""

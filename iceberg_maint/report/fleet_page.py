@@ -12,7 +12,7 @@ from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.report.fleet import trends_section, writers_section
 from iceberg_maint.report.formatting import counted, duration, moment, number, size
 from iceberg_maint.report.page import Bar, Page, Section, Tile, first_rows
-from iceberg_maint.report.report_page import NEVER_OBSERVED, FleetReport, failure_message
+from iceberg_maint.report.report_page import FleetReport, failure_message
 from iceberg_maint.report.verdicts import Status
 
 MOST_ROWS = 50
@@ -157,7 +157,7 @@ def _failures(report: FleetReport) -> Section | None:
 def _tables(report: FleetReport) -> Section:
     order = list(Status)
     ranked = sorted(report.rows, key=lambda r: order.index(report.statuses[r.table]))
-    unread = [(table, NEVER_OBSERVED, *[""] * 8) for table in report.never_observed]
+    unread = [(table, status, *[""] * 8) for table, status in report.unread()]
     rows, omitted = first_rows(
         [
             *unread,

@@ -57,11 +57,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """The fleet: a row, a status and a verdict per table, the summary of the statuses, and the failed records, newest
-    first. `trends` has the stored days of each table. `writer_changes` begins with the writer with the most
-    commits of small files. `outdated_tables` counts tables that another version measured: their health
-    cannot be read. `never_observed` has the tables without stored health that a catalog lists, `unlisted` the error of
-    each catalog that did not list its tables, `errors` that of each table whose stored health could not be judged."""
+    """The fleet: a status and a verdict per table, a row of those with stored health, the summary of the statuses, and the
+    failed records, newest first. `trends` has the stored days of each table. `writer_changes` begins with the writer with
+    the most commits of small files. `outdated_tables` counts tables that another version measured: their health cannot be
+    read. `never_observed` has the tables that a catalog lists and nothing has read, `unlisted` the error of each catalog
+    that did not list its tables, `errors` that of each table whose stored health could not be judged."""
 
     rows: tuple[FleetRow, ...]
     statuses: Mapping[str, Status]
@@ -74,6 +74,12 @@ class FleetReport:
     unlisted: Mapping[str, IcebergMaintError] = field(default_factory=dict)
     errors: Mapping[str, IcebergMaintError] = field(default_factory=dict)
     verdicts: Mapping[str, TableVerdict] = field(default_factory=dict)
+
+    def unread(self) -> tuple[tuple[str, str], ...]:
+        """The tables without stored health that a catalog lists, each with its status."""
+        rows = {r.table for r in self.rows}
+        failed = [(table, status.value) for table, status in self.statuses.items() if table not in rows]
+        return (*failed, *((table, NEVER_OBSERVED) for table in self.never_observed))
 
     def sentences(self) -> tuple[str, ...]:
         """The summary, and what the report lacks."""
@@ -109,6 +115,7 @@ def report_document(report: FleetReport) -> Document:
     document["unlisted_catalogs"] = [
         {"catalog": name, **error_document(error)} for name, error in report.unlisted.items()
     ]
+    document["tables"] += [{"table": table} for table, _ in report.unread() if table in report.statuses]
     for table in document["tables"]:
         table["status"] = report.statuses[table["table"]].value
         if error := report.errors.get(table["table"]):
@@ -176,7 +183,14 @@ def draw_report(console: Console, report: FleetReport, name_of: Callable[[str], 
     order = list(Status)
     ranked = sorted(rows, key=lambda r: order.index(report.statuses[r.table]))
     unread = [""] * (len(_COLUMNS) - 2)
-    cells = [[escape(name_of(t)), f"[yellow]{NEVER_OBSERVED}[/]", *unread] for t in report.never_observed]
+    cells = [
+        [
+            escape(name_of(t)),
+            coloured(Status.FAILED) if t in report.statuses else f"[yellow]{status}[/]",
+            *unread,
+        ]
+        for t, status in report.unread()
+    ]
     cells += [_cells(r, report.statuses[r.table], name_of) for r in ranked]
     if cells:
         console.print()

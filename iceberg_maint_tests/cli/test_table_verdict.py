@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -60,6 +61,31 @@ def test_table_that_cannot_be_read_is_refused_on_every_screen(unreadable: Lake) 
     assert (row["status"], row["failed_runs"], row["failure"]["standing"]) == ("failed", 1, "refused")
     [record] = lake.json("history", str(SICK))["records"]
     assert record["message"] == str(BROKEN)
+
+
+def test_table_that_could_never_be_read_is_failed_in_tables_and_report_until_it_is_read(
+    lake: Lake, tmp_path: Path
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "200")
+        damage(lake, patch)
+        assert lake.json("report")["never_observed"] == ["lake.db.healthy", "lake.db.sick"]
+        listed, page = lake.json("tables", exit_code=3), tmp_path / "r.md"
+        report, text = lake.json("report"), lake("report", "--markdown", str(page)).stdout
+        failure = row_of(report)["failure"]
+        assert (row_of(listed)["error"]["code"], failure["code"]) == ("ICM-101", "ICM-101")
+        assert (report["never_observed"], row_of(report)["status"]) == ([], "failed")
+        assert report["summary"] == listed["summary"]
+        assert [line.split()[:2] for line in text.splitlines() if line.startswith("db.sick")] == [
+            ["db.sick", "failed"]
+        ]
+        assert (BROKEN.message in text, "| lake.db.sick | failed |" in page.read_text("utf-8")) == (
+            True,
+            True,
+        )
+    lake.json("tables")
+    assert [t["status"] for t in lake.json("report")["tables"]] == ["due", "healthy"]
+    assert row_of(lake.json("report"))["failure"] is None
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from iceberg_maint.loop.catalogs import late_catalog, late_table
 from iceberg_maint.loop.context import Context
 from iceberg_maint.loop.read_table import is_of_catalog, read_clocks
 from iceberg_maint.machine.bounded_calls import BoundedCalls, CallGroup, CallLimits, LateError
-from iceberg_maint.ports.stored import StoredMeasurement
+from iceberg_maint.ports.stored import StoredMeasurement, unmeasured_uuid
 
 _log = logging.getLogger(__name__)
 IN_MEMORY = CallLimits(at_once=1)
@@ -117,13 +117,21 @@ def load_unchanged(
 
 def verdicts_of(measured: Collection[Measured], context: Context) -> dict[TableId, TableVerdict]:
     """Returns the verdicts on tables whose health is stored."""
-    histories = context.ledger.health.histories(
-        {m.table_uuid: str(m.table) for m in measured}, (Operation.REWRITE_DATA_FILES,)
-    )
-    return {
-        m.table: verdict_on(True, histories[m.table_uuid, Operation.REWRITE_DATA_FILES].faults)
-        for m in measured
-    }
+    return _verdicts({m.table_uuid: m.table for m in measured}, context, is_measured=True)
+
+
+def verdicts_of_unmeasured(tables: Collection[TableId], context: Context) -> dict[TableId, TableVerdict]:
+    """Returns the verdicts on tables without stored health: whether they could be read."""
+    return _verdicts({unmeasured_uuid(t): t for t in tables}, context, is_measured=False)
+
+
+def _verdicts(
+    tables: Mapping[str, TableId], context: Context, *, is_measured: bool
+) -> dict[TableId, TableVerdict]:
+    names = {uuid: str(table) for uuid, table in tables.items()}
+    # Each history has the faults of all operations.
+    histories = context.ledger.health.histories(names, (Operation.REWRITE_DATA_FILES,))
+    return {tables[uuid]: verdict_on(is_measured, h.faults) for (uuid, _), h in histories.items()}
 
 
 def refuse_other_name(state: TableState, context: Context) -> None:
