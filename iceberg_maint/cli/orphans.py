@@ -102,12 +102,20 @@ def scan(session: Session, name: str, output: Path | None, overrides: dict[str, 
 @command
 def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
     """Show the trash of TABLE: orphan files, files of expired snapshots, and restored files."""
-    from iceberg_maint.cli.pages.orphans_page import draw_marks
+    from iceberg_maint.cli.pages.orphans_page import draw_marks, draw_releases
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
     marks = _trash(session, table, overrides)
-    session.emit({"table": str(table), "trash": marks}, lambda console: draw_marks(console, marks))
+    state, policy = _pinned(context, table)
+    stored = _orphan_scan(session, table).stored_releases(state, policy.remove_orphan_files)
+    releases = [{"release_id": r.release_id, "snapshots": len(r.snapshots)} for r in stored]
+
+    def draw(console: Console) -> None:
+        draw_marks(console, marks)
+        draw_releases(console, releases)
+
+    session.emit({"table": str(table), "trash": marks, "releases": releases}, draw)
     return EXIT_DONE
 
 

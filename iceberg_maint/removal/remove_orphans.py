@@ -26,7 +26,12 @@ from iceberg_maint.machine.files import private_folder
 from iceberg_maint.ports.storage import OrphanWork, Reachability, ReleasedWork, Store
 from iceberg_maint.removal.in_place_retention import restore_in_place, retain_in_place
 from iceberg_maint.removal.orphan_scan import Scan, scan
-from iceberg_maint.removal.released_lists import batches_in_place, record_release, retained_in_place
+from iceberg_maint.removal.released_lists import (
+    batches_in_place,
+    record_release,
+    retained_in_place,
+    stored_releases,
+)
 from iceberg_maint.removal.removal_progress import RemovalProgress, TrashChange
 from iceberg_maint.removal.second_owner import check_folders, versions_memo
 from iceberg_maint.removal.store_requests import AskedLease, RemovalLease, TimeUpError
@@ -132,6 +137,12 @@ class OrphanRemoval:
             *batches_in_place(target.prefixes, state.uuid, store),
         )
         return tuple(sorted(retained, key=lambda b: (b.header.marked_ms, b.location)))
+
+    def stored_releases(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> tuple[Release, ...]:
+        """Returns the releases of the table whose files are not yet in the trash. Their retention begins with the next
+        pass."""
+        found = stored_releases(_target(state, policy).prefixes, state.uuid, self._context.store(state))
+        return tuple(release for _, release in found if release.table_uuid == state.uuid)
 
     def second_owner(self, state: TableState, policy: RemoveOrphanFilesPolicy) -> UnloggedMetadata:
         """See `ports.storage.OrphanFiles`."""

@@ -17,6 +17,7 @@ from iceberg_maint.cli import iceberg_maint
 from iceberg_maint.cli.context import Session
 from iceberg_maint.config import load_config
 from iceberg_maint.core.model.ids import TableId
+from iceberg_maint.core.removal.released_file_rules import Release, RemovedSnapshot
 from iceberg_maint.removal.remove_orphans import OrphanRemoval
 from iceberg_maint.wiring.adapters import OrphanPasses, SystemClock, build
 from iceberg_maint_tests.support.context import changed
@@ -116,6 +117,30 @@ def test_scan_whose_output_cannot_be_written_is_refused_before_it_looks(
         "ICM-100",
         f"--output {lake.folder}/no/file cannot be written: No such file or directory.",
     )
+
+
+def test_list_says_of_a_stored_release_that_its_retention_has_not_begun(
+    program: Program, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = session.context()
+    table = TableId.parse("lake.db.t")
+    state = context.catalogs.pin(table)
+    removed = RemovedSnapshot(7, state.last_updated_ms, f"{state.location}/metadata/gone.avro")
+    release = Release("batch-1", str(table), state.uuid, state.metadata_location, 0, (removed,))
+    policy = context.policies.of(state).remove_orphan_files
+    context.storage.orphan_files(table).record_release(state, policy, release)
+    listed = document(program("list", "db.t", "--json"))
+    assert (listed["trash"], listed["releases"]) == ([], [{"release_id": "batch-1", "snapshots": 1}])
+    monkeypatch.setenv("COLUMNS", "200")
+    assert program("list", "db.t").stdout.splitlines() == [
+        "the trash is empty",
+        (
+            "The files that expiry batch-1 of 1 snapshot releases are not in the trash. "
+            "Their retention begins with the next expire_snapshots or remove_orphan_files."
+        ),
+    ]
+    document(program("trash", "db.t", "--json"))
+    assert document(program("list", "db.t", "--json"))["releases"] == []
 
 
 def test_files_go_come_back_and_stay(

@@ -173,5 +173,16 @@ def draw_marks(console: Console, marks: list[Document]) -> None:
     draw_rows(console, ["mark", "state", "from", "marked", "swept after", "files", "size", "prefix"], rows)
 
 
+def draw_releases(console: Console, releases: Sequence[Document]) -> None:
+    """Draws the expiries whose files are not yet in the trash; nothing without any."""
+    for release in releases:
+        snapshots = counted(release["snapshots"], "snapshot")
+        write(
+            console,
+            f"The files that expiry {release['release_id']} of {snapshots} releases are not in the trash. Their retention "
+            "begins with the next expire_snapshots or remove_orphan_files.",
+        )
+
+
 def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
