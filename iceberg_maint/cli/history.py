@@ -16,7 +16,7 @@ from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.console import word
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import CUT_SHORT, Reason
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
@@ -205,7 +205,10 @@ def draw_records(
 
 def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
     outcome = record.outcome
-    texts = (work_of(outcome), *notes_of(outcome))
+    work = work_of(outcome)
+    texts = [work, *notes_of(outcome)]
+    if outcome.reason in CUT_SHORT and outcome.message not in work:
+        texts.append(outcome.message)
     return [
         moment(record.ended_ms).removesuffix(" UTC"),
         escape(name_of(record.table)),

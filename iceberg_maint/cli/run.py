@@ -283,6 +283,7 @@ def _add_exit_codes(context: Context, result: _Result, session: Session) -> None
         refused = refusal(str(result.table), outcome.reason, measured)
         # Work that the policy leaves to another maintainer is no refusal. A held lease is one.
         undone = outcome.outcome is OutcomeStatus.NO_OP and outcome.reason is not Reason.FOREIGN_MAINTAINER
+        undone = undone or outcome.reason is Reason.LEASE_HELD
         if refused is not None and (undone or outcome.outcome is OutcomeStatus.UNSUPPORTED):
             if outcome.reason not in reported:
                 # A run that lost its lease says which. Perhaps no other run has it now.

@@ -13,7 +13,7 @@ from iceberg_maint.core.model.ids import (
     PartitionKey,
     TableId,
 )
-from iceberg_maint.core.model.reasons import Decision, Reason, Verdict
+from iceberg_maint.core.model.reasons import CUT_SHORT, Decision, Reason, Verdict
 from iceberg_maint.core.outcomes.outcome import (
     SUCCESSFUL,
     BatchOutcome,
@@ -95,10 +95,23 @@ def finish_operation(results: Results, stopped: Stopped | None, run: Run) -> Ope
         partitions=_partition_outcomes(results, stopped, decision),
         message=(stopped.message if stopped else "") or results.message or _detail(decision),
     )
-    terminated = stopped is not None and stopped.reason is Reason.TERMINATED
-    if results.outcomes or terminated or status is not OutcomeStatus.NO_OP:
+    reason = None if stopped is None else stopped.reason
+    if reason is Reason.LEASE_HELD and _is_recorded(outcome, results.assessment.state.uuid, run):
+        return outcome
+    if results.outcomes or reason is Reason.TERMINATED or status is not OutcomeStatus.NO_OP:
         _record(results, outcome, run)
     return outcome
+
+
+def _is_recorded(outcome: OperationOutcome, table_uuid: str, run: Run) -> bool:
+    """Whether another run, which took the lease of this one, has recorded its batches."""
+    run_id, batches = run.request.run_id, {b.batch_id for b in outcome.batches}
+    records = run.context.ledger.records.of_run(run_id) if batches else ()
+    return any(
+        (r.run_id, r.table_uuid, r.operation) == (run_id, table_uuid, outcome.operation)
+        and batches <= {b.batch_id for b in r.outcome.batches}
+        for r in records
+    )
 
 
 def _status(
@@ -121,8 +134,10 @@ def _status(
         elif reason is None and decision.reason is Reason.FORCED:
             # A person asked for it, and its plan is empty.
             reason = next(iter(leftovers), Reason.HEALTHY)
-    if stopped is not None and stopped.reason is Reason.TERMINATED and status in SUCCESSFUL:
-        reason = Reason.TERMINATED
+    if stopped is not None and stopped.reason in CUT_SHORT and status in SUCCESSFUL:
+        reason = stopped.reason
+        if reason is Reason.LEASE_HELD:
+            return status, reason
         if stopped.failed:
             status = OutcomeStatus.FAILED
         elif status is OutcomeStatus.NO_OP:

@@ -93,6 +93,31 @@ def test_lost_fence_stops_before_the_table_is_touched() -> None:
     assert world.our_commits() == 2
 
 
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_batches_of_a_run_that_lost_its_lease_are_recorded_once(is_taken: bool) -> None:
+    """It was stopped for longer than its lease, in the second batch. Another run may have taken the table since."""
+    world = World("abc")
+
+    def stand_still(batch: Batch) -> None:
+        if batch.partitions == ("p=b",):
+            world.before_write = lambda _batch: None
+            world.clock.ms += 60_000
+            world.expire_leases()
+            if is_taken:
+                assert world.run().outcome is OutcomeStatus.IMPROVED
+
+    world.before_write = stand_still
+    found = world.run()
+    assert (found.outcome, found.reason) == (OutcomeStatus.IMPROVED, Reason.LEASE_HELD)
+    world.run()
+    records = world.ledger.records.newest(str(TABLE), 10)
+    committed = sorted(
+        (r.run_id, *b.partitions) for r in records for b in r.outcome.batches if b.snapshot_after is not None
+    )
+    by_other = "run-2"
+    assert committed == [("run-1", "p=a"), (by_other, "p=b"), (by_other, "p=c")]
+
+
 class SettledTables(NoAudit):
     """An audit log that counts how often a run appends what it lacks."""
 

@@ -75,6 +75,8 @@ class Reason(StrEnum):
 
 LOST_RACES = frozenset({Reason.STALE, Reason.CONFLICT})
 """Reasons of work that lost to commits of other writers. It is no failure: nothing is wrong, and the work is tried again."""
+CUT_SHORT = frozenset({Reason.TERMINATED, Reason.LEASE_HELD})
+"""Reasons of an operation that ended before its work did. Its message says why, whatever its batches did."""
 SENTENCES: dict[Reason, str] = {
     Reason.SMALL_FILES: "enough small files to gain from a rewrite",
     Reason.TOO_MANY_FILES: "more files than allowed at this average size",
@@ -110,7 +112,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.ERROR: "an error; the outcome's message names it",
     Reason.UNKNOWN_COMMIT: "a commit is neither confirmed nor refuted yet",
     Reason.TERMINATED: "a person or the system stopped the run in order; the next run continues",
-    Reason.CRASHED: "the process of the run ended without a report; the next run continues",
+    Reason.CRASHED: "the process of the run ended, or stood still until its lease ended, without a report; the next run "
+    "continues",
     Reason.NO_EFFECT: "committed, but the table's health did not improve",
     Reason.OTHER_OPERATION: "the other operation on data does this work at less cost",
     Reason.UNSUPPORTED_KEY: "equality deletes on a dropped, floating-point or repeated column; they "
