@@ -131,9 +131,11 @@ def _status(
             reason = Reason.REFUSED
         elif decision.verdict is Verdict.REFUSE:
             reason = decision.reason
+        elif reason is None and leftovers:
+            # It is due, and its plan is empty.
+            reason = next(iter(leftovers))
         elif reason is None and decision.reason is Reason.FORCED:
-            # A person asked for it, and its plan is empty.
-            reason = next(iter(leftovers), Reason.HEALTHY)
+            reason = Reason.HEALTHY
     if stopped is not None and stopped.reason in CUT_SHORT and status in SUCCESSFUL:
         reason = stopped.reason
         if reason is Reason.LEASE_HELD:

@@ -192,8 +192,12 @@ def _truth(decision: Decision, advice: Advice | None, now_ms: int, housekeeping:
     quarantined = sum(p.reason is Reason.QUARANTINED for p in decision.partitions)
     waiting = [p for p in decision.partitions if p.reason is Reason.BACK_OFF]
     if decision.verdict is Verdict.RUN:
+        later = [p.reason.value for p in decision.backlog() if p.verdict is Verdict.DEFER]
+        later = [reason for reason in later if reason != Reason.QUARANTINED]
         more = counted(quarantined, "more is", "more are")
         rest = f" {more} quarantined." if quarantined else ""
+        if later:
+            rest += f" {counted(len(later), 'more waits', 'more wait')} ({', '.join(dict.fromkeys(later))})."
         return (
             f"Unhealthy: {share(due_partitions, total, 'partition')} due ({sentence(decision.reason)}).{rest}"
         )

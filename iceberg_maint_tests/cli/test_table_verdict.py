@@ -88,6 +88,75 @@ def test_table_that_could_never_be_read_is_failed_in_tables_and_report_until_it_
     assert row_of(lake.json("report"))["failure"] is None
 
 
+STATES: dict[str, tuple[str, str, str, int]] = {
+    # state → policy, status, reason, exit code of `run` and `tables`
+    "paused": ("paused: true", "waiting", "paused", 0),
+    "blackout": ("blackout_hours: ['00:00-12:00', '12:00-00:00']", "waiting", "blackout", 0),
+    "advise": ("mode: advise", "waiting", "advise", 0),
+    "turned off": ("rewrite_data_files: {enabled: false}", "off", "disabled", 0),
+    "window": ("windows: {cold_after_seconds: 100000000}", "waiting", "recently_changed", 0),
+    "back-off": ("retry: {backoff_seconds: 3600}", "failed", "back_off", 1),
+    "quarantined": ("retry: {quarantine_after: 1}", "blocked", "quarantined", 1),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_table_that_is_not_maintained_has_one_story_on_every_screen(
+    lake: Lake, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    policy, status, reason, exit_code = STATES[state]
+    searched = state != "window"  # with a search the line about it comes before that of the table
+    if searched:
+        lake("run", "--operation", "remove_orphan_files")
+    lake.configure(f"defaults: {{{policy}, remove_orphan_files: {{every_seconds: 100000000}}}}\n")
+    lake.json("observe")
+    if exit_code:
+        lake.engine.errors = [ValueError("a bad row"), ValueError("a bad row")]
+        assert lake("run", str(SICK)).exit_code == 1
+    records = lake.json("history", str(SICK))["records"]
+    listed, report = row_of(lake.json("tables", exit_code=exit_code)), row_of(lake.json("report"))
+    why = lake.json("why", str(SICK))
+    assert [(row["status"], row["failure"]) for row in (listed, report)] == [(status, why["failure"])] * 2
+    assert {listed["reason"], why["reason"], why["next"]["reason"]} == {reason}
+    assert listed["due_partitions"] == len(why["next"]["due_partitions"])
+    assert (listed["until_ms"], listed["deferred_by"]) == (why["next"]["until_ms"], why["deferred_by"])
+    assert (why["failure"] is not None, report["failed_runs"]) == (bool(exit_code), exit_code)
+    result = lake("run", str(SICK))
+    told = [line for line in result.stdout.splitlines() if line.startswith(f"{SICK}: ")]
+    assert (result.exit_code, len(told), told[-1].startswith(f"{SICK}: NO_OP {reason} - ")) == (
+        exit_code,
+        1,
+        True,
+    )
+    assert ("a bad row" in result.stderr) or state != "back-off"
+    rewriting = [r for r in lake.json("history", str(SICK))["records"] if "rewrite" in r["operation"]]
+    assert rewriting == [r for r in records if "rewrite" in r["operation"]]
+    after = row_of(lake.json("tables", exit_code=exit_code))
+    assert (after["status"], after["reason"]) == (status, reason)
+
+
+def test_table_whose_due_work_is_in_no_plan_has_the_reason_of_the_plan_on_every_screen(lake: Lake) -> None:
+    lake("run", "--operation", "remove_orphan_files")
+    lake.configure("defaults: {windows: {max_bytes_per_batch: 100}}\n")
+    lake.json("observe")
+    [line] = [x for x in lake("run", str(SICK)).stdout.splitlines() if x.startswith(f"{SICK}: ")]
+    assert line.startswith(f"{SICK}: NO_OP file_too_large - ")
+    last = {
+        p["history"]["reason"] for p in lake.json("why", str(SICK))["partitions"] if p["reason"] != "healthy"
+    }
+    assert (last, row_of(lake.json("tables"))["reason"]) == ({"file_too_large"}, "back_off")
+
+
+def test_partitions_beyond_the_budget_of_a_run_count_in_why_as_in_tables(lake: Lake) -> None:
+    lake.configure("defaults: {windows: {max_partitions_per_run: 1}}\n")
+    why = lake.json("why", str(SICK))
+    assert (row_of(lake.json("tables"))["due_partitions"], why["truth"]) == (
+        2,
+        "Unhealthy: 1 of 3 partitions is due (enough small files to gain from a rewrite). 1 more waits (run_budget).",
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

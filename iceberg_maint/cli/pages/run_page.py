@@ -102,7 +102,7 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> 
             draw_outcome(console, outcome)
         if worked or waiting:
             _draw_idle(console, waiting)
-            if len(worked) + bool(waiting) > 1:
+            if len(worked) + bool(waiting) > 1 and not _is_said(waiting, outcomes):
                 _draw_table(console, outcomes)
         elif counts:
             healthy += bool(outcomes) and not failed
@@ -122,6 +122,12 @@ def _draw_table(console: Console, outcomes: Sequence[OperationOutcome]) -> None:
     sentence = outcome_sentence(whole.outcome, whole.reason, ran=bool(whole.batches))
     status = word(whole.outcome.value)
     write(console, f"[bold]{escape(whole.table)}[/]: {status} {whole.reason.value} - {sentence}")
+
+
+def _is_said(waiting: Sequence[OperationOutcome], outcomes: Sequence[OperationOutcome]) -> bool:
+    """Whether the line about the operations that wait is that of the table."""
+    whole = combine_outcomes(outcomes)
+    return {(o.outcome, o.reason) for o in waiting} == {(whole.outcome, whole.reason)}
 
 
 def _is_idle(outcome: OperationOutcome) -> bool:
