@@ -15,7 +15,7 @@ from iceberg_maint.core.health.thresholds import (
     thresholds,
     too_many_average_bytes,
 )
-from iceberg_maint.core.model.reasons import Finding
+from iceberg_maint.core.model.reasons import Check, Finding
 from iceberg_maint.core.policy.data import (
     LayoutPolicy,
     Policy,
@@ -54,23 +54,48 @@ def compare(
     and the age of equality deletes.
     """
     small_files_due = any(f.threshold_key == f"{_SECTION}.min_input_files" for f in findings)
-    rewrite = policy.rewrite_data_files
-    rows = (
-        *_files(health, rewrite, measured.target_file_size_bytes, small_files_due=small_files_due),
-        *_deletes(health, rewrite, now_ms),
-    )
-    named = ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
     return tuple(
         Comparison(metric, value, rule, limit, key, sources[key], _crosses(value, rule, limit))
-        for metric, value, rule, limit, key in (
-            *named,
-            *_position_deletes(health, policy.rewrite_position_delete_files, measured.format_version),
-            *_overlap(health, policy.layout),
-        )
+        for rows in _rows(health, measured, policy, now_ms, small_files_due=small_files_due).values()
+        for metric, value, rule, limit, key in rows
     )
+
+
+def limits(
+    check: str, health: PartitionHealth, measured: Measured, policy: Policy, now_ms: int
+) -> dict[str, tuple[float, float]]:
+    """Returns the value of each metric that a check on partitions compares, and the lowest threshold that is set. A metric
+    without a threshold is left out."""
+    found: dict[str, tuple[float, float]] = {}
+    rows = _rows(health, measured, policy, now_ms, small_files_due=True)[Check(check)]
+    for metric, value, _rule, limit, _key in rows:
+        # A row whose name is a phrase explains the one before.
+        if limit is not None and metric.isidentifier():
+            found[metric] = value, min(limit, found.get(metric, (value, limit))[1])
+    return found
 
 
 _Row = tuple[str, float, str, float | None, str]
+
+
+def _rows(
+    health: PartitionHealth, measured: Measured, policy: Policy, now_ms: int, *, small_files_due: bool
+) -> dict[Check, list[_Row]]:
+    """Returns what each check on partitions compares: metric, value, rule, threshold, policy key."""
+    rewrite, deletes = policy.rewrite_data_files, policy.rewrite_position_delete_files
+    files = _files(health, rewrite, measured.target_file_size_bytes, small_files_due=small_files_due)
+    return {
+        Check.SMALL_FILES: list(_in_section(files)),
+        Check.DELETE_FILES: [
+            *_in_section(_deletes(health, rewrite, now_ms)),
+            *_position_deletes(health, deletes, measured.format_version),
+        ],
+        Check.LAYOUT: list(_overlap(health, policy.layout)),
+    }
+
+
+def _in_section(rows: Iterator[_Row]) -> Iterator[_Row]:
+    return ((m, v, r, t, f"{_SECTION}.{k}") for m, v, r, t, k in rows)
 
 
 def _files(

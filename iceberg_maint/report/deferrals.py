@@ -173,6 +173,13 @@ _FIXES = {
 }
 
 
+def fix_of(table: str, reason: Reason) -> str:
+    """What ends the refusal of a table for this reason, and the code, as a clause. Empty if the reason is no refusal."""
+    if reason not in _CODES:
+        return ""
+    return f"{_FIXES[reason].format(table=shell_argument(table)).removesuffix('.')}: see {_CODES[reason]}"
+
+
 def refusal(table: str, reason: Reason, measured: Measured | None) -> RefusedError | None:
     """The refusal of a table for this reason; None if the reason is no refusal.
 

@@ -17,7 +17,7 @@ from iceberg_maint.core.planning.batch_trials import BatchSize
 from iceberg_maint.core.policy.data import Policy, policy_keys
 from iceberg_maint.ports.stored import Cursor
 from iceberg_maint.report.comparisons import Comparison, compare
-from iceberg_maint.report.deferrals import deferral, pause_of, reader_of, resumption
+from iceberg_maint.report.deferrals import deferral, fix_of, pause_of, reader_of, resumption
 from iceberg_maint.report.fleet import TableTrend, trend_document
 from iceberg_maint.report.formatting import counted, duration, moment, number, sentence, share
 from iceberg_maint.report.housekeeping_text import (
@@ -266,20 +266,14 @@ def _table_change(
         Reason.ADVISE: "policy key mode: act",
         Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
-        Reason.FORMAT_VERSION: "a version of this program that supports the table's format version",
-        Reason.DROPPED_SOURCE: "write the files of these specs again: see ICM-131",
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
-        Reason.UNSUPPORTED_TYPE: "policy key rewrite_data_files.strategy: auto"
-        if "read_by" in decision.evidence and decision.operation is Operation.REWRITE_DATA_FILES
-        else "another type of the column, or another engine for the rewrite: see ICM-134",
-        Reason.WRITER_PROPERTY: "correct or unset the property of the table: see ICM-180",
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }
     if decision.reason in table_wide:
         return table_wide[decision.reason]
     first = next((p for p in partitions if p.decision.reason is decision.reason), None)
-    return first.change if first is not None else ""
+    return fix_of(table, decision.reason) or (first.change if first is not None else "")
 
 
 def _change(
@@ -306,11 +300,9 @@ def _change(
         at_once = f"or at once: {run}"
         return f"the budget, expected at {moment(partition_decision.until_ms)}; raise fleet_budget or windows.read_weight, {at_once}"
     return {
-        Reason.UNSUPPORTED_KEY: "apply the equality deletes with another engine, or change the writer's key columns",
-        Reason.MEMORY: "raise equality_deletes.memory, or lower windows.max_files_per_batch",
         Reason.RUN_BUDGET: "the next run, or raise windows.max_partitions_per_run or windows.max_bytes_per_run",
         Reason.HOUR_BUDGET: "the next hour, or raise windows.max_partitions_per_hour or windows.max_bytes_per_hour",
-    }.get(partition_decision.reason, "")
+    }.get(partition_decision.reason) or fix_of(table, partition_decision.reason)
 
 
 def _thresholds_not_crossed(comparisons: tuple[Comparison, ...]) -> str:

@@ -249,6 +249,14 @@ def test_passing_check_shows_what_it_compares(world: World) -> None:
         "delete_ratio_threshold": 0.1,
         "delete_files": 0,
         "delete_files_threshold": 10,
+        "applicable_equality_delete_files": 0,
+        "applicable_equality_delete_files_threshold": 1,
+        "dangling_equality_delete_files": 0,
+        "dangling_equality_delete_files_threshold": 1,
+        "mergeable_delete_files": 0,
+        "mergeable_delete_files_threshold": 5,
+        "dangling_position_delete_files": 0,
+        "dangling_position_delete_files_threshold": 1,
     }
 
 

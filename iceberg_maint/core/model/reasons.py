@@ -151,6 +151,15 @@ class Check(StrEnum):
     ORPHAN_FILES = "orphan_files"
 
 
+CRITERIA = {
+    Check.SMALL_FILES: "There are too few small files to gain from a rewrite.",
+    Check.DELETE_FILES: "There are few enough deletes for fast reads.",
+    Check.LAYOUT: "Files are sorted well enough for readers to skip most of them.",
+    Check.MANIFESTS: "Manifests are few and well grouped enough for quick planning.",
+    Check.SNAPSHOTS: "No snapshot is kept longer than its retention and its holders require.",
+    Check.ORPHAN_FILES: "Storage was searched for orphan files recently.",
+}
+"""The criterion of each check."""
 CHECKS_OF_PARTITIONS = (Check.SMALL_FILES, Check.DELETE_FILES, Check.LAYOUT)
 """The checks of partitions."""
 CHECKS_OF_TABLES = (Check.MANIFESTS, Check.SNAPSHOTS, Check.ORPHAN_FILES)

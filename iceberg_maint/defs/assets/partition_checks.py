@@ -10,10 +10,9 @@ import dagster as dg
 from dagster_shared.serdes import serialize_value
 
 from iceberg_maint.core.decisions.applicability import partition_findings
-from iceberg_maint.core.health.metrics import Measured, PartitionHealth
-from iceberg_maint.core.health.thresholds import ideal_overlap_depth
+from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.ids import PartitionKey, TableId
-from iceberg_maint.core.model.reasons import Check, Finding, Severity
+from iceberg_maint.core.model.reasons import CRITERIA, Finding, Severity
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.defs.assets.metadata import text_value
 from iceberg_maint.defs.automation.observations import finished_runs
@@ -22,16 +21,12 @@ from iceberg_maint.defs.names import NO_PROGRESS_CHECK, PARTITION_CHECKS, QUARAN
 from iceberg_maint.defs.runs.kept_connections import kept_connections, one_transaction
 from iceberg_maint.defs.translator import IcebergTranslator
 from iceberg_maint.errors import printable
+from iceberg_maint.report.comparisons import limits
 
 DESCRIPTIONS = {
-    Check.SMALL_FILES.value: "There are too few small files to gain from a rewrite.",
-    Check.DELETE_FILES.value: "There are few enough deletes for fast reads.",
-    Check.LAYOUT.value: "Files are sorted well enough for readers to skip most of them.",
+    **{check.value: criterion for check, criterion in CRITERIA.items()},
     QUARANTINE_CHECK: "No partition is quarantined.",
     NO_PROGRESS_CHECK: "The table can be read, and its maintenance has an effect.",
-    Check.MANIFESTS.value: "Manifests are few and well grouped enough for quick planning.",
-    Check.SNAPSHOTS.value: "No snapshot is kept longer than its retention and its holders require.",
-    Check.ORPHAN_FILES.value: "Storage was searched for orphan files recently.",
 }
 """Check → its criterion, which a check that passes shows."""
 
@@ -41,31 +36,6 @@ def finding_sentence(finding: Finding) -> str:
     if finding.metric == "orphan_scans":
         return f"No search for orphan files has ended with success yet ({finding.threshold_key})"
     return f"{finding.metric} is {finding.value:g}, threshold {finding.threshold:g} ({finding.threshold_key})"
-
-
-def limits(check: str, health: PartitionHealth, policy: Policy) -> Iterator[tuple[str, float, float]]:
-    """(metric, value, threshold) of each comparison, with the names of the check's findings.
-
-    The threshold is the lowest one that is set. A metric without a threshold is left out.
-    """
-    rewrite, layout = policy.rewrite_data_files, policy.layout
-    if check == Check.SMALL_FILES:
-        yield "small_files", health.small_files, rewrite.min_input_files
-    elif check == Check.DELETE_FILES:
-        ratio = _lowest(rewrite.delete_ratio_warn, rewrite.delete_ratio_act)
-        if ratio is not None:
-            yield "delete_ratio", health.delete_ratio, ratio
-        if rewrite.max_delete_files is not None:
-            files = health.position_delete_files + health.deletion_vectors
-            yield "delete_files", files - health.dangling_position_delete_files, rewrite.max_delete_files
-    elif check == Check.LAYOUT and layout.enabled and health.sort_ranges:
-        multiple = _lowest(layout.overlap_depth_warn, layout.overlap_depth_act)
-        if multiple is not None:
-            yield "overlap_depth", health.overlap_depth, multiple * ideal_overlap_depth(health)
-
-
-def _lowest(*thresholds: float | None) -> float | None:
-    return min((t for t in thresholds if t is not None), default=None)
 
 
 MAX_FAILING = 500
@@ -232,11 +202,14 @@ def _evaluation(
     target: CheckTarget | None,
 ) -> dg.AssetCheckEvaluation:
     name, health = key.name, checked.measured.partitions.get(partition)
-    compared = tuple(limits(name, health, checked.policy)) if health is not None else ()
+    shown: dict[str, tuple[float, float]] = {}
+    if health is not None:
+        shown = limits(name, health, checked.measured, checked.policy, checked.now_ms)
     own_findings = [f for f in findings if f.check == name]
     severe = any(f.severity is Severity.ERROR for f in own_findings)
     metadata: dict[str, dg.MetadataValue[Any]] = {}
-    for metric, value, threshold in (*compared, *((f.metric, f.value, f.threshold) for f in own_findings)):
+    shown |= {f.metric: (f.value, f.threshold) for f in own_findings}
+    for metric, (value, threshold) in shown.items():
         metadata[metric] = dg.MetadataValue.float(float(value))
         metadata[f"{metric}_threshold"] = dg.MetadataValue.float(float(threshold))
     sentences = [finding_sentence(f) for f in own_findings]
