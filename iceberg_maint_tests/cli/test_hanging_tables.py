@@ -30,6 +30,8 @@ pytestmark = pytest.mark.seconds
 
 NEVER_SECONDS = 240
 """A process that hangs is ended after this time, and its test fails."""
+ALONE_SECONDS = 60
+"""The same for a process that has no work but the call that hangs."""
 TABLES = ("a", "b", "c", "d")
 _UNINTERRUPTIBLE = """
 import sys
@@ -116,10 +118,10 @@ class HangingLake:
         return None if health is None else health.metadata_location
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def ended(process: subprocess.Popen[str], seconds: float = NEVER_SECONDS) -> tuple[int, str, str]:
     """The exit code and the output."""
     try:
-        out, err = process.communicate(timeout=NEVER_SECONDS)
+        out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()
@@ -270,7 +272,8 @@ def test_run_that_waits_for_a_file_that_hangs_answers_sigterm(lake: HangingLake)
 
 
 def test_call_that_nothing_interrupts_ends_the_process_after_the_time_of_the_table(lake: HangingLake) -> None:
-    code, out, err = ended(lake.start("-c", _UNINTERRUPTIBLE, str(lake.hang("b")), "1"))
+    process = lake.start("-c", _UNINTERRUPTIBLE, str(lake.hang("b")), "1")
+    code, out, err = ended(process, ALONE_SECONDS)
     assert (code, out) == (1, "hangs\n")
     assert err == (
         "ICM-171 lake.db.b used up its time: table_timeout_seconds = 1. Fix: look for what did not answer, or raise the "
@@ -296,5 +299,5 @@ def test_call_that_nothing_interrupts_ends_the_process_after_a_signal(
     assert process.stdout.readline() == "hangs\n"
     _wait_until_asleep(process.pid)
     process.send_signal(number)
-    code, _, err = ended(process)
+    code, _, err = ended(process, ALONE_SECONDS)
     assert (code, err) == (1, f"{number.name} was not answered within 1 seconds.\n")
