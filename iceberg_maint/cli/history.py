@@ -216,12 +216,18 @@ def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
         f"{word(outcome.outcome.value)} {outcome.reason.value}",
         escape(escape_control_chars("; ".join(t.removesuffix(".") for t in texts))),
         proof_of(record),
-        # Of a crashed run only the last sign is known.
-        ("≥ " if outcome.reason is Reason.CRASHED else "")
-        + duration((record.ended_ms - record.started_ms) / 1000),
+        _time_of(record),
         escape(started_by(record.run_id, record.started_by)),
         escape(record.run_id),
     ]
+
+
+def _time_of(record: Record) -> str:
+    """How long the run worked. Of a crashed run the time between the first and the last sign is known, if it gave two."""
+    seconds = (record.ended_ms - record.started_ms) / 1000
+    if record.outcome.reason is not Reason.CRASHED:
+        return duration(seconds)
+    return f"≥ {duration(seconds)}" if seconds else "unknown"
 
 
 def proof_of(record: Record) -> str:

@@ -12,6 +12,8 @@ import pytest
 from iceberg_maint.cli import COMMANDS
 from iceberg_maint.core.decisions.history import PartitionHistory
 from iceberg_maint.core.model.ids import Operation, PartitionKey, TableId
+from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.outcomes.outcome import OutcomeStatus
 from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.report.fleet_page import Prices, fleet_page
@@ -206,6 +208,19 @@ def test_page_of_the_report_has_the_message_of_the_last_batch_as_the_screen_does
     (failures,) = (s for s in fleet_page(report, (), Prices(), 0).sections if s.heading == "Failures")
     assert [row[-1] for row in failures.rows] == ["last"]
     assert [f["message"] for f in report_document(report)["failures"]] == ["last"]
+
+
+@pytest.mark.parametrize(("worked_ms", "time"), [(20_000, "≥ 20 s"), (0, "unknown")])
+def test_history_of_a_crashed_run_has_the_least_time_that_it_worked(
+    lake: Lake, worked_ms: int, time: str
+) -> None:
+    lake("run", "db.sick", *REWRITE)
+    (record,) = lake.context.ledger.records.newest("lake.db.sick", 10)
+    outcome = replace(record.outcome, outcome=OutcomeStatus.FAILED, reason=Reason.CRASHED)
+    crashed = replace(record, record_id="crashed", ended_ms=record.started_ms + worked_ms, outcome=outcome)
+    lake.context.ledger.records.append(crashed)
+    text = lake("history", "db.sick", "--limit", "1").stdout
+    assert ("FAILED crashed" in text, f"equal; {time}\n" in text) == (True, True)
 
 
 def test_proof_of_a_run_and_of_a_table_is_the_same_certificate(lake: Lake) -> None:
