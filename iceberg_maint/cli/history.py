@@ -16,7 +16,7 @@ from iceberg_maint.cli.context import Session, most_severe_exit
 from iceberg_maint.cli.pages.console import word
 from iceberg_maint.core.model.codec import to_data
 from iceberg_maint.core.model.ids import DATA_OPERATIONS
-from iceberg_maint.core.model.reasons import CUT_SHORT, Reason
+from iceberg_maint.core.model.reasons import CUT_SHORT
 from iceberg_maint.core.outcomes.outcome import CommitStatus
 from iceberg_maint.core.outcomes.record import Record
 from iceberg_maint.errors import EXIT_FAILED, EXIT_UNKNOWN, IcebergMaintError
@@ -223,9 +223,10 @@ def _row(record: Record, name_of: Callable[[str], str]) -> list[str]:
 
 
 def _time_of(record: Record) -> str:
-    """How long the run worked. Of a crashed run the time between the first and the last sign is known, if it gave two."""
+    """How long the run worked. Of a run that another one recorded the time between the first and the last sign is known,
+    if it gave two."""
     seconds = (record.ended_ms - record.started_ms) / 1000
-    if record.outcome.reason is not Reason.CRASHED:
+    if record.policy_digest:
         return duration(seconds)
     return f"≥ {duration(seconds)}" if seconds else "unknown"
 

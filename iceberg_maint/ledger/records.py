@@ -21,6 +21,7 @@ from sqlalchemy import (
 
 from iceberg_maint.core.model.codec import dumps, loads
 from iceberg_maint.core.model.ids import DATA_OPERATIONS, Operation
+from iceberg_maint.core.model.reasons import Reason
 from iceberg_maint.core.outcomes.outcome import SUCCESSFUL, BatchOutcome, OutcomeStatus
 from iceberg_maint.core.outcomes.record import AttemptTrace, Record, RunTrace, Settlement, without_values
 from iceberg_maint.core.outcomes.verification import Proof
@@ -156,7 +157,15 @@ def _trace(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> Run
         plan_id=rows[-1].plan_id,
         attempts=tuple(_attempt(conn, row) for row in rows),
         recorded=run.through > 0,
+        lost_lease=run.through > 0 and _ended_by_lost_lease(conn, table_uuid, run),
     )
+
+
+def _ended_by_lost_lease(conn: Connection, table_uuid: str, run: Row[*tuple[Any, ...]]) -> bool:
+    query = select(record.c.body).where(record.c.run_id == run.run_id, record.c.table_uuid == table_uuid)
+    records = (loads(Record, body) for body in conn.scalars(query.order_by(record.c.ordinal.desc())))
+    last = next((r for r in records if r.operation == run.operation), None)
+    return last is not None and last.outcome.reason is Reason.LEASE_HELD
 
 
 def _attempt(conn: Connection, row: Row[*tuple[Any, ...]]) -> AttemptTrace:

@@ -66,7 +66,7 @@ def work_of(outcome: OperationOutcome) -> str:
     facts += _housekeeping(outcome.operation, batches)
     failed = [b for b in batches if b.outcome in (OutcomeStatus.FAILED, OutcomeStatus.UNKNOWN)]
     failed = [b for b in failed if b.reason is not Reason.STALE]
-    deferred = [b for b in batches if b.outcome is OutcomeStatus.DEFERRED and b.reason is not Reason.STALE]
+    deferred = [b for b in batches if b.outcome is OutcomeStatus.DEFERRED and b.reason is Reason.CONFLICT]
     if deferred:
         facts.append(f"{counted(len(deferred), 'batch', 'batches')} lost to other writers")
     if failed:

@@ -217,7 +217,10 @@ def test_history_of_a_crashed_run_has_the_least_time_that_it_worked(
     lake("run", "db.sick", *REWRITE)
     (record,) = lake.context.ledger.records.newest("lake.db.sick", 10)
     outcome = replace(record.outcome, outcome=OutcomeStatus.FAILED, reason=Reason.CRASHED)
-    crashed = replace(record, record_id="crashed", ended_ms=record.started_ms + worked_ms, outcome=outcome)
+    ended_ms = record.started_ms + worked_ms
+    crashed = replace(
+        record, record_id="crashed", ended_ms=ended_ms, outcome=outcome, policy_digest="", run_id="another"
+    )
     lake.context.ledger.records.append(crashed)
     text = lake("history", "db.sick", "--limit", "1").stdout
     assert ("FAILED crashed" in text, f"equal; {time}\n" in text) == (True, True)

@@ -114,6 +114,8 @@ def test_batches_of_a_run_that_lost_its_lease_are_recorded_once(is_taken: bool) 
     committed = sorted(
         (r.run_id, *b.partitions) for r in records for b in r.outcome.batches if b.snapshot_after is not None
     )
+    words = {r.outcome.reason for r in records if r.run_id == "run-1" and not is_taken}
+    assert words == (set() if is_taken else {Reason.LEASE_HELD})
     by_other = "run-2"
     assert committed == [("run-1", "p=a"), (by_other, "p=b"), (by_other, "p=c")]
 

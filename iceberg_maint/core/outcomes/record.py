@@ -159,7 +159,8 @@ class AttemptTrace:
 @dataclass(frozen=True, slots=True)
 class RunTrace:
     """Ended attempts of one run at one table and operation that no record contains yet, in order; at
-    least one. `recorded`: the run has a record, and these attempts were settled after it."""
+    least one. `recorded`: the run has a record, and these attempts were settled after it. `lost_lease`: by that record
+    the run ended because it had lost its lease."""
 
     run_id: str
     table_uuid: str
@@ -167,6 +168,7 @@ class RunTrace:
     plan_id: str
     attempts: tuple[AttemptTrace, ...]
     recorded: bool = False
+    lost_lease: bool = False
 
 
 def record_of(run: RunTrace, state: TableState) -> Record:
@@ -174,7 +176,7 @@ def record_of(run: RunTrace, state: TableState) -> Record:
 
     The policy digest and the engine versions stay empty: only the dead run knew them.
     """
-    outcomes = tuple(_outcome(a, state) for a in run.attempts)
+    outcomes = tuple(_outcome(a, state, lost_lease=run.lost_lease) for a in run.attempts)
     # The successor of a batch that was planned again counts in its place.
     last = {o.partitions: o for o in outcomes}
     status, reason = operation_status(tuple(last.values()), unsupported=False)
@@ -206,7 +208,7 @@ def record_of(run: RunTrace, state: TableState) -> Record:
     )
 
 
-def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
+def _outcome(attempt: AttemptTrace, state: TableState, *, lost_lease: bool) -> BatchOutcome:
     reported = attempt.reported or _unreported(attempt)
     settled = attempt.settled
     if settled is None:
@@ -221,10 +223,12 @@ def _outcome(attempt: AttemptTrace, state: TableState) -> BatchOutcome:
         case CommitStatus.REJECTED:
             # The attempt that wrote reused files accounts for them.
             written = 0 if attempt.adopted else sum(attempt.output_sizes_bytes)
+            is_lost = lost_lease and attempt.reported is None
+            reason = Reason.CRASHED if attempt.reported is None else Reason.ERROR
             return replace(
                 reported,
-                outcome=OutcomeStatus.FAILED,
-                reason=Reason.CRASHED if attempt.reported is None else Reason.ERROR,
+                outcome=OutcomeStatus.DEFERRED if is_lost else OutcomeStatus.FAILED,
+                reason=Reason.LEASE_HELD if is_lost else reason,
                 wasted_bytes=max(written, reported.wasted_bytes),
                 message=settled.why,
             )

@@ -199,6 +199,31 @@ COMMITTING = (
         ),
     ),
     Regression(
+        "stored-batch-in-mode-advise",
+        "found in review",
+        "A batch of an earlier run is committed in mode advise, or beside another maintainer, because no partition is due",
+        "Each rule that stops new work also stops stored batches, due or not",
+        off(
+            "core/decisions/rules.py",
+            "    return halt(operation, situation) or _first(rules, operation, situation)\n",
+            "    return halt(operation, situation)\n",
+            "loop/test_stops.py::test_stored_batches_of_a_table_without_due_work_stop_by_the_same_rules",
+            "core/decisions/test_decide.py::test_rule_that_stops_new_work_stops_stored_batches_of_a_table_without_due_work",
+        ),
+    ),
+    Regression(
+        "commit-recorded-twice",
+        "found in review",
+        "A run stands still until another takes its lease. Both record its commits, and reports count them twice",
+        "A run that lost its lease adds no record of batches that the ledger has under its id",
+        off(
+            "loop/record.py",
+            "    if reason is Reason.LEASE_HELD and _is_recorded(outcome, results.assessment.state.uuid, run):\n",
+            "    if False:\n",
+            "loop/test_stops.py::test_batches_of_a_run_that_lost_its_lease_are_recorded_once",
+        ),
+    ),
+    Regression(
         "pool-slot-never-freed",
         "dagster-io/dagster#33643, #32560",
         "A crashed run keeps the slot of its pool, and the table is not maintained again",
