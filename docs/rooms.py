@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def imports() -> Rooms:
         text = path.read_text("utf-8")
         room = _room(module, modules)
         lines[room] += text.count("\n")
-        for node in ast.walk(ast.parse(text)):
+        for node in _statements(ast.parse(text)):
             for name in _imported(node):
                 target = name if name in modules else name.rpartition(".")[0]
                 if target in modules and _room(target, modules) != room:
@@ -68,6 +69,7 @@ def floors(rooms: Rooms) -> list[list[str]]:
 def arrows(rooms: Rooms) -> list[tuple[str, str]]:
     """The imports that do not follow from others."""
 
+    @cache
     def reached(room: str) -> set[str]:
         below = rooms.get(room, frozenset())
         return set(below).union(*(reached(other) for other in below))
@@ -132,6 +134,14 @@ def _room(module: str, modules: Mapping[str, Path]) -> str:
         return parts[-1] if parts else "iceberg_maint"
     depth = _DEPTHS.get(folder[0], 1)
     return "/".join(folder[:depth])
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and the statements within it, without their expressions, which are most of a tree."""
+    yield node
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for statement in getattr(node, block, ()):
+            yield from _statements(statement)
 
 
 def _imported(node: ast.AST) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -128,8 +129,16 @@ def allowed_rooms(room: str) -> frozenset[str]:
     return frozenset({room, *names}) - {"CORE"} | (CORE if "CORE" in names else frozenset())
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and the statements within it, without their expressions, which are most of a tree."""
+    yield node
+    for block in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for statement in getattr(node, block, ()):
+            yield from statements(statement)
+
+
 def imported_modules(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -171,7 +180,7 @@ def import_violations(module: str, source: str) -> list[str]:
 
 def environment_violations(module: str, source: str) -> list[str]:
     """Reads of the process environment below the rings that may; a script's own `__main__` block is its caller."""
-    if part_of(module) in MAY_READ_ENVIRONMENT:
+    if part_of(module) in MAY_READ_ENVIRONMENT or not re.search("environ|getenv", source):
         return []
     tree = ast.parse(source)
     scripts = {id(node) for block in tree.body if _is_script_block(block) for node in ast.walk(block)}

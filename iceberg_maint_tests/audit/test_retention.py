@@ -62,15 +62,21 @@ def faults(folder: Folder, ledger: AgingLedger) -> list[Fault]:
     return [*verdict.faults, *ledger_faults(verdict, ledger.stored[::-1])[0]]
 
 
-@pytest.fixture
-def old() -> tuple[MemoryFolder, AgingLedger]:
-    """A hundred days of two entries each; the last day is today."""
+Log = tuple[MemoryFolder, AgingLedger]
+
+
+@pytest.fixture(scope="module")
+def hundred_days() -> Log:
     folder, ledger = MemoryFolder(), AgingLedger()
     work(folder, ledger, range(1, 101))
     return folder, ledger
 
 
-Log = tuple[MemoryFolder, AgingLedger]
+@pytest.fixture
+def old(hundred_days: Log) -> Log:
+    """A hundred days of two entries each; the last day is today."""
+    folder, ledger = hundred_days
+    return replace(folder, files=dict(folder.files)), replace(ledger, stored=list(ledger.stored))
 
 
 def test_entries_older_than_the_days_are_removed_and_the_rest_is_proved(old: Log) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +42,27 @@ from iceberg_maint_tests.support.columnar.damage import (
     with_another_value,
     with_index_outside,
 )
-from iceberg_maint_tests.support.columnar.tables import field, schema_of, task_of, write_file, write_table
+from iceberg_maint_tests.support.columnar.tables import (
+    field,
+    schema_of,
+    table_from,
+    task_of,
+    write_file,
+    write_table,
+)
 
 SCHEMA = schema_of(field(1, "id", "long"), field(2, "s", "string"))
 OPTIONS: dict[str, Any] = {"compression": "none", "use_dictionary": ["s"], "write_page_index": True}
 ENCODING = Encoding(codec="uncompressed", level=None)
 
 
-def texts(folder: Path, name: str, rows: int) -> InputFile:
-    values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
-    return write_file(folder, name, SCHEMA, values, **OPTIONS)
+@cache
+def table_of(rows: int) -> pa.Table:
+    return table_from(SCHEMA, [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)])
+
+
+def texts(folder: Path, name: str, rows: int, **options: Any) -> InputFile:
+    return write_table(folder, name, table_of(rows), **OPTIONS, **options)
 
 
 @pytest.mark.parametrize("splice", [False, True])
@@ -89,9 +101,7 @@ def test_input_with_a_page_of_another_checksum_is_refused(
     page_version: str,
 ) -> None:
     def written(name: str, *, checksum: bool) -> InputFile:
-        values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
-        options = {"write_page_checksum": checksum, "data_page_version": page_version}
-        return write_file(tmp_path, name, SCHEMA, values, **OPTIONS, **options)
+        return texts(tmp_path, name, rows, write_page_checksum=checksum, data_page_version=page_version)
 
     inputs = [written(f"{k}.parquet", checksum=True) for k in range(files)]
     task = task_of(tmp_path, SCHEMA, inputs, splice=splice, memory_limit_bytes=memory, encoding=ENCODING)
@@ -108,9 +118,7 @@ def test_input_with_a_page_of_another_checksum_is_refused(
 
 @pytest.mark.parametrize(("rows", "splice"), [(500, False), (60_000, False), (60_000, True)])
 def test_pages_that_are_written_state_their_checksum(tmp_path: Path, rows: int, splice: bool) -> None:
-    values = [{"id": n, "s": TEXTS[n * 7919 % 5]} for n in range(rows)]
-    options = {**OPTIONS, "write_page_checksum": True}
-    inputs = [write_file(tmp_path, f"{k}.parquet", SCHEMA, values, **options) for k in range(2)]
+    inputs = [texts(tmp_path, f"{k}.parquet", rows, write_page_checksum=True) for k in range(2)]
     result = rewrite(task_of(tmp_path, SCHEMA, inputs, splice=splice))
     assert set(checksums(result.path)) == {True}
 

@@ -495,9 +495,9 @@ def test_value_from_the_environment_is_in_no_error_of_the_configuration(load: Lo
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 5000,
-        "defaults: " + "{a: " * 5000 + "}" * 5000,
-        "- " * 5000 + "a",
+        "[" * 1500,
+        "defaults: " + "{a: " * 1500 + "}" * 1500,
+        "- " * 1500 + "a",
         ONE + "defaults: &a {retry: *a}\n",
         ONE + "defaults: &a {mode: [*a]}\n",
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,16 @@ def test_unknown_reason_is_refused() -> None:
         Reason("warm")
 
 
+@cache
+def produced_reasons() -> frozenset[str]:
+    modules = [p for room in ("core", "loop") for p in (PACKAGE / room).rglob("*.py")]
+    texts = [p.read_text("utf-8") for p in modules if p.name != "reasons.py"]
+    return frozenset(name for text in texts for name in re.findall(r"\bReason\.(\w+)", text))
+
+
 @pytest.mark.parametrize("reason", list(Reason), ids=lambda r: r.value)
 def test_reason_is_produced_by_core_or_the_loop(reason: Reason) -> None:
-    modules = [p for room in ("core", "loop") for p in (PACKAGE / room).rglob("*.py")]
-    places = [p for p in modules if p.name != "reasons.py"]
-    produced = [p.name for p in places if re.search(rf"\bReason\.{reason.name}\b", p.read_text())]
-    assert produced, f"{reason} is never produced: remove it"
+    assert reason.name in produced_reasons(), f"{reason} is never produced: remove it"
 
 
 def test_due_are_the_partitions_to_run_in_order() -> None:
