@@ -15,7 +15,7 @@ import pytest
 from iceberg_maint_tests.cli.conftest import Lake
 from iceberg_maint_tests.support import jvm
 
-pytestmark = [pytest.mark.seconds, pytest.mark.together("programs"), pytest.mark.long(280)]
+pytestmark = [pytest.mark.seconds, pytest.mark.together("programs")]
 
 # The JVMs of tests have an archive of their own. These start without it.
 JAVA_OPTIONS = jvm.options(archive=Path("/no archive"))
@@ -95,6 +95,7 @@ def test_folder_that_others_can_write_is_refused_before_spark_starts(lake: Lake,
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.variant  # two minutes; what is refused before Spark starts is tested above
 @pytest.mark.spark
 def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     archive, loaded = tmp_path / "archive" / "classes.jsa", tmp_path / "loaded.log"
@@ -120,7 +121,7 @@ def test_spark_takes_its_classes_from_the_archive(tmp_path: Path) -> None:
     assert sources == {"source: shared objects file (top)"}, sources
 
 
-@pytest.mark.variant  # a minute; the archive itself is tested above
+@pytest.mark.variant  # a minute
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("java_options", "exit_code", "error"),
@@ -147,7 +148,7 @@ def test_java_that_writes_no_archive_is_refused_and_the_old_file_stays(
     assert list((tmp_path / "tmp").glob("iceberg_maint-*")) == []
 
 
-@pytest.mark.variant  # a minute; the archive itself is tested above
+@pytest.mark.variant  # a minute
 @pytest.mark.spark
 def test_java_killed_while_it_writes_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     archive = tmp_path / "archive" / "classes.jsa"

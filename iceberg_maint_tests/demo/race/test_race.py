@@ -18,7 +18,8 @@ from iceberg_maint.demo.duckdb_reader import DuckDBReader
 from iceberg_maint.wiring.adapters import build, spark_engine
 from iceberg_maint_tests.support.context import changed, spark_access
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long(140)]
+# The product does not depend on the bench, which runs by itself in the nightly demos.
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.long(140), pytest.mark.variant]
 
 LOADED = HOT_KEYS + 4
 CONFIG = """\

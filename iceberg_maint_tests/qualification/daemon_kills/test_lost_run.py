@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.timeout(420),
     pytest.mark.together("programs"),
     pytest.mark.long(280),
+    pytest.mark.variant,  # two minutes; defs/test_lost_runs.py has the same loss without processes
 ]
 
 
