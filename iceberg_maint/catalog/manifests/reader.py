@@ -147,9 +147,15 @@ def _sizes(whole: Column, own: Column, kinds: Sequence[tuple[int | None, str]]) 
 
 def only_path(lower: Bounds, upper: Bounds) -> str | None:
     """Returns the data file whose rows a position delete file marks, from its bounds of `file_path`
-    alone: Spark omits `referenced_data_file` (Iceberg's `ContentFileUtil.referencedDataFile`)."""
+    alone: Spark omits `referenced_data_file` (Iceberg's `ContentFileUtil.referencedDataFile`). Bytes that are no text
+    name none."""
     first, last = (bounds[0] if bounds else None for bounds in (lower, upper))
-    return first.decode() if first is not None and first == last else None
+    if first is None or first != last:
+        return None
+    try:
+        return first.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _referenced(io: FileIO, path: str, columns: Sequence[Column]) -> Column:

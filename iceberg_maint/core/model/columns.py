@@ -72,12 +72,15 @@ def is_orderable(kind: str) -> bool:
 
 
 def range_of(kind: str, lower: bytes | None, upper: bytes | None) -> Range | None:
-    """Returns the range of a column of this type. None if a bound is missing or is not a number.
+    """Returns the range of a column of this type. None if a bound is missing, is not a number, or has a length that no value
+    of the type has.
 
     Text or binary values that are equal up to the truncated length count as one point: no sort order can
     separate them by their bounds.
     """
     if lower is None or upper is None:
+        return None
+    if kind in ("float", "double") and not _FLOATS.keys() >= {len(lower), len(upper)}:
         return None
     if kind in ("string", "binary") and _same_when_truncated(kind, lower, upper):
         return lower, lower

@@ -138,17 +138,18 @@ def test_live_entries_kinds_and_sizes_of_deletes(tmp_path: Path) -> None:
 
 def test_reader_names_the_data_file_of_position_deletes_as_stated_or_from_the_bounds(tmp_path: Path) -> None:
     """A writer that states the data file may leave out the bounds."""
-    of_b = {DELETE_FILE_PATH: b"b"}
+    of_b, no_text = {DELETE_FILE_PATH: b"b"}, {DELETE_FILE_PATH: b"\xff\xfe"}
     found = manifest(
         tmp_path,
         File("stated", content=1, referenced_data_file="a"),
         File("by bounds", content=1, lower_bounds=of_b, upper_bounds=of_b),
         File("unknown", content=1),
+        File("no text", content=1, lower_bounds=no_text, upper_bounds=no_text),
         is_deletes=True,
         version=3,
     )
     read = make_reader(IO)(found.path, 5, 55)
-    assert [e.referenced_data_file for e in read] == ["a", "b", None]
+    assert [e.referenced_data_file for e in read] == ["a", "b", None, None]
 
 
 def test_field_ids_of_manifest_entries_are_those_of_the_spec() -> None:

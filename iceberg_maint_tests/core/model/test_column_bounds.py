@@ -29,6 +29,8 @@ def i8(n: int) -> bytes:
         ("double", struct.pack("<f", -0.5), struct.pack("<d", 0.25), (-0.5, 0.25)),
         ("double", struct.pack("<d", float("nan")), struct.pack("<d", 1), None),
         ("double", struct.pack("<d", 1), struct.pack("<d", float("nan")), None),
+        ("double", b"\0\0\0", struct.pack("<d", 1), None),
+        ("float", b"", b"", None),
         ("decimal(9, 2)", b"\xff", b"\x01\x00", (-1, 256)),
         ("string", b"a", "ü".encode(), (b"a", "ü".encode())),
         ("uuid", b"\0" * 16, b"\xff" * 16, (b"\0" * 16, b"\xff" * 16)),

@@ -108,6 +108,15 @@ def test_difference_negative_zero_and_zero_bounds_are_the_same() -> None:
     )
 
 
+def test_difference_bound_of_a_length_that_no_number_has_is_not_compared() -> None:
+    assert (
+        statistics_difference(
+            [file(1, upper_bounds={3: "00"})], [file(1, upper_bounds={3: real(1.0)})], TYPES
+        )
+        is None
+    )
+
+
 def test_difference_bounds_that_may_be_truncated_are_not_compared() -> None:
     short, long = b"abc".hex(), b"abcdefghijklmnop".hex()
     assert (

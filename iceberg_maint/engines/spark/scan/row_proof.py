@@ -142,7 +142,7 @@ def _decode(raw: bytes, type_name: str) -> Any | None:
     type is unknown (spec: Appendix D, single-value serialization)."""
     if type_name in ("int", "long", "date", "time") or type_name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
-    if type_name in ("float", "double"):
+    if type_name in ("float", "double") and len(raw) in (4, 8):
         return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]
     if type_name.startswith("decimal"):
         return int.from_bytes(raw, "big", signed=True)
