@@ -53,7 +53,8 @@ class DeleteReference:
     """A v2 position delete file in Parquet, or the blob of a v3 deletion vector at `offset` in a Puffin file.
 
     `size_bytes` is the length of the blob, or of the file. A deletion vector always has an offset.
-    `record_count` of a vector is its cardinality, which the task checks. None: not stated.
+    `record_count` of a vector is its cardinality, which the task checks. None: not stated. `data_file` is the only data
+    file that a position delete file marks, by its metadata; None: any of its partition.
     """
 
     kind: DeleteKind
@@ -61,6 +62,7 @@ class DeleteReference:
     size_bytes: int
     offset: int | None = None
     record_count: int | None = None
+    data_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,3 +133,21 @@ def test_equality_delete_file_with_a_name_that_is_no_utf8_is_refused(tmp_path: P
     deletes = (EqualityDelete(delete.path, len(contents), 5, 2, (1,)),)
     with pytest.raises(WrongInputError, match=r"e.parquet cannot be read as Parquet: 'utf-8' codec"):
         marks(MarkTask((file,), deletes, SCHEMA))
+
+
+def test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_refused(
+    tmp_path: Path,
+) -> None:
+    """A rewrite of the stated file drops the delete file, and the rows of the other one would come back."""
+    first, second = (texts(tmp_path, f"{n}.parquet", 1000) for n in range(2))
+    table = pa.table({"file_path": [first.path, second.path, second.path], "pos": [1, 2, 3]})
+    deleted = write_table(tmp_path, "d.parquet", table)
+    of_any = DeleteReference(DeleteKind.POSITION_FILE, deleted.path, deleted.size_bytes)
+    assert rewrite(task_of(tmp_path / "a", SCHEMA, [replace(first, deletes=(of_any,))])).record_count == 999
+    of_first = replace(of_any, data_file=first.path)
+    with pytest.raises(WrongInputError) as refused:
+        rewrite(task_of(tmp_path / "b", SCHEMA, [replace(first, deletes=(of_first,))]))
+    assert str(refused.value) == (
+        f"the delete file {deleted.path} marks rows of {second.path}; its manifest states that it marks {first.path} only. "
+        "Fix: remove the delete file from the table, and have the engine that wrote it delete its rows again."
+    )

@@ -38,6 +38,7 @@ from iceberg_maint.columnar.task import (
     WrongInputError,
     unreadable,
 )
+from iceberg_maint.errors import marks_another_file
 
 _MAGIC = b"\xd1\xd3\x39\x64"
 _FRAME_BYTES = 4
@@ -97,6 +98,8 @@ class Positions:
             raise WrongInputError(f"The delete file {reference.path} has a null path or position.")
         if rows.num_rows == 0:
             return {}
+        if reference.data_file is not None and (others := {*names} - {reference.data_file}):
+            raise WrongInputError(marks_another_file(reference.path, min(others), reference.data_file))
         codes, positions = numbers_of(paths.indices), numbers_of(rows.column("pos").combine_chunks())
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(names) + 1))

@@ -28,6 +28,7 @@ _DAMAGE_TEXTS = (
     "Invalid puffin",
     "checksum verification failed",
     "Reached the end of stream with",
+    "Incorrect length provided for file",
 )
 
 

@@ -6,13 +6,14 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from iceberg_maint.core.commits.change import MetadataReader
 from iceberg_maint.core.commits.intent import keeps_data_files
 from iceberg_maint.core.health.metrics import Measured
 from iceberg_maint.core.model.table_state import TableState
-from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
 from iceberg_maint.core.outcomes.outcome import CommitResult
 from iceberg_maint.core.outcomes.verification import FILES_ALGORITHM
 from iceberg_maint.core.planning.plan import Batch
@@ -33,18 +34,16 @@ from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
 from iceberg_maint.engines.spark.deletes.keys import check_keys, preflight_of
 from iceberg_maint.engines.spark.health.measure import SparkHealthSource, check_measurable
 from iceberg_maint.engines.spark.jvm.bridge import (
+    DEAD_JVM_ERRORS,
     JVM_ERRORS,
     Bridge,
     CheckWrites,
     all_lines,
     bridge_of,
-    causes,
     connection_lost,
     failed_by_environment,
-    first_cause,
     one_line,
 )
-from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.jobs import Jobs
 from iceberg_maint.engines.spark.rewrite.columnar.strategy import fingerprint_bytes
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError
@@ -52,7 +51,7 @@ from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
-from iceberg_maint.engines.spark.session.executors import ran_out
+from iceberg_maint.engines.spark.scan.unreadable_file import unreadable_file
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
 from iceberg_maint.engines.spark.write_deletes import (
     files_of_batch,
@@ -61,11 +60,11 @@ from iceberg_maint.engines.spark.write_deletes import (
     write_conversion,
     write_merge,
 )
+from iceberg_maint.engines.spark.write_failures import write_failure
 from iceberg_maint.engines.spark.write_rows import write_rows
-from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError, UnreadableTableError
+from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.engine import (
     CommitContext,
-    EngineFailedError,
     EnvironmentFailedError,
     WorkProgress,
     Written,
@@ -76,28 +75,6 @@ if TYPE_CHECKING:
 
 COMMIT_BACKOFF = Backoff(0.1, 5.0, random.random, time.sleep)
 """Waits between tries of one commit: as Iceberg's `commit.retry.min-wait-ms`, at most five seconds."""
-_WRONG_CHECKSUM = "CRC checksum verification failed"
-_WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
-_REWRITE = "rewrite the files with an engine that reads them."
-_RENAME = "rename the column that the message names."
-_UNREADABLE = {
-    "UnsupportedOperationException: ORC cannot read default value": _REWRITE,
-    "UnsupportedOperationException: Unsupported type: ": _WRONG_TYPE,
-    "ClassCastException: ": _WRONG_TYPE,
-    "UUID require 16 bytes": _REWRITE,
-    "is not in the store": _REWRITE,
-    "Unsupported logical type: ": _REWRITE,
-    **{
-        f"IllegalArgumentException: Not a {kind} type: ": _WRONG_TYPE
-        for kind in ("primitive", "list", "map", "struct")
-    },
-    "IllegalArgumentException: Invalid UUID string: ": _WRONG_TYPE,
-    **{f"with name `{column}` cannot be resolved": _RENAME for column in LINEAGE},
-    "[AMBIGUOUS_REFERENCE]": _RENAME,
-    "names reserved for Iceberg metadata columns": _RENAME,
-}
-"""What Iceberg's readers raise for a table that they cannot read as it is, by a part of it, and what to do. No try would
-succeed."""
 
 
 class SparkEngine:
@@ -165,34 +142,19 @@ class SparkEngine:
         try:
             return self._write(batch, policy)
         except JVM_ERRORS as why:
-            if ran_out(why):
-                raise IcebergMaintError(
-                    "ICM-124",
-                    f"{batch.table}: Spark ran out of memory: its heap was full, or its JVM has died.",
-                    "raise spark.driver.memory under spark.conf, on a cluster also spark.executor.memory; a row with large values "
-                    "takes several times their bytes. Or lower windows.max_bytes_per_batch.",
-                ) from why
-            if (cause := first_cause(why)).endswith(_WRONG_CHECKSUM):
-                raise RefusedError(
-                    "ICM-101",
-                    f"{batch.table}: a page of a file has another checksum than its header states. Spark's log names the file.",
-                    LOST_FILE_FIX,
-                ) from why
-            if failed_by_environment(why):
-                raise EnvironmentFailedError(f"{batch.table}: {cause}.") from why
-            if fix := next((fix for text, fix in _UNREADABLE.items() if text in cause), None):
-                message = f"{batch.table}: Iceberg's reader cannot read a data file: {cause}."
-                raise RefusedError("ICM-135", message, fix) from why
-            if too_long := long_path(batch.partitions, causes(why)):
-                raise RefusedError(
-                    "ICM-183",
-                    f"{batch.table}: {too_long}",
-                    "set write.object-storage.enabled=true and write.object-storage.partitioned-paths=false on the table, so "
-                    "that paths have no partition values, or write shorter values.",
-                ) from why
-            if is_damaged_file(causes(why)):
-                raise RefusedError("ICM-101", f"{batch.table}: {cause}.", LOST_FILE_FIX) from why
-            raise EngineFailedError(cause) from why
+            raise write_failure(batch, why, partial(self._unreadable_file, batch)) from why
+
+    def _unreadable_file(self, batch: Batch) -> str:
+        """Returns a data file of the batch that Spark cannot read, "" if none is found."""
+        self._enter("searching for the file that cannot be read")
+        path = ""
+        with suppress(*DEAD_JVM_ERRORS):
+            bridge = self._activated_bridge()
+            java_table = load_planned_table(bridge, batch)
+            table = load_table_info(bridge, java_table, batch.table, batch.snapshot_id)
+            search = partial(unreadable_file, bridge, table, plan_tasks(bridge, java_table, batch))
+            path = self._jobs.run_one(bridge, job_description(batch, "a file that cannot be read"), search)
+        return path
 
     def measure(self, state: TableState, policy: RewriteDataFilesPolicy) -> Measured:
         """Measures the pinned snapshot by Iceberg's metadata tables. Another thread may write a batch at the same time, whose

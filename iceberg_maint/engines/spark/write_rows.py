@@ -15,7 +15,9 @@ from iceberg_maint.core.planning.work import RewriteDataFiles
 from iceberg_maint.core.policy.data import Policy, ProofLevel, RewriteDataFilesPolicy
 from iceberg_maint.engines.spark.deletes.convert import Marked, mark, mark_in_memory
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files
 from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge
+from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.jvm.jobs import PROOF, Jobs, new_job_group
 from iceberg_maint.engines.spark.rewrite import bin_pack
 from iceberg_maint.engines.spark.rewrite.bin_pack import GroupResult
@@ -29,6 +31,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.strategy import (
 )
 from iceberg_maint.engines.spark.rewrite.columnar.tasks import NotColumnarError, RowDeletes
 from iceberg_maint.engines.spark.scan import row_proof
+from iceberg_maint.engines.spark.scan.row_proof import has_deletes
 from iceberg_maint.engines.spark.scan.scan import discard_files
 from iceberg_maint.engines.spark.scan.staging import GroupTasks
 from iceberg_maint.engines.spark.write_deletes import (
@@ -126,6 +129,7 @@ def write_rows(
     assert isinstance(work.batch.work, RewriteDataFiles)
     by_native = replace(work.batch.work, writer=None).strategy
     marked: Marked | None = None
+    planned = work.planned
     memory, note = None, planned_native(work.batch)
     columnar = is_columnar(work.batch, policy)
     if work.batch.equality_deletes:
@@ -148,6 +152,7 @@ def write_rows(
             except NotColumnarError as why:
                 note = native_instead(work.batch, work.table, why)
         _check_readers(bridge, work, whole_policy)
+        _check_marked_files(bridge, jobs, planned, work)
         files, written, proof, not_compared = write_native(bridge, jobs, work, policy, marked)
         note = "; ".join(filter(None, (note, not_compared)))
         return files, Written(written, proof, memory, scratch_bytes, note=note, strategy=by_native)
@@ -169,6 +174,20 @@ def _check_properties(bridge: Bridge, work: DeleteWork) -> None:
             ", or name the jar in spark.jars." if needed else "."
         )
         raise RefusedError("ICM-180", f"{work.batch.table}: {wrong}.", fix)
+
+
+def _check_marked_files(bridge: Bridge, jobs: Jobs, planned: Sequence[GroupTasks], work: DeleteWork) -> None:
+    """Iceberg's reader does not look at the paths of other data files in a delete file. `columnar` does."""
+    functions = bridge.once(JavaFunctions)
+    deletes: dict[str, Any] = {}
+    for group_tasks in planned:
+        if has_deletes(group_tasks.group):
+            of_tasks = group_tasks.tasks.stream().flatMap(functions.task_deletes).distinct()
+            others = functions.to_list(of_tasks.filter(functions.is_equality_delete.negate()))
+            deletes |= {str(d.location()): d for d in bridge.iterate(others)}
+    check = partial(check_marked_files, bridge, work.table, deletes.values(), work.batch.applied_deletes)
+    if deletes:
+        jobs.run_one(bridge, job_description(work.batch, "position deletes"), check)
 
 
 def _check_readers(bridge: Bridge, work: DeleteWork, policy: Policy) -> None:

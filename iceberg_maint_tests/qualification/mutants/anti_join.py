@@ -26,6 +26,10 @@ def anti_join(test: str) -> tuple[str]:
     return (f"{_SPARK}/test_anti_join.py::test_anti_join_{test}",)
 
 
+def marked(test: str) -> tuple[str]:
+    return (f"{_SPARK}/test_marked_files.py::test_{test}",)
+
+
 def older(test: str) -> tuple[str, ...]:
     return (f"{_SPARK}/test_convert_older_positions.py::test_{test}",)
 
@@ -108,6 +112,10 @@ MUTANTS = (
     Mutant("older files that were taken over stay", "engines/spark/commit/rewrite_files.py", "removed |= {(path, offset) for path, offset in others if path in taken_over}", "pass", older("cycles_of_upserts_leave_one_delete_file_for_each_data_file")),
     Mutant("the anti-join brings rows deleted by position back", "engines/spark/deletes/convert.py", "positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))", "dict(deleted_rows.new)", anti_join("leaves_the_deleted_rows_out_and_drops_all_deletes")),
     Mutant("files without a match are read without their deletes", "engines/spark/deletes/convert.py", "deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)", "deletes = [vectors[path]] if path in vectors else []", anti_join("of_deletes_that_match_no_row_keeps_older_position_deletes_applied")),
+    Mutant("Spark believes which data file a delete file marks", "engines/spark/deletes/position_delete_rows.py", '.where("file_path <> stated")', '.where("false")', marked("merge_and_conversion_are_refused[2]")),
+    Mutant("dangling delete files are dropped unread", "engines/spark/deletes/position_delete_rows.py", "and not (known.void and not table", "and not (known.void or not table", marked("dangling_delete_by_bounds_that_are_cut_is_read_and_kept")),
+    Mutant("Arrow believes which data file a delete file marks", "columnar/read/deletes.py", "if reference.data_file is not None and (others", "if False and (others", ("iceberg_maint_tests/columnar/test_damaged_delete_files.py::test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_refused",)),
+    Mutant("keys before the first split offset are not read", "engines/spark/deletes/key_files.py", '        "key-metadata",\n', '        "key-metadata",\n        "split-offsets",\n', ("iceberg_maint_tests/spark/scan/test_lying_entries.py::test_keys_before_the_first_split_offset_are_applied",)),
     # Positions, written and proved.
     Mutant("positions are read from the wrong end of a byte", "engines/spark/scan/positions.py", 'bitorder="little"', 'bitorder="big"', positions("gather_finds_every_position_once")),
     Mutant("positions beyond the first bitmap are lost", "engines/spark/scan/positions.py", "(place_number & 0xFFFFFFFF) << _BUCKET_BITS", "0", positions("gather_finds_every_position_once")),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_maint.core.commits.change import Rule
 from iceberg_maint.core.outcomes.outcome import CommitResult, CommitStatus, Rejection
@@ -148,7 +150,13 @@ def test_delete_file_that_holds_fewer_positions_than_listed_is_refused(
 ) -> None:
     name, _, _ = twice_marked(shop)
     batch = planned(shop, name)
-    read = merge_position_deletes._read
-    monkeypatch.setattr(merge_position_deletes, "_read", lambda *of: read(*of).where("pos > 0"))
-    with pytest.raises(RefusedError, match=r"hold 3 positions, 1 were read"):
+    whole = merge_position_deletes.position_delete_rows
+
+    @contextmanager
+    def losing(*arguments: Any) -> Iterator[DataFrame]:
+        with whole(*arguments) as rows:
+            yield rows.where("pos > 0")
+
+    monkeypatch.setattr(merge_position_deletes, "position_delete_rows", losing)
+    with pytest.raises(RefusedError, match=r" has 0 rows; its manifest states 2\."):
         shop.engine.write(batch, FULL)

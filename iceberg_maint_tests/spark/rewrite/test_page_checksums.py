@@ -47,7 +47,7 @@ def paths_of(shop: Workshop, name: str) -> list[Path]:
     [
         (
             RewriteStrategy.NATIVE,
-            ": a page of a file has another checksum than its header states. Spark's log",
+            ": a page of file:{} has another checksum than its header states. Fix: ",
         ),
         (RewriteStrategy.COLUMNAR, "cannot be read as Parquet: could not verify page integrity"),
     ],
@@ -64,7 +64,7 @@ def test_rewrite_of_a_page_with_another_checksum_fails(
     assert outcome.outcome is OutcomeStatus.FAILED
     message = outcome.batches[0].message
     assert message.startswith(f"ICM-101 {name}: ")
-    assert words in message
+    assert words.format(paths[1]) in message
     assert paths_of(shop, name) == paths
 
 

@@ -19,6 +19,7 @@ from iceberg_maint.core.planning.equality_deletes import key_bytes
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.core.planning.spark_memory import default_budget_bytes
 from iceberg_maint.engines.spark.deletes.membership import marked_numbers, marked_rows
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import quoted
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
@@ -122,16 +123,18 @@ def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: Deleted
     """The positions that position deletes and deletion vectors delete in the data files of `deleted_rows`.
 
     The function reads deletion vectors directly. Spark's reader applies position deletes. Raises RefusedError
-    ICM-101 if a vector does not have as many positions as metadata says.
+    ICM-101 if a vector does not have as many positions as metadata says, or if a position delete file marks rows of another
+    data file than it says.
     """
     java = work.table.java
     is_vector = bridge.iceberg.util.ContentFileUtil.isDV
-    vectors, tasks = [], {}
+    vectors, named, tasks = [], [], {}
     for path, task in deleted_rows.tasks.items():
         deletes = kept_deletes(bridge, task)
         if any(is_vector(d) for d in deletes):
             vectors += deletes
         elif deletes:
+            named += deletes
             tasks[path] = scan_task(bridge, java, task.file(), deletes)
     vector_positions = read_back(bridge, java, vectors)
     listed = sum(int(v.recordCount()) for v in vectors)
@@ -144,6 +147,7 @@ def find_already_deleted(bridge: Bridge, work: DeleteWork, deleted_rows: Deleted
         )
     if not tasks:
         return vector_positions
+    check_marked_files(bridge, work.table, named, work.batch.applied_deletes)
     with staged(bridge, java, bridge.list(tasks.values())) as group_id:
         frame = read_staged(bridge, java, work.table.name, group_id)
         deleted = frame.select("_file", "_pos", "_deleted").where("_deleted")

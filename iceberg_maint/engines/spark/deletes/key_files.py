@@ -53,7 +53,8 @@ class DeleteFile:
 
     `scope` is None if the spec is unpartitioned: the deletes then apply in every partition. `without_null` are
     the key columns that have no NULL according to the file's metrics, `bounds` those of `key_bounds`. `as_data` is the
-    content-file JSON of a data file with the same rows.
+    content-file JSON of a data file with the same rows. It has no split offsets: Iceberg does not read what is before the
+    first one, and wrong ones would leave keys unread.
     """
 
     path: str
@@ -238,7 +239,6 @@ def _delete_file(content: Mapping[str, Any], sequence_number: int, scope: str | 
         "file-size-in-bytes",
         "record-count",
         "key-metadata",
-        "split-offsets",
     )
     as_data = {
         "spec-id": 0,

@@ -8,7 +8,7 @@ files of one data file each (v2) or as deletion vectors (v3). Other paths in the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyroaring import BitMap64
 
@@ -20,18 +20,14 @@ from iceberg_maint.core.policy.data import ProofLevel
 from iceberg_maint.engines.spark.deletes import deleted_rows
 from iceberg_maint.engines.spark.deletes.convert import Converted
 from iceberg_maint.engines.spark.deletes.deleted_rows import kept_deletes
+from iceberg_maint.engines.spark.deletes.position_delete_rows import check_marked_files, position_delete_rows
 from iceberg_maint.engines.spark.jvm.bridge import Bridge
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.positions import Positions
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
-from iceberg_maint.engines.spark.scan.staging import GroupTasks, staged
-from iceberg_maint.errors import RefusedError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-_TASK = "org.apache.iceberg.BasePositionDeletesScanTask"
+from iceberg_maint.engines.spark.scan.staging import GroupTasks
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 
 
 def merge(
@@ -44,8 +40,10 @@ def merge(
     """Writes the positions that the batch's position deletes (Java DeleteFiles) delete in the planned tasks' data
     files. Commits nothing.
 
-    Raises RefusedError ICM-101 if the delete files do not have as many positions as metadata says.
+    Raises RefusedError ICM-101 if the delete files do not have as many positions as metadata says, or mark rows of another
+    data file than it says.
     """
+    check_marked_files(bridge, table, deletes.values(), batch.position_deletes)
     sources = {d.path for d in batch.position_deletes if not d.void}
     files = {f.path: f for g in batch.groups for f in g.files if not sources.isdisjoint(f.delete_files)}
     if not files:
@@ -98,11 +96,8 @@ def _deleted_positions(
         ),
     )
     in_scope = F.coalesce(F.col("named") == F.col("file_path"), F.col("delete_scope") == F.col("data_scope"))
-    listed = sum(int(d.recordCount()) for d in deletes)
-    position_deletes = _position_deletes_table(bridge, table.java)
-    tasks = bridge.list(_scan_task(bridge, position_deletes, d) for d in deletes)
-    with staged(bridge, position_deletes, tasks) as group_id:
-        rows = _read(bridge, group_id)
+    stated = {str(d.location()): int(d.recordCount()) for d in deletes}
+    with position_delete_rows(bridge, table.java, deletes) as rows:
         observation = Observation()
         applied = (
             rows.observe(observation, F.count(F.lit(1)).alias("rows"))
@@ -113,48 +108,21 @@ def _deleted_positions(
         )
         partitions = int(bridge.spark.sparkContext.defaultParallelism)
         deleted = positions.gather_numbered(applied, paths, partitions)
-        count = int(observation.get["rows"])
-        if count != listed:
+        if int(observation.get["rows"]) != sum(stated.values()):
             # An observation counts a retried stage twice. Count the rows before the batch is refused.
-            count = rows.count()
-    if count != listed:
-        raise RefusedError(
-            "ICM-101",
-            f"{batch.table}: {len(deletes)} position delete files hold {listed} positions, {count} were read",
-            "report this; nothing was committed.",
-        )
+            _check_counts(batch, stated, dict(rows.groupBy("delete_file_path").count().collect()))
     return deleted
+
+
+def _check_counts(batch: Batch, stated: Mapping[str, int], found: Mapping[str, int]) -> None:
+    for path, rows in sorted(stated.items()):
+        if found.get(path, 0) != rows:
+            what = f"{batch.table}: {path} has {found.get(path, 0)} rows; its manifest states {rows}."
+            raise RefusedError("ICM-101", what, LOST_FILE_FIX)
 
 
 def _scope(source: FileGroup | PositionDeleteFile) -> str:
     return f"{source.spec_id} {source.partition}"
-
-
-def _read(bridge: Bridge, group_id: str) -> DataFrame:
-    """The staged position deletes. Spark 3.5 reads the id from an option, Spark 4.1 from the table's name."""
-    reader = bridge.spark.read.format("iceberg").option("scan-task-set-id", group_id)
-    return reader.load(group_id).select("delete_file_path", "file_path", "pos")
-
-
-def _position_deletes_table(bridge: Bridge, java_table: Any) -> Any:
-    """The metadata table `position_deletes`. Spark reads position delete files as data only through it."""
-    table_type = bridge.iceberg.MetadataTableType.POSITION_DELETES
-    return bridge.iceberg.MetadataTableUtils.createMetadataTableInstance(java_table, table_type)
-
-
-def _scan_task(bridge: Bridge, position_deletes: Any, delete: Any) -> Any:
-    """A scan task that reads one whole delete file. The constructor is not public. A scan that
-    makes such tasks would read every delete manifest of the table."""
-    iceberg = bridge.iceberg
-    [constructor] = bridge.java_class(_TASK).getDeclaredConstructors()
-    constructor.setAccessible(True)
-    arguments = (
-        delete,
-        iceberg.SchemaParser.toJson(position_deletes.schema()),
-        iceberg.PartitionSpecParser.toJson(position_deletes.specs()[delete.specId()]),
-        bridge.all_rows(),
-    )
-    return constructor.newInstance(bridge.array(bridge.jvm.java.lang.Object, arguments))
 
 
 def _difference_for_readers(

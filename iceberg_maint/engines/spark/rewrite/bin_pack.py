@@ -29,7 +29,7 @@ from iceberg_maint.engines.spark.scan.row_proof import (
 )
 from iceberg_maint.engines.spark.scan.scan import Table, quoted_columns
 from iceberg_maint.engines.spark.scan.staging import GroupTasks, check_reads_staged, read_staged, staged
-from iceberg_maint.errors import RefusedError
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -121,13 +121,8 @@ def rewrite_group(
             if values["read_rows"] != planned or (full and row_proof.fingerprint_of(values) != after):
                 # An observation counts a retried stage twice. Measure again before the group is refused.
                 values = source.agg(*measures).collect()[0].asDict()
-    if values["read_rows"] != planned:
-        raise RefusedError(
-            "ICM-101",
-            f"{batch.table}: Spark read {values['read_rows']} rows of {len(group.files)} planned files "
-            f"with {planned}",
-            "report this; nothing was committed.",
-        )
+        if values["read_rows"] != planned:
+            raise _wrong_count(bridge, table, batch, group_tasks, group_id)
     before = row_proof.fingerprint_of(values) if full else None
     kept_records = int(values["rows"])
     if full:
@@ -135,6 +130,20 @@ def rewrite_group(
     else:
         difference = footer_difference(bridge, table, group_tasks, files, kept_records)
     return GroupResult(files, planned, kept_records, before, difference)
+
+
+def _wrong_count(
+    bridge: Bridge, table: Table, batch: Batch, group_tasks: GroupTasks, group_id: str
+) -> RefusedError:
+    """The refusal of the staged files that have more or fewer rows than the plan states. It names the first one."""
+    frame = read_staged(bridge, table.java, table.name, group_id)
+    found: dict[str, int] = dict(frame.groupBy("_file").count().collect())
+    for file in group_tasks.group.files:
+        if (rows := found.get(file.path, 0)) != file.record_count:
+            what = f"{batch.table}: Spark reads {rows} rows of {file.path}; its manifest states {file.record_count}."
+            return RefusedError("ICM-101", what, LOST_FILE_FIX)
+    what = f"{batch.table}: Spark read other rows than those of the {len(group_tasks.group.files)} planned files."
+    return RefusedError("ICM-101", what, "report this; nothing was committed.")
 
 
 def _order(batch: Batch) -> LayoutOrder | None:

@@ -182,8 +182,9 @@ def rewrite_groups(
 
 
 def wrong_file(batch: Batch, problem: str) -> RefusedError:
-    """The refusal of a batch with a file that does not hold what metadata state. `problem` names the file."""
-    return RefusedError("ICM-101", f"{batch.table}: {problem}", LOST_FILE_FIX)
+    """The refusal of a batch with a file that does not hold what metadata state. `problem` names the file, and a fix if that
+    is not to restore the file."""
+    return RefusedError("ICM-101", f"{batch.table}: {problem}", "" if " Fix: " in problem else LOST_FILE_FIX)
 
 
 def _outputs(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> list[Output]:

@@ -236,6 +236,7 @@ def reference(delete: PositionDeleteFile) -> DeleteReference:
         size_bytes=delete.size_bytes,
         offset=delete.content_offset,
         record_count=delete.record_count if is_vector else None,
+        data_file=None if is_vector else delete.referenced_data_file,
     )
 
 

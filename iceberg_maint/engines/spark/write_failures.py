@@ -1,0 +1,77 @@
+"""What a batch failed for that Spark did not write: a file that cannot be read, memory, the environment, or an unknown fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
+from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.engines.spark.jvm.bridge import causes, failed_by_environment, first_cause
+from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
+from iceberg_maint.engines.spark.session.executors import ran_out
+from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError
+from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
+
+_WRONG_CHECKSUM = "CRC checksum verification failed"
+_WRONG_TYPE = "correct the property schema.name-mapping.default of the table: it gives a column of the file to one of another type."
+_REWRITE = "rewrite the files with an engine that reads them."
+_RENAME = "rename the column that the message names."
+_BY_NAMES = {
+    **{f"with name `{column}` cannot be resolved": _RENAME for column in LINEAGE},
+    "[AMBIGUOUS_REFERENCE]": _RENAME,
+    "names reserved for Iceberg metadata columns": _RENAME,
+}
+"""What Spark raises for a table whose columns it cannot distinguish, by a part of it, and what to do."""
+_LACKS_COLUMN = "is not in the store"
+_UNREADABLE = {
+    "UnsupportedOperationException: ORC cannot read default value": _REWRITE,
+    "UnsupportedOperationException: Unsupported type: ": _WRONG_TYPE,
+    "ClassCastException: ": _WRONG_TYPE,
+    "UUID require 16 bytes": _REWRITE,
+    _LACKS_COLUMN: _REWRITE,
+    "Unsupported logical type: ": _REWRITE,
+    **{
+        f"IllegalArgumentException: Not a {kind} type: ": _WRONG_TYPE
+        for kind in ("primitive", "list", "map", "struct")
+    },
+    "IllegalArgumentException: Invalid UUID string: ": _WRONG_TYPE,
+}
+"""What Iceberg's readers raise for a data file that they cannot read as it is, by a part of it, and what to do. No try would
+succeed."""
+_RULES = {_LACKS_COLUMN: "; each row group of a Parquet file must have every column of the file's schema"}
+
+
+def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Exception:
+    """Returns the error of a batch whose write raised `why`. `search` returns a data file of the batch that Spark cannot read,
+    "" if it finds none; it is called if the error of a file does not name it."""
+    if ran_out(why):
+        return IcebergMaintError(
+            "ICM-124",
+            f"{batch.table}: Spark ran out of memory: its heap was full, or its JVM has died.",
+            "raise spark.driver.memory under spark.conf, on a cluster also spark.executor.memory; a row with large values "
+            "takes several times their bytes. Or lower windows.max_bytes_per_batch.",
+        )
+    if (cause := first_cause(why)).endswith(_WRONG_CHECKSUM):
+        place = f"of {file}" if (file := search()) else "of a file that Spark's log names"
+        message = f"{batch.table}: a page {place} has another checksum than its header states."
+        return RefusedError("ICM-101", message, LOST_FILE_FIX)
+    if failed_by_environment(why):
+        return EnvironmentFailedError(f"{batch.table}: {cause}.")
+    if fix := next((fix for text, fix in _BY_NAMES.items() if text in cause), None):
+        message = f"{batch.table}: Spark cannot read the columns of the table by their names: {cause}."
+        return RefusedError("ICM-135", message, fix)
+    if text := next((t for t in _UNREADABLE if t in cause), None):
+        file = search() or "a data file"
+        message = f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULES.get(text, '')}."
+        return RefusedError("ICM-135", message, _UNREADABLE[text])
+    if too_long := long_path(batch.partitions, causes(why)):
+        return RefusedError(
+            "ICM-183",
+            f"{batch.table}: {too_long}",
+            "set write.object-storage.enabled=true and write.object-storage.partitioned-paths=false on the table, so "
+            "that paths have no partition values, or write shorter values.",
+        )
+    if is_damaged_file(causes(why)):
+        place = f"{file}: " if "/" not in cause and (file := search()) else ""
+        return RefusedError("ICM-101", f"{batch.table}: {place}{cause}.", LOST_FILE_FIX)
+    return EngineFailedError(cause)

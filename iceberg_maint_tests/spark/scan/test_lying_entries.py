@@ -1,0 +1,115 @@
+"""Manifest entries that state other values than their files have: no row is lost, none comes back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from iceberg_maint.core.model.ids import Operation
+from iceberg_maint.core.policy.data import ProofLevel, RewriteStrategy
+from iceberg_maint.errors import LOST_FILE_FIX, RefusedError
+from iceberg_maint_tests.support.spark.entries import stating
+from iceberg_maint_tests.support.spark.equality_deletes import rows_of
+from iceberg_maint_tests.support.spark.workshop import FULL, Workshop, workshop_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
+STRATEGIES = [RewriteStrategy.COLUMNAR, RewriteStrategy.NATIVE]
+LOW, HIGH = ({"keys": [1], "values": [value]} for value in ("03000000", "04000000"))
+LIES: dict[str, dict[str, Any]] = {
+    "narrow": {"lower_bounds": LOW, "upper_bounds": HIGH},
+    "inverted": {"lower_bounds": HIGH, "upper_bounds": LOW},
+    "of another type": {
+        "lower_bounds": {"keys": [1], "values": ["01"]},
+        "upper_bounds": {"keys": [1], "values": [""]},
+    },
+    "without an upper bound": {"lower_bounds": LOW, "upper_bounds": {"keys": [], "values": []}},
+    "nulls only": {"null_value_counts": {"keys": [1, 2], "values": [10, 10]}},
+    "no values": {"value_counts": {"keys": [1, 2], "values": [0, 0]}},
+    "another sort order": {"sort_order_id": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def shop(spark: SparkSession, lake_dir: Path) -> Workshop:
+    return workshop_of(spark, lake_dir)
+
+
+def table_with(shop: Workshop, **stated: Any) -> tuple[str, str]:
+    """A table of three files of ten rows, the second of which has an entry with these values. Returns its name and that
+    file's path."""
+    name = shop.new_name("lying")
+    java = shop.writers.create(name)
+    files = [shop.writers.data(java, rows_of(range(start, start + 10))) for start in (0, 10, 20)]
+    files[1] = stating(shop.bridge, java, files[1], **stated)
+    append = java.newAppend()
+    for file in files:
+        append.appendFile(file)
+    append.commit()
+    return name, str(files[1].location())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("lie", LIES)
+def test_rewrite_keeps_every_row_whatever_the_entry_states(
+    shop: Workshop, lie: str, strategy: RewriteStrategy
+) -> None:
+    name, _ = table_with(shop, **LIES[lie])
+    before = shop.rows(name)
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    batch = shop.batch(name, strategy=strategy)
+    written = shop.engine.write(batch, policy)
+    assert (written.proof.equal, written.proof.output_records) == (True, 30)
+    shop.commit(batch, written)
+    assert len(shop.writers.files(shop.writers.load(name))) == 1
+    assert shop.rows(name) == before
+    assert shop.sql(f"select count(*) from {name} where id = 15").first()[0] == 1
+
+
+@pytest.mark.parametrize("stated", [0, 7, 17])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_data_file_with_another_number_of_rows_is_named(
+    shop: Workshop, strategy: RewriteStrategy, stated: int
+) -> None:
+    name, path = table_with(shop, record_count=stated)
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(shop.batch(name, strategy=strategy), policy)
+    what = f"{path} has 10 rows" if strategy is RewriteStrategy.COLUMNAR else f"Spark reads 10 rows of {path}"
+    assert str(refused.value) == f"ICM-101 {name}: {what}; its manifest states {stated}. Fix: {LOST_FILE_FIX}"
+
+
+def test_split_offsets_behind_the_first_row_are_no_reason_to_lose_rows(shop: Workshop) -> None:
+    """Iceberg's readers do not read what is before the first offset."""
+    name, path = table_with(shop, split_offsets=[300])
+    with pytest.raises(RefusedError) as refused:
+        shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), FULL)
+    assert str(refused.value) == (
+        f"ICM-101 {name}: Spark reads 0 rows of {path}; its manifest states 10. Fix: {LOST_FILE_FIX}"
+    )
+    footer = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, proof=ProofLevel.FOOTER))
+    proof = shop.engine.write(shop.batch(name, strategy=RewriteStrategy.NATIVE), footer).proof
+    assert (proof.equal, proof.detail) == (False, "30 rows were read to be kept, 20 were written")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("operation", [Operation.CONVERT_EQUALITY_DELETES, Operation.REWRITE_DATA_FILES])
+def test_keys_before_the_first_split_offset_are_applied(
+    shop: Workshop, operation: Operation, strategy: RewriteStrategy
+) -> None:
+    name = shop.new_name("lying")
+    java = shop.writers.create(name)
+    shop.writers.append(java, rows_of(range(10)))
+    delete = shop.writers.equality_deletes(java, [{"id": 3}, {"id": 5}])
+    shop.writers.add_deletes(java, stating(shop.bridge, java, delete, split_offsets=[200]))
+    before = shop.rows(name)
+    assert len(before) == 8
+    policy = replace(FULL, rewrite_data_files=replace(FULL.rewrite_data_files, strategy=strategy))
+    batch = shop.cleaning(name, operation)
+    written = shop.engine.write(batch, policy)
+    assert written.proof.equal
+    shop.commit(batch, written)
+    assert shop.rows(name) == before
