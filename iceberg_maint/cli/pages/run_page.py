@@ -14,7 +14,7 @@ from rich.text import Text
 
 from iceberg_maint.cli.pages.console import draw_outcome, word
 from iceberg_maint.core.model.ids import Operation
-from iceberg_maint.core.model.reasons import Reason
+from iceberg_maint.core.model.reasons import CUT_SHORT, Reason
 from iceberg_maint.core.outcomes.outcome import OperationOutcome, OutcomeStatus, combine_outcomes
 from iceberg_maint.report.formatting import counted, escape_control_chars, outcome_sentence
 from iceberg_maint.report.grid import write
@@ -95,8 +95,9 @@ def draw_run(console: Console, tables: Sequence[Sequence[OperationOutcome]]) -> 
         vain = [o for o in outcomes if counts and _is_vain_search(o)]
         idle = [o for o in outcomes if _is_idle(o)]
         failed = [o for o in outcomes if _failure_of(o) in shared]
-        waiting = [o for o in idle if o.reason not in _QUIET]
         worked = [o for o in outcomes if o not in vain and o not in idle and o not in failed]
+        said = {o.reason for o in worked}.intersection(CUT_SHORT).union(_QUIET)
+        waiting = [o for o in idle if o.reason not in said]
         searched += bool(vain)
         for outcome in worked:
             draw_outcome(console, outcome)
