@@ -126,6 +126,7 @@ def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:
     return [{"id": i, "n": start + number, **more} for number, i in enumerate(ids)]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
     "preflight",
@@ -180,6 +181,7 @@ def test_null_keys_that_metadata_denies_end_the_job(spark: SparkSession) -> None
         lake.marked()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("preflight", [SHUFFLED, IN_PASSES], ids=["shuffled", "passes"])
 def test_rows_under_deletes_of_several_schemas_are_marked_once(
     spark: SparkSession, preflight: Preflight
@@ -217,6 +219,7 @@ def test_keys_contradicting_their_partition_delete_nothing(spark: SparkSession) 
     assert lake.dropped() == {1}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_deletes_of_an_unpartitioned_spec_apply_everywhere_once_the_spec_evolved(
     spark: SparkSession, version: int
@@ -252,6 +255,7 @@ def test_keys_renamed_promoted_and_added_match_by_field(spark: SparkSession) -> 
     assert lake.dropped() == set(expected)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (3, 3), (2, 3)], ids=["v2", "v3", "upgraded"])
 def test_rows_also_deleted_by_position_are_marked_as_deleted_already(
     spark: SparkSession, before: int, after: int
@@ -272,6 +276,7 @@ def test_rows_also_deleted_by_position_are_marked_as_deleted_already(
     assert lake.dropped() == {0, 1, 3, 10, 11}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
 def test_keys_of_every_type_and_format_are_compared(spark: SparkSession, file_format: str) -> None:
     columns = (

@@ -20,7 +20,7 @@ from iceberg_maint.ports.engine import EngineFailedError
 from iceberg_maint_tests.support.spark.unhealthy_tables import rewrite, sick_table, workshop
 from iceberg_maint_tests.support.spark.workshop import FOOTER, FULL, Workshop
 
-pytestmark = [pytest.mark.spark, pytest.mark.drawn(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
 @pytest.fixture(scope="module")
