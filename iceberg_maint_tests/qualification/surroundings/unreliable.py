@@ -5,7 +5,7 @@
 A proxy in front of moto fails every n-th request of one kind by one fault. Every call has a new table of small files.
 Now and then (every third request): the call must succeed; after an answer that ends early it may end with a code. Always:
 the call must end with a code. After both, PyIceberg reads the same rows past the proxy, and after a failure the same call
-succeeds on the store that serves again. Timeouts run beside the other faults.
+succeeds on the store that serves again.
 Exits with 1 if a call ends otherwise.
 """
 
@@ -49,6 +49,8 @@ from iceberg_maint_tests.support import jvm
 OK = "ok"
 NOW_AND_THEN, ALWAYS = 3, 1
 FILES, ROWS = 6, 500
+AT_ONCE = 4
+"""Processes, each with a share of the cases: clients spend most of the time in waits for a timeout or before a retry."""
 ORPHANS = 3
 CODES = frozenset({"ICM-133", "environment"})
 """How a call ends whose store never serves."""
@@ -199,9 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flush=True,
     )
     cases = _cases(given.kind, given.fault, given.call)
-    # A timeout waits and needs no processor. The clocks and stores that a call replaces are those of its process.
-    shares = [[c for c in cases if (c[1] == "timeout") is timeouts] for timeouts in (True, False)]
-    with ProcessPoolExecutor(len(shares), get_context("spawn")) as pool:
+    # Processes and no threads: a call replaces the clocks and stores of its process.
+    shares = [cases[number::AT_ONCE] for number in range(AT_ONCE)]
+    with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
         words = pool.map(partial(_wrong, given.cache.absolute()), filter(None, shares))
         wrong = [word for share in words for word in share]
     print("\n".join(wrong))
