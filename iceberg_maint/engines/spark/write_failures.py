@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
 from iceberg_maint.core.planning.plan import Batch
+from iceberg_maint.engines.spark.deletes.keys import NULL_KEYS
 from iceberg_maint.engines.spark.jvm.bridge import causes, failed_by_environment, first_cause
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
+from iceberg_maint.engines.spark.scan.staging import DELETE_AGAIN
 from iceberg_maint.engines.spark.session.executors import ran_out
 from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
@@ -64,6 +66,13 @@ def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Ex
         file = search() or "a data file"
         message = f"{batch.table}: Iceberg's reader cannot read {file}: {cause}{_RULES.get(text, '')}."
         return RefusedError("ICM-135", message, _UNREADABLE[text])
+    if NULL_KEYS in cause:
+        files = sorted({d.path for d in batch.equality_deletes})
+        more = f" or {len(files) - 1} others" if files[1:] else ""
+        message = (
+            f"{batch.table}: {NULL_KEYS}: {next(iter(files), '')}{more}, so not every reader applies it."
+        )
+        return RefusedError("ICM-119", message, DELETE_AGAIN)
     if too_long := long_path(batch.partitions, causes(why)):
         return RefusedError(
             "ICM-183",

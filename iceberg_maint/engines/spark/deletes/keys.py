@@ -62,6 +62,8 @@ class Key:
         return F.col(".".join(map(quoted, self.path[:depth])))
 
 
+NULL_KEYS = "an equality delete has NULL keys, and its metadata says it has none"
+"""What the join fails with."""
 Place = tuple[tuple[str, ...], tuple[bool, ...]]
 
 
@@ -95,9 +97,7 @@ def key_terms(keys: Sequence[Key], *, checked: bool = False) -> list[Column]:
         value = key.column()
         if key.is_optional and key.never_null:
             if checked:
-                failure = F.raise_error(
-                    F.lit("an equality delete has NULL keys, and its metadata says it has none")
-                )
+                failure = F.raise_error(F.lit(NULL_KEYS))
                 value = F.coalesce(value, failure.cast(key.kind))
         elif key.is_optional:
             for depth, optional in enumerate(key.optional, start=1):

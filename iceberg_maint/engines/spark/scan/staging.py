@@ -192,13 +192,17 @@ def _disagreement(batch: Batch, what: str) -> RefusedError:
     return RefusedError("ICM-101", f"{batch.table}: {what}", fix)
 
 
+DELETE_AGAIN = "remove the file from the table, and have the engine that wrote it delete its rows again."
+"""The fix of a delete file that readers apply in two ways."""
+
+
 def wrong_bounds(table: str, problem: str) -> RefusedError:
     """The refusal of equality deletes whose file has keys outside its bounds. `problem` names it. Iceberg's readers do not
     apply the file where its bounds share no key with a data file, others do: the rows are neither deleted nor not."""
     return RefusedError(
         "ICM-119",
         f"{table}: {problem}, so not every reader applies it",
-        "remove the file from the table, and have the engine that wrote it delete its rows again.",
+        DELETE_AGAIN,
     )
 
 
