@@ -39,7 +39,7 @@ def marks(task: MarkTask) -> MarkResult:
     """Returns the positions of the rows that the equality deletes of a task delete and no position delete does.
 
     Raises UnsupportedColumnError for keys that are not compared, WrongInputError if a file does not hold what the task
-    states, WrongBoundsError for a delete file with keys outside its bounds.
+    states, WrongKeysError for a delete file with keys that its metadata denies.
     """
     finder = _Finder(task)
     by_keys: dict[tuple[int, ...], list[EqualityDelete]] = defaultdict(list)
@@ -61,8 +61,9 @@ def marks(task: MarkTask) -> MarkResult:
     return MarkResult(texts)
 
 
-class WrongBoundsError(Exception):
-    """A delete file has keys outside the bounds of its metadata: readers that trust these do not apply it."""
+class WrongKeysError(Exception):
+    """A delete file has keys outside the bounds of its metadata, or NULL keys that it denies: readers that trust it do not
+    apply the file."""
 
 
 class _Finder:
@@ -147,6 +148,7 @@ class _Finder:
             raise UnsupportedColumnError(column, reason)
         rows = decoder.table_of(file, contents)[0]
         _check_bounds(rows.columns, table.columns, delete)
+        _check_null_counts(rows, table.columns, delete)
         return rows
 
     def _slices(
@@ -202,7 +204,15 @@ def _check_bounds(values: Sequence[Any], columns: Sequence[Column], delete: Equa
         ):
             ends = (v for v in pc.min_max(array).values() if v.is_valid)
             if any(is_outside(kind, _bound(v), delete.bounds[column.field_id]) for v in ends):
-                raise WrongBoundsError(f"{delete.path} has keys outside its bounds of column {column.path}")
+                raise WrongKeysError(f"{delete.path} has keys outside its bounds of column {column.path}")
+
+
+def _check_null_counts(rows: pa.Table, columns: Sequence[Column], delete: EqualityDelete) -> None:
+    # Of a struct's field it is each writer's own whether a row without the struct counts.
+    for values, column in zip(rows.columns, columns, strict=True):
+        if column.field_id in delete.without_null and values.null_count:
+            reason = f"its metadata says that column {column.path} has none"
+            raise WrongKeysError(f"{delete.path} has NULL keys, and {reason}")
 
 
 def _bound(scalar: Any) -> int | bytes:

@@ -200,8 +200,8 @@ class RewriteResult:
 
 @dataclass(frozen=True, slots=True)
 class EqualityDelete:
-    """An equality delete file in Parquet. `field_ids` are those of its key columns, `bounds` the lower and upper ones of
-    its metadata by field id, as hexadecimal text."""
+    """An equality delete file in Parquet. `field_ids` are those of its key columns. By its metadata `bounds` are the lower
+    and upper ones by field id, as hexadecimal text, and the columns `without_null` have no NULL."""
 
     path: str
     size_bytes: int
@@ -209,6 +209,7 @@ class EqualityDelete:
     data_sequence_number: int
     field_ids: tuple[int, ...]
     bounds: Mapping[int, tuple[str | None, str | None]] = field(default_factory=dict)
+    without_null: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +243,12 @@ class MarkTask:
 class MarkResult:
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
     that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
-    hold, `wrong_bounds` which delete file has keys outside its bounds."""
+    hold, `wrong_keys` which delete file has keys outside its bounds."""
 
     positions: Mapping[str, str] = field(default_factory=dict)
     unsupported: str = ""
     wrong_input: str = ""
-    wrong_bounds: str = ""
+    wrong_keys: str = ""
 
     def to_json(self) -> str:
         """The result as JSON."""

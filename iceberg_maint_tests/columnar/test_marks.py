@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from iceberg_maint.columnar.marks import WrongBoundsError, marks
+from iceberg_maint.columnar.marks import WrongKeysError, marks
 from iceberg_maint.columnar.read.deletes import key_schema
 from iceberg_maint.columnar.read.schema import table_schema
 from iceberg_maint.columnar.task import (
@@ -238,7 +238,7 @@ def test_delete_file_with_keys_outside_its_bounds_is_named(
 ) -> None:
     ends = tuple(None if v is None else v.to_bytes(8, "little", signed=True).hex() for v in (lower, upper))
     delete = replace(delete_file(tmp_path, "d", PAIR, pairs(2), (1,), 5), bounds={1: ends})
-    with pytest.raises(WrongBoundsError, match=rf"^{delete.path} has keys outside its bounds of column k$"):
+    with pytest.raises(WrongKeysError, match=rf"^{delete.path} has keys outside its bounds of column k$"):
         positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(2), 4)], [delete])
 
 
@@ -246,3 +246,16 @@ def test_delete_file_with_keys_within_its_bounds_is_applied(tmp_path: Path) -> N
     ends = tuple(v.to_bytes(4, "little", signed=True).hex() for v in (-2, 2))
     delete = replace(delete_file(tmp_path, "d", PAIR, pairs(-2, 2), (1,), 5), bounds={1: ends})
     assert positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(2), 4)], [delete]) == {"a": [0]}
+
+
+def test_delete_file_with_null_keys_that_its_metadata_denies_is_named(tmp_path: Path) -> None:
+    delete = replace(delete_file(tmp_path, "d", PAIR, pairs(2, None), (1,), 5), without_null=(1,))
+    problem = rf"^{delete.path} has NULL keys, and its metadata says that column k has none$"
+    with pytest.raises(WrongKeysError, match=problem):
+        positions(PAIR, [data_file(tmp_path, "a", PAIR, pairs(2), 4)], [delete])
+
+
+def test_null_count_of_a_structs_field_says_nothing_of_the_struct(tmp_path: Path) -> None:
+    schema = schema_of(field(1, "s", {"type": "struct", "fields": [field(2, "k", "long")]}))
+    delete = replace(delete_file(tmp_path, "d", schema, [{"s": None}], (2,), 5), without_null=(2,))
+    assert positions(schema, [data_file(tmp_path, "a", schema, [{"s": None}], 4)], [delete]) == {"a": [0]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 _COMMON = frozenset(
     "boolean int long float double date timestamp timestamptz string uuid binary".split()  # noqa: SIM905
@@ -53,6 +53,14 @@ Range = tuple[Bound, Bound]
 
 KeyBounds = Mapping[int, tuple[str | None, str | None]]
 """Lower and upper bounds by field id, as hexadecimal text."""
+
+
+class KeyMetadata(NamedTuple):
+    """What the metadata of an equality delete file says of its keys: `without_null` are the columns that have no NULL."""
+
+    bounds: KeyBounds
+    without_null: frozenset[int]
+
 
 TRUNCATED_AT = 16
 """Characters or bytes of a bound that writers keep by default (Iceberg's

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from iceberg_maint.core.commits.change import Identity
 from iceberg_maint.core.commits.intent import keeps_data_files
+from iceberg_maint.core.model.columns import KeyMetadata
 from iceberg_maint.core.model.table_state import FileKind
 from iceberg_maint.core.planning.batch_memory import MemoryUse, Preflight
 from iceberg_maint.core.planning.plan import Batch
@@ -19,7 +20,7 @@ from iceberg_maint.core.policy.data import Policy
 from iceberg_maint.engines.spark.commit.rewrite_files import BatchFiles
 from iceberg_maint.engines.spark.deletes.convert import Converted, convert
 from iceberg_maint.engines.spark.deletes.deleted_rows import DeleteWork
-from iceberg_maint.engines.spark.deletes.key_files import key_bounds
+from iceberg_maint.engines.spark.deletes.key_files import key_bounds, keys_without_null
 from iceberg_maint.engines.spark.deletes.merge_position_deletes import merge
 from iceberg_maint.engines.spark.jvm.bridge import DEAD_JVM_ERRORS, Bridge, one_line
 from iceberg_maint.engines.spark.jvm.conversion import content_file_from_json, content_jsons
@@ -130,8 +131,8 @@ def with_positions(bridge: Bridge, jobs: Jobs, work: DeleteWork, policy: Policy)
     if work.preflight is None:
         return work
     contents = map(json.loads, content_jsons(bridge, work.table.java, work.deletes.java))
-    bounds = {content["file-path"]: key_bounds(content) for content in contents}
-    find = partial(marked_positions, bridge, work.table, work.batch, work.planned, bounds, policy)
+    metadata = {c["file-path"]: KeyMetadata(key_bounds(c), keys_without_null(c)) for c in contents}
+    find = partial(marked_positions, bridge, work.table, work.batch, work.planned, metadata, policy)
     try:
         positions = jobs.run_one(bridge, job_description(work.batch, "equality deletes"), find)
     except NotColumnarError as why:

@@ -36,7 +36,7 @@ from iceberg_maint.engines.spark.deletes.keys import Key, can_match, key_terms, 
 from iceberg_maint.engines.spark.jvm.bridge import Bridge, java_column, java_frame
 from iceberg_maint.engines.spark.jvm.conversion import local_frame
 from iceberg_maint.engines.spark.scan.scan import Table
-from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged, wrong_bounds
+from iceberg_maint.engines.spark.scan.staging import check_reads_staged, read_staged, staged, wrong_keys
 from iceberg_maint.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Membership:
                 if any(v is not None and is_outside(kind, v, bounds) for v in values):
                     column = ".".join(keys[i].path)
                     problem = f"{row['_file']} has keys outside its bounds of column {column}"
-                    raise wrong_bounds(self.table.name, problem)
+                    raise wrong_keys(self.table.name, problem)
 
     def places(self) -> DataFrame:
         """The places of all deleted rows, each once."""

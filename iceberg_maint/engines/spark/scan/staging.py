@@ -196,7 +196,7 @@ DELETE_AGAIN = "remove the file from the table, and have the engine that wrote i
 """The fix of a delete file that readers apply in two ways."""
 
 
-def wrong_bounds(table: str, problem: str) -> RefusedError:
+def wrong_keys(table: str, problem: str) -> RefusedError:
     """The refusal of equality deletes whose file has keys outside its bounds. `problem` names it. Iceberg's readers do not
     apply the file where its bounds share no key with a data file, others do: the rows are neither deleted nor not."""
     return RefusedError(

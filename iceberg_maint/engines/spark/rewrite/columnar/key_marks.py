@@ -21,7 +21,7 @@ from iceberg_maint.columnar.task import (
     UnsupportedColumnError,
     WrongInputError,
 )
-from iceberg_maint.core.model.columns import KeyBounds
+from iceberg_maint.core.model.columns import KeyMetadata
 from iceberg_maint.core.model.ids import PartitionKey
 from iceberg_maint.core.planning import work as plan
 from iceberg_maint.core.planning.equality_deletes import key_bytes
@@ -39,7 +39,7 @@ from iceberg_maint.engines.spark.rewrite.columnar.tasks import (
     reference,
 )
 from iceberg_maint.engines.spark.scan.scan import Table, partition_specs
-from iceberg_maint.engines.spark.scan.staging import GroupTasks, wrong_bounds
+from iceberg_maint.engines.spark.scan.staging import GroupTasks, wrong_keys
 
 _BESIDE_KEY_BYTES = 128
 """For each key: its number, its sequence number and its places in two hash tables."""
@@ -59,12 +59,12 @@ def marked_positions(
     table: Table,
     batch: Batch,
     planned: Sequence[GroupTasks],
-    bounds: Mapping[str, KeyBounds],
+    metadata: Mapping[str, KeyMetadata],
     policy: Policy,
 ) -> dict[str, BitMap64]:
     """Returns the positions of the rows that the equality deletes of a batch delete and no other delete does, by data
-    file. `bounds` are those of the delete files by path. Raises NotColumnarError if the join must find them, RefusedError
-    ICM-101 for a damaged file, ICM-119 for a delete file with keys outside its bounds."""
+    file. `metadata` is that of the delete files by path. Raises NotColumnarError if the join must find them, RefusedError
+    ICM-101 for a damaged file, ICM-119 for a delete file whose keys its metadata denies."""
     strategy = policy.rewrite_data_files.strategy
     if strategy is not RewriteStrategy.COLUMNAR and not is_columnar(batch, policy.rewrite_data_files):
         raise NotColumnarError(f"the strategy is {strategy.value}")
@@ -74,7 +74,7 @@ def marked_positions(
     if policy.equality_deletes.memory is not None:
         slots = int(bridge.spark.sparkContext.defaultParallelism)
         limit = min(limit, policy.equality_deletes.memory // max(1, slots))
-    tasks = list(_Tasks(bridge, table, batch, bounds, limit).tasks(planned))
+    tasks = list(_Tasks(bridge, table, batch, metadata, limit).tasks(planned))
     paths = [f.path for t in tasks for f in t.inputs]
     paths += [d.path for d in batch.applied_deletes]
     paths += [d.path for d in batch.equality_deletes]
@@ -86,8 +86,8 @@ def marked_positions(
     ]
     if wrong := next((r.wrong_input for r in results if r.wrong_input), ""):
         raise wrong_file(batch, wrong)
-    if wrong := next((r.wrong_bounds for r in results if r.wrong_bounds), ""):
-        raise wrong_bounds(batch.table, wrong)
+    if wrong := next((r.wrong_keys for r in results if r.wrong_keys), ""):
+        raise wrong_keys(batch.table, wrong)
     if unsupported := next((r.unsupported for r in results if r.unsupported), ""):
         raise NotColumnarError(unsupported)
     return {
@@ -103,7 +103,7 @@ def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
 
     import pyarrow as pa  # the driver does not need it
 
-    from iceberg_maint.columnar.marks import WrongBoundsError, marks
+    from iceberg_maint.columnar.marks import WrongKeysError, marks
 
     try:
         return marks(replace(MarkTask.from_json(text), io=io)).to_json()
@@ -111,8 +111,8 @@ def mark_task(text: str, _attempt: int, io: Mapping[str, str] = _LOCAL) -> str:
         return MarkResult(unsupported=str(why)).to_json()
     except WrongInputError as why:
         return MarkResult(wrong_input=str(why)).to_json()
-    except WrongBoundsError as why:
-        return MarkResult(wrong_bounds=str(why)).to_json()
+    except WrongKeysError as why:
+        return MarkResult(wrong_keys=str(why)).to_json()
     except MemoryError as why:
         return MarkResult(unsupported=f"the keys of a task do not fit its memory: {why}").to_json()
     except pa.ArrowException as why:
@@ -123,10 +123,15 @@ class _Tasks:
     """Makes the tasks of a batch, each within `limit` bytes of memory."""
 
     def __init__(
-        self, bridge: Bridge, table: Table, batch: Batch, bounds: Mapping[str, KeyBounds], limit: int
+        self,
+        bridge: Bridge,
+        table: Table,
+        batch: Batch,
+        metadata: Mapping[str, KeyMetadata],
+        limit: int,
     ) -> None:
         self._bridge, self._table, self._batch, self._limit = bridge, table, batch, limit
-        self._bounds = bounds
+        self._metadata = metadata
         self._specs = partition_specs(bridge, table.java)
         self._name_mapping = table.java.properties().get("schema.name-mapping.default")
         self._keys = {i for d in batch.equality_deletes for i in d.equality_ids}
@@ -173,17 +178,24 @@ class _Tasks:
         for some in _shares(files, -(-rows // count)):
             yield MarkTask(
                 inputs=tuple(self._input(f) for f in some),
-                deletes=tuple(
-                    EqualityDelete(
-                        d.path, d.size_bytes, d.record_count, d.data_sequence_number, d.equality_ids, self._bounds[d.path]
-                    )
-                    for d in applying
-                ),
+                deletes=tuple(map(self._delete, applying)),
                 schema=self._table.schema_json,
                 name_mapping=None if self._name_mapping is None else str(self._name_mapping),
                 constants=constants,
                 slice_rows=slice_rows // 2,
-            )  # fmt: skip
+            )
+
+    def _delete(self, file: plan.EqualityDeleteFile) -> EqualityDelete:
+        metadata = self._metadata[file.path]
+        return EqualityDelete(
+            path=file.path,
+            size_bytes=file.size_bytes,
+            record_count=file.record_count,
+            data_sequence_number=file.data_sequence_number,
+            field_ids=file.equality_ids,
+            bounds=metadata.bounds,
+            without_null=tuple(sorted(metadata.without_null)),
+        )
 
     def _input(self, file: plan.InputFile) -> InputFile:
         return InputFile(
