@@ -267,6 +267,9 @@ def _table_change(
         Reason.DISABLED: "policy key rewrite_data_files.enabled: true",
         Reason.LEASE_HELD: f"the end of run {decision.evidence.get('owner', '')}, or the expiry of its lease",
         Reason.PENDING_PUBLISH: PUBLISH_CHANGE,
+        Reason.UNSUPPORTED_TYPE: "policy key rewrite_data_files.strategy: auto"
+        if "read_by" in decision.evidence and decision.operation is Operation.REWRITE_DATA_FILES
+        else fix_of(table, decision.reason),
         Reason.FOREIGN_MAINTAINER: "stop the other maintainer, or policy key foreign_maintainers.mode: "
         "coexist or ignore",
     }

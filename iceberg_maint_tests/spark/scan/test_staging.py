@@ -164,7 +164,7 @@ def test_load_planned_table_recreated_under_the_same_name_is_stale(shop: Worksho
     name = two_files(shop)
     batch = shop.batch(name)
     shop.sql(f"drop table {name}")
-    with pytest.raises(StaleBatchError, match="gone"):
+    with pytest.raises(StaleBatchError, match="is no longer in its catalog"):
         load_planned_table(shop.bridge, batch)
     shop.writers.create(name)
     with pytest.raises(StaleBatchError, match="created again"):
