@@ -51,7 +51,6 @@ from iceberg_maint.engines.spark.scan import positions
 from iceberg_maint.engines.spark.scan.row_proof import fingerprint_files
 from iceberg_maint.engines.spark.scan.scan import load_table_info
 from iceberg_maint.engines.spark.scan.staging import load_planned_table, plan_tasks, planned_delete_files
-from iceberg_maint.engines.spark.scan.unreadable_file import unreadable_file
 from iceberg_maint.engines.spark.session.session import keeping_sigint, versions
 from iceberg_maint.engines.spark.write_deletes import (
     files_of_batch,
@@ -60,7 +59,7 @@ from iceberg_maint.engines.spark.write_deletes import (
     write_conversion,
     write_merge,
 )
-from iceberg_maint.engines.spark.write_failures import write_failure
+from iceberg_maint.engines.spark.write_failures import unreadable_file, write_failure
 from iceberg_maint.engines.spark.write_rows import write_rows
 from iceberg_maint.errors import UnreadableTableError
 from iceberg_maint.ports.engine import (

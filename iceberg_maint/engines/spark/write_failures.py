@@ -1,15 +1,27 @@
-"""What a batch failed for that Spark did not write: a file that cannot be read, memory, the environment, or an unknown fault."""
+"""What a batch failed for that Spark did not write: a file that cannot be read, memory, the environment, or an unknown fault.
+
+Spark's exceptions do not name the file; the log of an executor does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from iceberg_maint.core.outcomes.failures import is_damaged_file, long_path
 from iceberg_maint.core.planning.plan import Batch
 from iceberg_maint.engines.spark.deletes.keys import NULL_KEYS
-from iceberg_maint.engines.spark.jvm.bridge import causes, failed_by_environment, first_cause
+from iceberg_maint.engines.spark.jvm.bridge import (
+    JVM_ERRORS,
+    Bridge,
+    causes,
+    failed_by_environment,
+    first_cause,
+)
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
-from iceberg_maint.engines.spark.scan.staging import DELETE_AGAIN
+from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
+from iceberg_maint.engines.spark.scan.scan import Table, scan_task
+from iceberg_maint.engines.spark.scan.staging import DELETE_AGAIN, GroupTasks, read_staged, staged
 from iceberg_maint.engines.spark.session.executors import ran_out
 from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
@@ -84,3 +96,31 @@ def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Ex
         place = f"{file}: " if "/" not in cause and (file := search()) else ""
         return RefusedError("ICM-101", f"{batch.table}: {place}{cause}.", LOST_FILE_FIX)
     return EngineFailedError(cause)
+
+
+def unreadable_file(bridge: Bridge, table: Table, planned: Sequence[GroupTasks]) -> str:
+    """The path of a data file of the plan that Spark cannot read, "" if it finds none. It halves the files
+    until one is left, so it reads the files of the plan once at most, and the last one again. Deletes are not applied."""
+    functions = bridge.once(JavaFunctions)
+    files = [
+        file
+        for group_tasks in planned
+        for file in bridge.iterate(functions.to_list(group_tasks.tasks.stream().map(functions.task_file)))
+    ]
+    while len(files) > 1:
+        half = files[: len(files) // 2]
+        files = files[len(half) :] if _is_read(bridge, table, half) else half
+    return "" if _is_read(bridge, table, files) else str(files[0].location())
+
+
+def _is_read(bridge: Bridge, table: Table, files: Sequence[Any]) -> bool:
+    if not files:
+        return True
+    tasks = bridge.list(scan_task(bridge, table.java, f) for f in files)
+    with staged(bridge, table.java, tasks) as group_id:
+        try:
+            frame = read_staged(bridge, table.java, table.name, group_id)
+            frame.write.format("noop").mode("overwrite").save()
+        except JVM_ERRORS:
+            return False
+    return True
