@@ -81,15 +81,16 @@ LOST_FILE_FIX = (
     "it. Do not remove it from the table: that deletes its rows."
 )
 """The fix of a data or delete file that is missing or damaged."""
+DELETE_AGAIN = (
+    "remove the delete file from the table, and have the engine that wrote it delete its rows again."
+)
+"""The fix of a delete file that readers apply in two ways."""
 
 
 def marks_another_file(path: str, found: str, stated: str) -> str:
     """The sentence and the fix of a position delete file that marks rows of the data file `found`, which its metadata
     excludes. Readers that trust metadata do not apply it there, and others do."""
-    return (
-        f"the delete file {path} marks rows of {found}; its manifest states that it marks {stated} only. Fix: remove the "
-        "delete file from the table, and have the engine that wrote it delete its rows again."
-    )
+    return f"the delete file {path} marks rows of {found}; its manifest states that it marks {stated} only. Fix: {DELETE_AGAIN}"
 
 
 _ROOM = "free space there, or set ICEBERG_MAINT_HOME to a folder of another file system."

@@ -106,9 +106,10 @@ def list_(session: Session, name: str, overrides: dict[str, str]) -> int:
 
     context = session.context(overrides)
     table = context.catalogs.find(name)
-    marks = _trash(session, table, overrides)
     state, policy = _pinned(context, table)
-    stored = _orphan_scan(session, table).stored_releases(state, policy.remove_orphan_files)
+    removal = _orphan_scan(session, table)
+    marks = _marks(removal, state, policy)
+    stored = removal.stored_releases(state, policy.remove_orphan_files)
     releases = [{"release_id": r.release_id, "snapshots": len(r.snapshots)} for r in stored]
 
     def draw(console: Console) -> None:
@@ -322,13 +323,17 @@ def _pinned(context: Context, table: TableId) -> tuple[TableState, Policy]:
 
 
 def _trash(session: Session, table: TableId, overrides: dict[str, str]) -> list[dict[str, Any]]:
+    state, policy = _pinned(session.context(overrides), table)
+    return _marks(_orphan_scan(session, table), state, policy)
+
+
+def _marks(removal: OrphanRemoval, state: TableState, policy: Policy) -> list[dict[str, Any]]:
     from iceberg_maint.cli.pages.orphans_page import mark_document
 
-    state, policy = _pinned(session.context(overrides), table)
     section = policy.remove_orphan_files
     return [
         mark_document(m.header, m.files, m.size_bytes, section.delete_after_seconds, restored=m.restored)
-        for m in _orphan_scan(session, table).trash_batches(state, section)
+        for m in removal.trash_batches(state, section)
     ]
 
 

@@ -243,7 +243,7 @@ class MarkTask:
 class MarkResult:
     """The deleted positions of each data file that has any, as a portable 64-bit Roaring bitmap in Base64. Positions
     that position deletes or deletion vectors delete are left out. `unsupported` says why the join must do the task, `wrong_input` what a file does not
-    hold, `wrong_keys` which delete file has keys outside its bounds."""
+    hold, `wrong_keys` which delete file has keys that its metadata denies."""
 
     positions: Mapping[str, str] = field(default_factory=dict)
     unsupported: str = ""

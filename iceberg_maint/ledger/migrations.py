@@ -7,12 +7,9 @@ There is no downgrade: an older program refuses a newer ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, inspect, select
-from sqlalchemy.dialects import registry
-from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from iceberg_maint.errors import ConfigurationError
 from iceberg_maint.ledger.schema import installation, metadata, schema_version
@@ -41,30 +38,13 @@ def migrate(conn: Connection, steps: Mapping[int, Step] = STEPS) -> None:
             _NEWER_FIX,
         )
     if current == 0:
-        for statement in _creation(conn.dialect.name):
-            conn.exec_driver_sql(statement)
+        metadata.create_all(conn)
         conn.execute(insert(installation).values(id=uuid4().hex))
         _stamp(conn, newest)
         return
     for version in range(current + 1, newest + 1):
         steps[version](conn)
         _stamp(conn, version)
-
-
-@cache
-def _creation(database: str) -> tuple[str, ...]:
-    """The statements that create what is missing of the newest schema. A process that opens many ledgers, as the tests do,
-    compiles them once."""
-    dialect = registry.load(database)()
-    tables = metadata.sorted_tables
-    indexes = [
-        index for table in tables for index in sorted(table.indexes, key=lambda index: str(index.name))
-    ]
-    creates: list[ExecutableDDLElement] = [
-        *(CreateTable(table, if_not_exists=True) for table in tables),
-        *(CreateIndex(index, if_not_exists=True) for index in indexes),
-    ]
-    return tuple(str(create.compile(dialect=dialect)) for create in creates)
 
 
 def check_version(conn: Connection) -> None:

@@ -14,5 +14,5 @@ def test_null_keys_that_metadata_denies_are_a_refusal_that_names_a_delete_file()
     error = write_failure(batch, RuntimeError(f"[USER_RAISED_EXCEPTION] {NULL_KEYS} SQLSTATE: P0001"), str)
     assert str(error) == (
         "ICM-119 lake.db.t: an equality delete has NULL keys, and its metadata says it has none: d.parquet, so not every "
-        "reader applies it. Fix: remove the file from the table, and have the engine that wrote it delete its rows again."
+        "reader applies it. Fix: remove the delete file from the table, and have the engine that wrote it delete its rows again."
     )

@@ -21,7 +21,7 @@ from iceberg_maint.engines.spark.jvm.bridge import (
 from iceberg_maint.engines.spark.jvm.conversion import LINEAGE
 from iceberg_maint.engines.spark.jvm.functions import JavaFunctions
 from iceberg_maint.engines.spark.scan.scan import Table, scan_task
-from iceberg_maint.engines.spark.scan.staging import DELETE_AGAIN, GroupTasks, read_staged, staged
+from iceberg_maint.engines.spark.scan.staging import GroupTasks, read_staged, staged, wrong_keys
 from iceberg_maint.engines.spark.session.executors import ran_out
 from iceberg_maint.errors import LOST_FILE_FIX, IcebergMaintError, RefusedError
 from iceberg_maint.ports.engine import EngineFailedError, EnvironmentFailedError
@@ -81,10 +81,7 @@ def write_failure(batch: Batch, why: Exception, search: Callable[[], str]) -> Ex
     if NULL_KEYS in cause:
         files = sorted({d.path for d in batch.equality_deletes})
         more = f" or {len(files) - 1} others" if files[1:] else ""
-        message = (
-            f"{batch.table}: {NULL_KEYS}: {next(iter(files), '')}{more}, so not every reader applies it."
-        )
-        return RefusedError("ICM-119", message, DELETE_AGAIN)
+        return wrong_keys(batch.table, f"{NULL_KEYS}: {next(iter(files), '')}{more}")
     if too_long := long_path(batch.partitions, causes(why)):
         return RefusedError(
             "ICM-183",

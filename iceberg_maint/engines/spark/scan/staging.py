@@ -26,7 +26,7 @@ from iceberg_maint.engines.spark.jvm.bridge import JVM_ERRORS, Bridge, cause_cla
 from iceberg_maint.engines.spark.jvm.functions import LIST, SEPARATOR_WITHIN, JavaFunctions
 from iceberg_maint.engines.spark.scan.iceberg_reader import DeleteFiles, delete_manifests, live_delete_files
 from iceberg_maint.engines.spark.scan.scan import partitions_filter, scan
-from iceberg_maint.errors import RefusedError, StaleBatchError
+from iceberg_maint.errors import DELETE_AGAIN, RefusedError, StaleBatchError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -192,18 +192,11 @@ def _disagreement(batch: Batch, what: str) -> RefusedError:
     return RefusedError("ICM-101", f"{batch.table}: {what}", fix)
 
 
-DELETE_AGAIN = "remove the file from the table, and have the engine that wrote it delete its rows again."
-"""The fix of a delete file that readers apply in two ways."""
-
-
 def wrong_keys(table: str, problem: str) -> RefusedError:
-    """The refusal of equality deletes whose file has keys outside its bounds. `problem` names it. Iceberg's readers do not
-    apply the file where its bounds share no key with a data file, others do: the rows are neither deleted nor not."""
-    return RefusedError(
-        "ICM-119",
-        f"{table}: {problem}, so not every reader applies it",
-        DELETE_AGAIN,
-    )
+    """The refusal of equality deletes whose file has keys that its metadata denies: outside its bounds, or NULL. `problem`
+    names it. Iceberg's readers do not apply the file where its metadata shares no key with a data file, others do: the
+    rows are neither deleted nor not."""
+    return RefusedError("ICM-119", f"{table}: {problem}, so not every reader applies it", DELETE_AGAIN)
 
 
 def planned_delete_files(
