@@ -97,6 +97,7 @@ class _AtSwap(Keeper):
         return context
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("kind", "operation"),
     [

@@ -142,6 +142,7 @@ def test_verify_of_a_fingerprint_that_was_not_these_rows_is_different(lake: Lake
     assert (found.status, found.stored) == (VerificationStatus.DIFFERENT, StoredProof.DIFFERENT)
 
 
+@pytest.mark.variant
 def test_verify_after_the_schema_changed_is_proved_without_the_stored_fingerprint(lake: Lake) -> None:
     name = lake.table([A, B], [C])
     lake.rewrite(name)

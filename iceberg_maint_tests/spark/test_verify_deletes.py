@@ -80,6 +80,7 @@ def test_verify_of_a_lost_position_is_different_and_names_the_file(lake: Lake) -
     assert sick.lake.writers.rows(sick.name) == [(1, "a"), (3, "c"), (4, "d")]
 
 
+@pytest.mark.variant
 def test_verify_of_an_extra_position_is_different(lake: Lake) -> None:
     sick = Sick(lake, 2)
     found = sick.convert({sick.first: [0, 1], sick.second: [0]})
@@ -87,6 +88,7 @@ def test_verify_of_an_extra_position_is_different(lake: Lake) -> None:
     assert f"first in {sick.first}" in found.detail
 
 
+@pytest.mark.variant
 def test_verify_of_as_many_but_other_positions_is_different(lake: Lake) -> None:
     sick = Sick(lake, 3)
     assert sick.convert({sick.first: [0], sick.second: [0]}).status is VerificationStatus.DIFFERENT
@@ -144,6 +146,7 @@ def test_verify_of_dangling_deletes_dropped_is_proved(lake: Lake) -> None:
     assert "readers of both snapshots read the same data files with the same deletes" in found.detail
 
 
+@pytest.mark.variant
 def test_verify_of_a_conversion_that_found_nothing_is_proved(lake: Lake) -> None:
     name = lake.table([A], [C])
     delete = lake.writers.delete_where(lake.writers.load(name), [{"id": 2}])
@@ -152,6 +155,7 @@ def test_verify_of_a_conversion_that_found_nothing_is_proved(lake: Lake) -> None
     assert (found.status, found.stored) == (VerificationStatus.PROVED, StoredProof.EQUAL), found.detail
 
 
+@pytest.mark.variant
 def test_verify_of_a_conversion_after_the_schema_changed_is_proved(lake: Lake) -> None:
     sick = Sick(lake, 3)
     sick.lake.convert(sick.name, sick.right, (sick.delete,))
@@ -193,6 +197,7 @@ def too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deleted_rows, "READER_EQUALITY_DELETES", 0)
 
 
+@pytest.mark.variant
 @pytest.mark.usefixtures("too_many")
 def test_verify_of_a_conversion_of_many_deletes_returns_the_same(sick: Sick) -> None:
     sick.lake.writers.append(sick.load(), [B])
@@ -226,6 +231,7 @@ def test_verify_after_a_key_column_was_dropped(
     assert found.status is expected, found.detail
 
 
+@pytest.mark.variant
 @pytest.mark.usefixtures("too_many")
 @pytest.mark.parametrize(
     ("rows", "status"), [([A, D], "PROVED"), ([A, C, D], "DIFFERENT"), ([A, B], "DIFFERENT")]

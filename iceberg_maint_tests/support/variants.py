@@ -3,6 +3,8 @@
 A parametrized test goes through versions, routes, seeds and places. Where one variant costs seconds, a mark says how many of
 them `make test` runs: `drawn(2)`. They are drawn by the names of the tests: other versions and routes for each test. A change that breaks only a variant
 that was not drawn is rare, and `make qualify SUITE=variants` finds it.
+
+A test, or one of its parameters, has the mark `variant` itself if a cheaper test goes through the same code.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Variants:
 
 
 def not_drawn(variants: list[pytest.Item]) -> list[pytest.Item]:
-    """The variants of a test that `make test` does not run: all but those with the smallest checksums of their names."""
+    """The variants of a test that `make test` does not run: all but those with the smallest checksums of their names.
+    It draws from those without the mark `variant`."""
     mark = variants[0].get_closest_marker("drawn")
     count = int(mark.args[0]) if mark else len(variants)
-    return sorted(variants, key=lambda item: (crc32(item.name.encode()), item.name))[count:]
+    able = (item for item in variants if not item.get_closest_marker("variant"))
+    return sorted(able, key=lambda item: (crc32(item.name.encode()), item.name))[count:]

@@ -42,17 +42,18 @@ def positions(test: str) -> tuple[str]:
     return (f"iceberg_maint_tests/spark/scan/test_positions.py::test_{test}",)
 
 
-AGAIN = membership("keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]")
-FILTERED = membership("keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[filtered-2]")
-IN_PASSES = membership("keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[passes-2]")
+AGAIN = membership("keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[broadcast-2]")
+FILTERED = IN_PASSES = membership(
+    "keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[filtered-passes-2]"
+)
 OWN_COMMIT = membership("deletes_of_the_commit_that_adds_the_rows_leave_them")
-NULLS = membership("null_keys_equal_null_only[shuffled]")
-EVOLVED = membership("deletes_of_an_unpartitioned_spec_apply_everywhere_once_the_spec_evolved[2]")
-PARTITIONS = membership("deletes_apply_to_their_own_partition[shuffled]")
-SCHEMAS = membership("rows_under_deletes_of_several_schemas_are_marked_once[shuffled]")
+NULLS = membership("null_keys_equal_null_only")
+EVOLVED = membership("deletes_of_an_unpartitioned_spec_apply_everywhere_once_the_spec_evolved")
+PARTITIONS = membership("deletes_apply_to_their_own_partition")
+SCHEMAS = membership("rows_under_deletes_of_several_schemas_are_marked_once")
 BY_FIELD = membership("keys_renamed_promoted_and_added_match_by_field")
-BY_POSITION = membership("rows_also_deleted_by_position_are_marked_as_deleted_already[v2]")
-TYPES = membership("keys_of_every_type_and_format_are_compared[parquet]")
+BY_POSITION = membership("rows_also_deleted_by_position_are_marked_as_deleted_already")
+TYPES = membership("keys_of_every_type_and_format_are_compared")
 STRUCTS = membership("nested_keys_tell_null_structs_from_structs_of_null")
 
 MUTANTS = (
@@ -106,25 +107,25 @@ MUTANTS = (
     Mutant("rows deleted before are new marks", "engines/spark/deletes/deleted_rows.py", 'rows.where("not _already")', "rows", convert("marks_positions_drops_equality_deletes_and_keeps_data_files")),
     Mutant("older vectors are believed uncounted", "engines/spark/deletes/deleted_rows.py", "    if count(vector_positions) != listed:\n", "    if False:\n", convert("older_vector_that_is_read_in_part_is_refused")),
     Mutant("older position deletes are left out of a vector", "engines/spark/deletes/deleted_rows.py", "        elif deletes:\n", "        elif False:\n", convert("of_a_table_that_became_v3_takes_older_position_deletes_into_its_vectors")),
-    Mutant("a vector forgets older positions", "engines/spark/deletes/convert.py", "expected = positions.union((deleted_rows.new, old))", "expected = dict(deleted_rows.new)", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
+    Mutant("a vector forgets older positions", "engines/spark/deletes/convert.py", "expected = positions.union((deleted_rows.new, old))", "expected = dict(deleted_rows.new)", convert("marks_positions_drops_equality_deletes_and_keeps_data_files")),
     Mutant("older files that mark other data files go", "engines/spark/deletes/convert.py", "if named == path and len(read) == listed[path, location]:", "if named == path:", older("file_that_says_one_data_file_and_marks_another_too_stays")),
     Mutant("a new file forgets the positions that it takes over", "engines/spark/deletes/convert.py", "            old[path] = old.get(path, BitMap64()) | read\n", "", older("older_files_of_one_data_file_are_merged_and_those_of_an_unmarked_file_stay")),
     Mutant("older files that were taken over stay", "engines/spark/commit/rewrite_files.py", "removed |= {(path, offset) for path, offset in others if path in taken_over}", "pass", older("cycles_of_upserts_leave_one_delete_file_for_each_data_file")),
     Mutant("the anti-join brings rows deleted by position back", "engines/spark/deletes/convert.py", "positions.union((deleted_rows.new, find_already_deleted(bridge, work, deleted_rows)))", "dict(deleted_rows.new)", anti_join("leaves_the_deleted_rows_out_and_drops_all_deletes")),
     Mutant("files without a match are read without their deletes", "engines/spark/deletes/convert.py", "deletes = [vectors[path]] if path in vectors else kept_deletes(bridge, task)", "deletes = [vectors[path]] if path in vectors else []", anti_join("of_deletes_that_match_no_row_keeps_older_position_deletes_applied")),
-    Mutant("Spark believes which data file a delete file marks", "engines/spark/deletes/position_delete_rows.py", '.where("file_path <> stated")', '.where("false")', marked("merge_and_conversion_are_refused[2]")),
+    Mutant("Spark believes which data file a delete file marks", "engines/spark/deletes/position_delete_rows.py", '.where("file_path <> stated")', '.where("false")', marked("merge_and_conversion_are_refused")),
     Mutant("dangling delete files are dropped unread", "engines/spark/deletes/position_delete_rows.py", "and not (known.void and not table", "and not (known.void or not table", marked("dangling_delete_by_bounds_that_are_cut_is_read_and_kept")),
     Mutant("Arrow believes which data file a delete file marks", "columnar/read/deletes.py", "if reference.data_file is not None and (others", "if False and (others", ("iceberg_maint_tests/columnar/test_damaged_delete_files.py::test_position_delete_file_that_marks_another_data_file_than_its_metadata_is_refused",)),
     Mutant("keys before the first split offset are not read", "engines/spark/deletes/key_files.py", '        "key-metadata",\n', '        "key-metadata",\n        "split-offsets",\n', ("iceberg_maint_tests/spark/scan/test_lying_entries.py::test_keys_before_the_first_split_offset_are_applied",)),
     # Positions, written and proved.
     Mutant("positions are read from the wrong end of a byte", "engines/spark/scan/positions.py", 'bitorder="little"', 'bitorder="big"', positions("gather_finds_every_position_once")),
     Mutant("positions beyond the first bitmap are lost", "engines/spark/scan/positions.py", "(place_number & 0xFFFFFFFF) << _BUCKET_BITS", "0", positions("gather_finds_every_position_once")),
-    Mutant("the last part's positions count", "engines/spark/scan/positions.py", "joined[path] | positions if path in joined else positions", "positions", convert("marks_positions_drops_equality_deletes_and_keeps_data_files[3]")),
+    Mutant("the last part's positions count", "engines/spark/scan/positions.py", "joined[path] | positions if path in joined else positions", "positions", convert("marks_positions_drops_equality_deletes_and_keeps_data_files")),
     Mutant("a damaged vector is read", "engines/spark/scan/positions.py", 'if zlib.crc32(body).to_bytes(4, "big") != checksum:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
     Mutant("anything is a vector", "engines/spark/scan/positions.py", 'if int.from_bytes(length, "big") != len(body) or body[:4] != _MAGIC:', "if False:", positions("parse_of_a_damaged_blob_is_refused")),
     Mutant("positions of one file are as good as of another", "engines/spark/scan/positions.py", 'path.encode() + b"\\0" + body', "body", positions("fingerprint_distinguishes_files_and_positions_and_adds_up")),
     Mutant("as many positions are the same positions", "engines/spark/scan/positions.py", "        if expected != actual:\n", "        if len(expected) != len(actual):\n"
-, convert("position_that_is_written_wrong_makes_the_proof_unequal[2]")),
+, convert("position_that_is_written_wrong_makes_the_proof_unequal")),
     Mutant("what was found need not be what is written", "engines/spark/deletes/convert.py", "difference=positions.difference(expected, written)", 'difference=""', anti_join("mark_that_is_not_written_makes_the_proof_unequal")),
     Mutant("new and old positions need not add up", "engines/spark/deletes/convert.py", "if not detail and new_count + old_count != count:", "if False:", convert("older_position_that_is_lost_makes_the_proof_unequal")),
     Mutant("marks need not be applied", "engines/spark/write_rows.py", "if not detail and marked and read - kept < marked.marked_records:", "if False:", anti_join("marks_that_are_not_applied_make_the_proof_unequal")),

@@ -1,17 +1,23 @@
-"""Runs tests with guards switched off, one mutant after the other, in one process: Spark tests share its JVM."""
+"""Runs tests of `make test` with guards switched off, one mutant after the other, in one process: Spark tests share its JVM."""
 
 from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
 from iceberg_maint_tests.qualification.mutants.mutant import PROJECT, Mutant, planted
 from iceberg_maint_tests.support.examples import VARIABLE as EXAMPLES
+
+IN_MAKE_TEST = "not variant"
+"""The marks of the tests that `make test` runs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +47,8 @@ def run_tests(tests: Iterable[str], sources: Mapping[str, str], *, all_of_them: 
     result, output = Result(), io.StringIO()
     arguments = [
         "-q",
+        "-m",
+        IN_MAKE_TEST,
         "-o",
         "cache_dir=.cache/pytest-mutants",
         "-o",
@@ -56,6 +64,28 @@ def run_tests(tests: Iterable[str], sources: Mapping[str, str], *, all_of_them: 
     if result.broken:
         raise ValueError(f"fixtures fail: {result.broken}")
     return result
+
+
+def left_to_variants(mutants: Iterable[Mutant]) -> list[str]:
+    """The names of those mutants none of whose tests `make test` runs."""
+    mutants = list(mutants)
+    marked = {file for m in mutants for file in map(_file_of, m.tests) if _has_variants(file)}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", IN_MAKE_TEST, *sorted(marked)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+    collected = {
+        part for line in done.stdout.splitlines() for part in (line, line.partition("[")[0], _file_of(line))
+    }
+    return [m.name for m in mutants if not any(t in collected or _file_of(t) not in marked for t in m.tests)]
+
+
+def _file_of(test: str) -> str:
+    return test.partition("::")[0]
+
+
+@cache
+def _has_variants(file: str) -> bool:
+    text = (PROJECT / file).read_text("utf-8")
+    return "mark.variant" in text or "mark.drawn" in text
 
 
 def living(mutants: Sequence[Mutant], numbers: Sequence[int] = ()) -> int:

@@ -63,7 +63,7 @@ APPLYING = (
         known(
             "anti_join",
             "the oldest delete of a key counts",
-            "spark/deletes/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[shuffled-2]",
+            "spark/deletes/test_membership.py::test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete[broadcast-2]",
         ),
     ),
     Regression(
@@ -86,7 +86,7 @@ APPLYING = (
         known(
             "anti_join",
             "NULL equals the empty value",
-            "spark/deletes/test_membership.py::test_null_keys_equal_null_only[shuffled]",
+            "spark/deletes/test_membership.py::test_null_keys_equal_null_only",
         ),
     ),
     Regression(
@@ -108,7 +108,7 @@ APPLYING = (
         known(
             "anti_join",
             "deletes read by the wrong schema are one set",
-            "spark/deletes/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once[shuffled]",
+            "spark/deletes/test_membership.py::test_rows_under_deletes_of_several_schemas_are_marked_once",
         ),
     ),
     Regression(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from iceberg_maint_tests.qualification.mutants.lists import LISTS
 from iceberg_maint_tests.qualification.mutants.mutant import PROJECT, fault_of, missing_tests_of
+from iceberg_maint_tests.qualification.mutants.run import left_to_variants
 from iceberg_maint_tests.qualification.regressions.inventory import INVENTORY
 from iceberg_maint_tests.qualification.regressions.page import page
 from iceberg_maint_tests.qualification.regressions.regression import Regression
@@ -23,6 +27,11 @@ def faults_of(regression: Regression) -> list[str]:
 
 def test_every_guard_stands_in_the_source_and_its_tests_exist() -> None:
     assert [fault for regression in EVERY for fault in faults_of(regression)] == []
+
+
+def test_make_test_runs_a_test_of_each_mutant_and_regression() -> None:
+    mutants = [m for mutants in LISTS.values() for m in mutants]
+    assert left_to_variants([*mutants, *(replace(r.off, name=r.key) for r in EVERY)]) == []
 
 
 def test_page_is_what_the_inventory_says() -> None:

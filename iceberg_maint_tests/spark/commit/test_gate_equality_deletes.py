@@ -92,6 +92,7 @@ def passes(writers: Writers, case: Case) -> Any:
 # rewrites that have applied equality deletes
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("other_old_file", "append_after", "drops", "resurrects"),
     [
@@ -125,6 +126,7 @@ def test_rewrite_under_deletes_never_drops_a_newer_one(
         assert newer.dataSequenceNumber() == 4
 
 
+@pytest.mark.variant
 def test_rewrite_under_deletes_meets_a_foreign_replace_of_a_newer_one(writers: Writers) -> None:
     """As another optimizer commits its conversion of the newer delete."""
 
@@ -189,6 +191,7 @@ def test_rewrite_drops_no_delete_that_a_foreign_old_file_came_under(writers: Wri
     in_both_ways(writers, case, Rule.NEEDED_DELETE, [1, 2, 5])
 
 
+@pytest.mark.variant
 def test_rewrite_drops_no_delete_of_a_file_it_leaves(writers: Writers) -> None:
     """A plan that is wrong: the delete applies to the second file too."""
 
@@ -204,6 +207,7 @@ def test_rewrite_drops_no_delete_of_a_file_it_leaves(writers: Writers) -> None:
 # conversions
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_conversion_meets_a_newer_delete_and_an_append(writers: Writers, version: int) -> None:
     """What #10312 is for a rewrite does a conversion no harm: its data files keep their sequence numbers."""
@@ -219,6 +223,7 @@ def test_conversion_meets_a_newer_delete_and_an_append(writers: Writers, version
     assert [d.recordCount() for d in deletes(writers, table)] == [1]
 
 
+@pytest.mark.variant
 def test_conversion_drops_no_delete_that_a_foreign_old_file_came_under(writers: Writers) -> None:
     def case() -> tuple[str, Rewrite]:
         name, table, delete, foreign = old_sequence_file(writers)
@@ -230,6 +235,7 @@ def test_conversion_drops_no_delete_that_a_foreign_old_file_came_under(writers: 
     in_both_ways(writers, case, Rule.NEEDED_DELETE, [1, 2, 5])
 
 
+@pytest.mark.variant
 def test_conversion_drops_no_delete_of_a_file_not_examined(writers: Writers) -> None:
     """A plan that is wrong: the delete applies to the second file too."""
 
@@ -259,6 +265,7 @@ def by_hand_in_both_ways(
     assert ids(writers, name) == before
 
 
+@pytest.mark.variant
 def test_conversion_of_a_file_that_others_replaced_is_refused(writers: Writers) -> None:
     """As if it did not ask that its data files exist: the positions mark nothing, the delete is gone."""
 
@@ -281,6 +288,7 @@ def test_conversion_of_a_file_that_others_replaced_is_refused(writers: Writers) 
     by_hand_in_both_ways(writers, case, Rule.LOST_FILE, damage)
 
 
+@pytest.mark.variant
 def test_conversion_that_leaves_the_old_vector_is_refused(writers: Writers) -> None:
     def case() -> tuple[str, Rewrite, Callable[[Any], Any]]:
         name, table, delete = deleted_key(writers, version=3)

@@ -123,6 +123,7 @@ def test_sources_registered_again_after_an_equality_delete_are_stale(writers: Wr
     in_both_ways(writers, case, damaged=[1, 3, 4])
 
 
+@pytest.mark.variant
 def test_source_removed_and_registered_in_one_commit_is_stale(writers: Writers) -> None:
     def case() -> tuple[str, Rewrite]:
         name = new_name()
@@ -136,6 +137,7 @@ def test_source_removed_and_registered_in_one_commit_is_stale(writers: Writers) 
     in_both_ways(writers, case, damaged=[1, 3, 4])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("drops", [False, True])
 def test_source_registered_again_above_an_applied_equality_delete_is_stale(
     writers: Writers, drops: bool
@@ -177,6 +179,7 @@ def test_source_registered_again_above_an_applied_position_delete_is_stale(write
     in_both_ways(writers, case, damaged=[2, 4])
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("by_key", [False, True])
 def test_applied_delete_that_was_undone_is_stale(writers: Writers, by_key: bool) -> None:
     def case() -> tuple[str, Rewrite]:

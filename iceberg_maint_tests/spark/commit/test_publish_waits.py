@@ -116,6 +116,7 @@ def test_staged_append_is_published_after_a_rewrite(workshop: Workshop) -> None:
     assert (9, "new") in workshop.rows(name)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("operation", [REWRITE, REGROUP], ids=["rewrite", "regroup"])
 def test_branch_that_appears_after_the_plan_keeps_the_commit_from_main(
     workshop: Workshop, operation: Operation

@@ -134,6 +134,7 @@ def test_files_held_in_place_are_what_stock_finds_orphaned_and_are_deleted_after
     assert left.isdisjoint(orphaned)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("version", [2, 3])
 def test_released_files_are_what_stock_finds_orphaned_after_the_expiry(
     keeper: Keeper, workshop: Workshop, version: int
@@ -164,6 +165,7 @@ def test_released_files_are_what_stock_finds_orphaned_after_the_expiry(
     assert stock_orphans(workshop, name) == set()
 
 
+@pytest.mark.variant
 def test_files_of_an_expiry_whose_run_died_are_removed_by_the_next_pass(
     keeper: Keeper, workshop: Workshop
 ) -> None:

@@ -193,6 +193,7 @@ def commit_property(workshop: Workshop, operations: Any, base: Any) -> None:
     commit_with_requirements(workshop.bridge, operations, base, changed, all_refs=False)
 
 
+@pytest.mark.variant
 def test_no_race_of_an_expiry_with_a_tag_releases_a_file_of_it(workshop: Workshop, lake_dir: Path) -> None:
     results = races(workshop, lake_dir, 4, seed=1)
     assert sum(results[state] for state in (KEPT, LATE, LOST)) == 4

@@ -129,6 +129,7 @@ def test_conversion_puts_a_vector_in_place_of_the_old_one(writers: Writers) -> N
     assert (len(found), found[first]) == (2, 2)
 
 
+@pytest.mark.variant
 def test_conversion_of_several_partitions_and_specs_is_committed(writers: Writers) -> None:
     name = f"lake.commit_conversion.t{next(_names)}"
     table = writers.create(name, "id int, cat string")
@@ -196,6 +197,7 @@ def test_conversion_to_a_vector_beside_a_newer_one_is_stale(writers: Writers) ->
     assert ids(writers, name) == [2]
 
 
+@pytest.mark.variant
 def test_conversion_beside_newer_position_deletes_passes(writers: Writers) -> None:
     name, table, conversion = conversion_of_all(writers)
     writers.delete_at(table, {writers.files(table)[1].location(): [1]})
@@ -203,6 +205,7 @@ def test_conversion_beside_newer_position_deletes_passes(writers: Writers) -> No
     assert ids(writers, name) == [2]
 
 
+@pytest.mark.variant
 def test_conversion_planned_on_a_snapshot_that_was_rolled_back_is_stale(writers: Writers) -> None:
     name, table, conversion = conversion_of_all(writers)
     table.manageSnapshots().rollbackTo(table.currentSnapshot().parentId()).commit()

@@ -110,6 +110,7 @@ def test_regrouping_makes_runs_of_partitions(keeper: Keeper, workshop: Workshop)
     table.refresh()
 
 
+@pytest.mark.variant
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_regrouping_takes_specs_and_deletes_apart(keeper: Keeper, workshop: Workshop, version: int) -> None:
@@ -209,7 +210,7 @@ def refused(
     return result.message
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -74,6 +74,7 @@ def test_anti_join_marks_are_scratch_of_no_commit_and_gone_when_the_batch_is_wri
     assert not [f for f in files if f["file_path"].endswith(".puffin")]
 
 
+@pytest.mark.variant
 def test_anti_join_keeps_the_order_of_rows_in_a_file(shop: Workshop) -> None:
     name = shop.new_name("cleaning")
     table = shop.writers.create(name)
@@ -84,6 +85,7 @@ def test_anti_join_keeps_the_order_of_rows_in_a_file(shop: Workshop) -> None:
     assert [r["id"] for r in shop.spark.table(name).collect()] == [7, 3, 1, 8]
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("version", [2, 3])
 def test_anti_join_of_rows_that_are_all_deleted_only_removes(shop: Workshop, version: int) -> None:
     name = shop.new_name("cleaning")
@@ -105,6 +107,7 @@ def test_anti_join_of_deletes_that_match_no_row_keeps_older_position_deletes_app
     assert (written.proof.removed_records, written.proof.output_records, written.scratch_bytes) == (1, 3, 0)
 
 
+@pytest.mark.variant
 def test_anti_join_of_another_process_is_committed_from_its_json(shop: Workshop) -> None:
     name = upserted(shop, 3)
     clean(shop, name, REWRITE, committer=other_engine(shop))

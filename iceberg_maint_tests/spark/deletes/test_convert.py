@@ -84,6 +84,7 @@ def test_position_deletes_of_an_unpartitioned_table_have_no_empty_segment_in_the
     assert str(written.location()).rpartition("/")[0] == folder
 
 
+@pytest.mark.variant
 def test_convert_says_what_memory_was_expected_and_taken(shop: Workshop) -> None:
     batch = shop.cleaning(upserted(shop, 2), CONVERT)
     memory = shop.engine.write(batch, FULL).memory
@@ -92,6 +93,7 @@ def test_convert_says_what_memory_was_expected_and_taken(shop: Workshop) -> None
     assert min(memory.estimated_bytes, memory.peak_bytes) > 0
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("version", [2, 3])
 def test_convert_of_another_process_is_committed_from_its_json(shop: Workshop, version: int) -> None:
     name = upserted(shop, version)
@@ -290,6 +292,7 @@ def test_convert_of_a_delete_that_is_not_in_the_snapshot_is_stale(shop: Workshop
         shop.engine.write(with_work(batch, equality_deletes=(*batch.equality_deletes, gone)), FULL)
 
 
+@pytest.mark.variant
 def test_convert_several_batches_are_written_before_one_is_committed(shop: Workshop) -> None:
     names = [upserted(shop, 2), upserted(shop, 3)]
     batches = [shop.cleaning(name, CONVERT) for name in names]

@@ -75,6 +75,7 @@ def test_cycles_of_upserts_leave_one_delete_file_for_each_data_file(shop: Worksh
         assert live_deletes(shop, name) == {f.path for f in written.files}
 
 
+@pytest.mark.variant
 def test_file_that_marks_several_data_files_stays(shop: Workshop) -> None:
     name, a, b = two_files(shop)
     shared = location(mark(shop, name, {a: [0], b: [0]}))
@@ -98,6 +99,7 @@ def test_file_that_says_one_data_file_and_marks_another_too_stays(shop: Workshop
     assert location(shared) in live_deletes(shop, name)
 
 
+@pytest.mark.variant
 def test_file_that_has_a_position_twice_stays(shop: Workshop) -> None:
     name, a, _ = two_files(shop)
     twice = location(mark(shop, name, {a: [1, 1]}))
@@ -107,6 +109,7 @@ def test_file_that_has_a_position_twice_stays(shop: Workshop) -> None:
     assert live_deletes(shop, name) == {twice, *(f.path for f in written.files)}
 
 
+@pytest.mark.variant
 def test_files_of_an_older_spec_are_merged_in_that_spec(shop: Workshop) -> None:
     """Iceberg refuses to read a position delete file of another spec than its data file."""
     name, a, b = two_files(shop)
@@ -156,6 +159,7 @@ def test_position_deletes_of_the_data_file_since_the_plan_are_kept(shop: Worksho
     assert equality_deletes(shop, name) == 0
 
 
+@pytest.mark.variant
 def test_older_file_that_another_writer_has_replaced_is_stale(shop: Workshop) -> None:
     def then(name: str, a: str, older: Any) -> None:
         java = shop.writers.load(name)
@@ -178,6 +182,7 @@ def test_older_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
     assert Rule.IDENTITY in result.message
 
 
+@pytest.mark.variant
 def test_older_file_that_another_writer_took_back_is_stale(shop: Workshop) -> None:
     """Its row is back. The new file would delete it again."""
 

@@ -126,12 +126,16 @@ def rows_of(ids: Iterable[Any], start: int, **more: Any) -> list[Row]:
     return [{"id": i, "n": start + number, **more} for number, i in enumerate(ids)]
 
 
-@pytest.mark.drawn(1)
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.variant)])
 @pytest.mark.parametrize(
     "preflight",
-    [BROADCAST, SHUFFLED, FILTERED, IN_PASSES, FILTERED_IN_PASSES],
-    ids=["broadcast", "shuffled", "filtered", "passes", "filtered-passes"],
+    [
+        pytest.param(BROADCAST, id="broadcast"),
+        pytest.param(SHUFFLED, id="shuffled", marks=pytest.mark.variant),
+        pytest.param(FILTERED, id="filtered", marks=pytest.mark.variant),
+        pytest.param(IN_PASSES, id="passes", marks=pytest.mark.variant),
+        pytest.param(FILTERED_IN_PASSES, id="filtered-passes"),
+    ],
 )
 def test_keys_deleted_again_after_an_insert_are_marked_below_their_latest_delete(
     spark: SparkSession, version: int, preflight: Preflight
@@ -160,6 +164,7 @@ def test_deletes_of_the_commit_that_adds_the_rows_leave_them(spark: SparkSession
     assert lake.dropped() == {0, 11}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "preflight", [BROADCAST, SHUFFLED, FILTERED], ids=["broadcast", "shuffled", "filtered"]
 )
@@ -195,6 +200,7 @@ def test_rows_under_deletes_of_several_schemas_are_marked_once(
     assert lake.dropped() == set(range(7))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     "preflight", [BROADCAST, SHUFFLED, FILTERED], ids=["broadcast", "shuffled", "filtered"]
 )

@@ -110,6 +110,7 @@ def test_many_position_deletes_become_one_per_data_file(shop: Workshop) -> None:
     assert c not in deletes_of(shop, name)
 
 
+@pytest.mark.variant
 def test_partition_scoped_delete_whose_files_were_rewritten_goes_once_it_is_read(shop: Workshop) -> None:
     name = table(shop, range(10), range(10, 20))
     a, b = paths(shop, name)
@@ -198,6 +199,7 @@ def test_deletes_of_an_unpartitioned_spec_after_spec_evolution_bring_no_row_back
     assert (left.position_delete_files, left.equality_delete_files) == (0, 1)
 
 
+@pytest.mark.variant
 def test_deletes_of_two_partitions_are_merged_each_in_its_own(shop: Workshop) -> None:
     name = shop.new_name("merge")
     java = shop.writers.create(name, partitioned_by="v")
@@ -213,6 +215,7 @@ def test_deletes_of_two_partitions_are_merged_each_in_its_own(shop: Workshop) ->
     assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 2, a2: 1, b: 2}
 
 
+@pytest.mark.variant
 def test_delete_that_names_a_file_of_another_partition_marks_nothing_there(shop: Workshop) -> None:
     """No reader looks for a file's deletes in another partition (spec: Scan Planning)."""
     name = shop.new_name("merge")
@@ -227,6 +230,7 @@ def test_delete_that_names_a_file_of_another_partition_marks_nothing_there(shop:
     assert {f.referenced_data_file: f.record_count for f in written.files} == {a: 1, b: 2}
 
 
+@pytest.mark.variant
 def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> None:
     name = table(shop, range(10), version=2)
     [a] = paths(shop, name)
@@ -240,6 +244,7 @@ def test_commit_by_another_process_merges_what_was_written(shop: Workshop) -> No
     assert deletes_of(shop, name) == {a: Counter({POSITIONS: 1})}
 
 
+@pytest.mark.variant
 def test_table_of_void_deletes_is_healed_in_one_run_and_asks_for_no_other(shop: Workshop) -> None:
     """A rewrite leaves a delete that names several files live. It counted towards the delete ratio, so a
     rewrite that gained nothing was due again and again, until the partition was quarantined."""

@@ -62,6 +62,7 @@ def test_merge_beside_an_append_and_another_delete_is_committed(shop: Workshop) 
     assert deletes_of(shop, name)[a] == Counter({POSITIONS: 2})
 
 
+@pytest.mark.variant
 def test_merge_of_a_data_file_that_was_rewritten_since_is_stale(shop: Workshop) -> None:
     name, _, _ = twice_marked(shop)
     batch = shop.batch(name)
@@ -86,6 +87,7 @@ def test_merge_of_a_data_file_that_was_registered_again_is_stale(shop: Workshop)
     assert Rule.IDENTITY in result.message
 
 
+@pytest.mark.variant
 def test_merge_of_a_delete_file_that_was_registered_again_is_stale(shop: Workshop) -> None:
     """The gate says so before Iceberg's validation has a say."""
     name, _, _ = twice_marked(shop)
@@ -101,6 +103,7 @@ def test_merge_of_a_delete_file_that_was_registered_again_is_stale(shop: Worksho
     assert Rule.IDENTITY in result.message
 
 
+@pytest.mark.variant
 def test_second_deletion_vector_of_a_file_is_stale(shop: Workshop) -> None:
     name, _, _ = twice_marked(shop, version=3)
     result, _ = raced(shop, name, lambda: shop.sql(f"delete from {name} where id in (3, 13)"))

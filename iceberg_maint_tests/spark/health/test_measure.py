@@ -177,6 +177,7 @@ def test_health_of_deletion_vectors_in_one_puffin_counts_each_by_its_own_size(
     assert 0 < a.deletion_vector_bytes + b.deletion_vector_bytes == added_bytes
 
 
+@pytest.mark.variant
 def test_health_after_upgrades_and_spec_changes(writers: Writers, measured: Callable) -> None:
     name = new_name()
     writers.create(name, version=1, partitioned_by="v")
@@ -207,6 +208,7 @@ def test_health_after_upgrades_and_spec_changes(writers: Writers, measured: Call
     assert (state.format_version, ours.table_health.live_specs) == (3, 3)
 
 
+@pytest.mark.variant
 def test_health_after_removal_and_manifest_rewrite_and_expiry(writers: Writers, measured: Callable) -> None:
     name = new_name()
     writers.create(name, partitioned_by="v")
@@ -227,6 +229,7 @@ def test_health_after_removal_and_manifest_rewrite_and_expiry(writers: Writers, 
     assert ours.table_health.oldest_snapshot_ms == state.snapshot.timestamp_ms
 
 
+@pytest.mark.variant
 @not_on_spark_3("its metadata tables show the newest snapshot only")
 def test_health_oracle_sees_a_difference(
     spark: SparkSession, writers: Writers, catalog: PyIcebergCatalog
@@ -370,6 +373,7 @@ def test_health_of_overlapping_ranges_is_what_a_sweep_in_sql_finds(
     assert a.unsorted_files == 27
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("version", "seed"), [(1, 0), (2, 0), (3, 1)])
 def test_health_of_drawn_tables_is_the_same_from_both_sources(
     version: int, seed: int, lake_dir: Path, measured: Callable

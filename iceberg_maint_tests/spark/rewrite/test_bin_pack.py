@@ -45,6 +45,7 @@ def test_rewrite_every_format_version_keeps_rows_and_drops_deletes(
     assert {f.path for f in written.files} == {t.file().location() for t in tasks}
 
 
+@pytest.mark.variant
 def test_rewrite_v1_table_commits_without_a_sequence_number(shop: Workshop) -> None:
     """No delete can exist on v1, so there is nothing that a data sequence number would protect."""
     name = sick_table(shop, 1)
@@ -96,6 +97,7 @@ def test_rewrite_v3_that_would_not_carry_lineage_is_refused(
     assert refusal.value.code == "ICM-108"
 
 
+@pytest.mark.variant
 def test_rewrite_table_upgraded_to_v3_and_not_written_since_has_no_lineage_yet(shop: Workshop) -> None:
     name = sick_table(shop, 2)
     shop.sql(f"alter table {name} set tblproperties ('format-version'='3')")
@@ -114,6 +116,7 @@ def test_rewrite_all_rows_deleted_by_positions_is_a_commit_that_only_removes(sho
     assert shop.writers.tasks(shop.writers.load(name)) == []
 
 
+@pytest.mark.variant
 def test_rewrite_partition_scoped_position_deletes_are_applied_to_their_files(shop: Workshop) -> None:
     name = shop.new_name("native")
     table = shop.writers.create(name, version=2, partitioned_by="v")
@@ -125,6 +128,7 @@ def test_rewrite_partition_scoped_position_deletes_are_applied_to_their_files(sh
     assert (written.proof.input_records, written.proof.removed_records) == (8, 3)
 
 
+@pytest.mark.variant
 def test_rewrite_of_one_partition_leaves_the_others_alone(shop: Workshop) -> None:
     name = sick_table(shop, 2)
     before = {t.file().location() for t in shop.writers.tasks(shop.writers.load(name))}
@@ -136,6 +140,7 @@ def test_rewrite_of_one_partition_leaves_the_others_alone(shop: Workshop) -> Non
     assert after - before == {f.path for f in written.files}
 
 
+@pytest.mark.variant
 def test_rewrite_splits_large_groups_into_the_expected_files(shop: Workshop) -> None:
     name = shop.new_name("native")
     shop.sql(f"create table {name} (id bigint, v binary) using iceberg")
@@ -148,6 +153,7 @@ def test_rewrite_splits_large_groups_into_the_expected_files(shop: Workshop) -> 
     assert (batch.expected_output_files, len(written.files)) == (2, 2)
 
 
+@pytest.mark.variant
 def test_second_reader_duckdb_sees_the_same_rows(shop: Workshop) -> None:
     name = sick_table(shop, 2)
     rewrite(shop, name)
@@ -299,6 +305,7 @@ def test_cancel_from_another_thread_stops_the_running_jobs(
     assert tracker.getActiveJobsIds() == []
 
 
+@pytest.mark.variant
 def test_commit_of_files_another_process_wrote_uses_their_json(shop: Workshop) -> None:
     name = sick_table(shop, 3)
     before = shop.lineage(name)

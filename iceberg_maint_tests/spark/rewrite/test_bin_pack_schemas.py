@@ -109,6 +109,7 @@ def test_rewrite_column_names_with_dots_and_quotes_are_taken_literally(shop: Wor
     assert (len(written.files), written.proof.output_records) == (1, 2)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
 def test_rewrite_v3_partition_by_a_value_that_is_not_finite_keeps_rows_and_their_ids(
     shop: Workshop, value: str

@@ -77,6 +77,7 @@ def test_unique_columns_of_icebergs_writer_are_spliced_and_spark_reads_their_row
     assert sums(spark, spark.read.parquet(spliced.path)) == sums(spark, spark.table(TABLE))
 
 
+@pytest.mark.variant
 def test_row_ranges_of_the_page_index_select_the_same_rows(
     spark: SparkSession, spliced: RewriteResult
 ) -> None:
@@ -90,6 +91,7 @@ def test_row_ranges_of_the_page_index_select_the_same_rows(
         assert sums(spark, found) == sums(spark, spark.table(TABLE).where(condition)), condition
 
 
+@pytest.mark.variant
 def test_kept_row_groups_of_icebergs_writer_have_the_same_rows_and_ranges(
     spark: SparkSession, task: RewriteTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def sampled(shop: Workshop, name: str) -> str:
     return text
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("version", "text"),
     [
@@ -80,6 +81,7 @@ def test_live_rows_and_lineage_of_a_rewrite_are_equal_by_icebergs_reader(
     assert sampled(shop, sick_table(shop, version, by="")) == text
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [2, 3])
 def test_rows_of_one_file_of_many_partitions_are_sampled(shop: Workshop, version: int) -> None:
     name = sick_table(shop, version, by="cat, bucket(2, id)")
@@ -91,6 +93,7 @@ def test_rows_of_one_file_of_many_partitions_are_sampled(shop: Workshop, version
     assert sample_of(written).startswith(f"{records} rows of row group 0 of ")
 
 
+@pytest.mark.variant
 def test_lineage_that_a_rewrite_has_written_is_sampled(shop: Workshop) -> None:
     name = sick_table(shop, 3, by="")
     sampled(shop, name)
@@ -137,6 +140,7 @@ def test_every_type_that_spark_reads_is_sampled(shop: Workshop) -> None:
     assert sampled(shop, name) == "11 rows of row group 0 of FILE, 19 of 19 columns"
 
 
+@pytest.mark.variant
 def test_types_that_spark_cannot_read_are_sampled(shop: Workshop) -> None:
     name = time_table(shop)
     assert sampled(shop, name) == "8 rows of row group 0 of FILE, 9 of 9 columns"
@@ -224,6 +228,7 @@ def test_later_row_groups_are_compared_with_the_rows_that_deletion_vectors_leave
     assert groups_of(shop, table_of_row_groups(shop, 3)) == {0, 1, 2, 3}
 
 
+@pytest.mark.variant
 def test_position_deletes_of_unknown_count_leave_the_first_row_group(shop: Workshop) -> None:
     assert groups_of(shop, table_of_row_groups(shop, 2)) == {0}
 
@@ -245,6 +250,7 @@ def test_sample_has_the_columns_that_fit_its_limits(shop: Workshop, monkeypatch:
     assert sample_of(written).startswith("not compared: each column of ")
 
 
+@pytest.mark.variant
 def test_long_position_delete_files_are_not_read(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sample, "MOST_POSITIONS", 0)
     name = sick_table(shop, 2, by="")

@@ -118,6 +118,7 @@ def test_codec_whose_class_spark_has_is_left_to_native(
     assert "ClassNotFoundException: com.hadoop.compression.lzo.LzoCodec" in outcome.batches[0].message
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "snappy", "lz4", "lz4_raw", "uncompressed"])
 def test_codec_that_columnar_writes_is_one_that_spark_reads(shop: Workshop, codec: str) -> None:
     table = table_with(shop, "compression-codec", codec)
@@ -149,6 +150,7 @@ def test_rewrite_that_a_named_reader_would_lose_the_table_by_is_refused(
     assert outcome.outcome is OutcomeStatus.IMPROVED
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("codec", "level", "rule"),
     [("zstd", "high", "a whole number"), ("gzip", "10", "a whole number from -1 to 9")],

@@ -70,6 +70,7 @@ def passes(shop: Workshop, name: str, policy: Policy) -> bool:
     return False
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("version", "fault", "column", "row"),
     [

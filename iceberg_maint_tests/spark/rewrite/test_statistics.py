@@ -56,6 +56,7 @@ def written_rows(shop: Workshop, name: str, policy: Policy = FULL) -> Written:
     return written
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_true_statistics_of_every_type_that_spark_reads_are_compared(shop: Workshop, version: int) -> None:
     written = written_rows(shop, table_of_types(shop, version))
@@ -84,6 +85,7 @@ def test_columns_whose_names_are_stored_in_another_form_are_compared(shop: Works
     assert written_rows(shop, name).note == ""
 
 
+@pytest.mark.variant
 def test_statistics_of_rows_after_deletes_are_compared(shop: Workshop) -> None:
     written = rewrite(shop, sick_table(shop, 3))
     assert (written.note, written.proof.removed_records) == ("", 3)
@@ -111,6 +113,7 @@ def with_metric(name: str, field_id: int, value: Any) -> Callable[[str], str]:
     return changed
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

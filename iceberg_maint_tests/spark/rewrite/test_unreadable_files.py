@@ -46,6 +46,7 @@ def in_plan_order(shop: Workshop, table: str) -> list[str]:
     return [f.path for g in batch.groups for f in g.files]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_orc_files_without_a_column_that_has_a_default_are_refused(
     shop: Workshop, strategy: RewriteStrategy
@@ -65,7 +66,7 @@ def test_orc_files_without_a_column_that_has_a_default_are_refused(
     ]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("more", ["", ", struct(id) as s"])
 def test_added_files_with_a_column_that_was_added_again_with_another_type_are_refused(
@@ -91,6 +92,7 @@ def test_added_files_with_a_column_that_was_added_again_with_another_type_are_re
     )
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("kind", "values", "cause"),
     [

@@ -153,6 +153,7 @@ def test_fingerprint_negative_zero_is_zero_and_nan_is_nan(spark: SparkSession) -
     assert of(spark, "select double('NaN') as a") == of(spark, "select sqrt(-1.0D) as a")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("levels", [6, 7, 24])
 def test_fingerprint_of_structs_in_each_other_distinguishes_the_innermost_values(
     spark: SparkSession, levels: int
@@ -174,6 +175,7 @@ def test_fingerprint_of_structs_in_each_other_distinguishes_the_innermost_values
     assert len({f.text() for f in found}) == 5
 
 
+@pytest.mark.variant
 def test_fingerprint_of_a_thousand_columns_is_computed(spark: SparkSession) -> None:
     found = of(spark, f"select {', '.join(f'id + {n} as c{n}' for n in range(1000))} from range(2)")
     rows = [range(1000), range(1, 1001)]

@@ -60,7 +60,7 @@ RENAMES = {
 }
 
 
-@pytest.mark.drawn(7)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("committed_since", [False, True])
 @pytest.mark.parametrize(("by", "pairs"), RENAMES.values(), ids=RENAMES)
 def test_partitions_filter_after_a_rename_selects_the_files_of_its_partition(
@@ -79,7 +79,7 @@ def test_partitions_filter_after_a_rename_selects_the_files_of_its_partition(
     assert sorted(str(t.file().location()) for t in shop.bridge.iterate(tasks)) == sorted(batch.paths())
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("strategy", [RewriteStrategy.NATIVE, RewriteStrategy.COLUMNAR])
 @pytest.mark.parametrize("version", [1, 2])
 def test_rewrite_after_swapped_names_an_evolved_spec_and_an_upgrade_keeps_the_rows(

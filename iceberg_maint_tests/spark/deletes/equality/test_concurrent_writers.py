@@ -41,6 +41,7 @@ def heal(way: Way, twin: Twin, write: Callable[[], object]) -> None:
     assert twin.applied_equality_deletes() == set()
 
 
+@pytest.mark.variant
 def test_concurrent_append_is_kept_even_of_a_deleted_key(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.append({"k": 1}, {"k": 7}))
@@ -65,6 +66,7 @@ def test_concurrent_equality_delete_and_append_bring_nothing_back(way: Way) -> N
     assert twin.tags() == [3, 5, 6, 7]
 
 
+@pytest.mark.variant
 def test_concurrent_equality_delete_alone_is_kept(way: Way) -> None:
     twin = sick(way)
     heal(way, twin, lambda: twin.delete({"k": 2}, {"k": 5}))
@@ -78,6 +80,7 @@ def test_concurrent_position_delete_is_kept(way: Way) -> None:
     assert twin.tags() == [3, 6]
 
 
+@pytest.mark.variant
 def test_concurrent_compaction_is_kept(way: Way) -> None:
     """Our files are gone by the commit; the run plans again on what is there."""
     twin = sick(way)
@@ -104,6 +107,7 @@ def test_concurrent_new_partition_spec_moves_no_row_into_a_delete(way: Way) -> N
     assert twin.tags() == [2]
 
 
+@pytest.mark.variant
 def test_concurrent_new_key_column_changes_no_row(way: Way) -> None:
     twin = sick(way)
 

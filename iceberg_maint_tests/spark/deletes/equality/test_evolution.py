@@ -41,6 +41,7 @@ def test_key_column_added_later_is_null_in_older_files(way: Way) -> None:
     assert twin.tags() == [2, 6, 7]
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize(
     "way",
     [
@@ -105,6 +106,7 @@ def test_floating_point_key_is_refused(way: Way, kind: str) -> None:
     assert twin.tags() == [2]
 
 
+@pytest.mark.variant
 def test_bucket_and_truncate_scopes_are_those_of_the_transform(way: Way) -> None:
     twin = way.create("tag int, k int, s string", partitioned_by="bucket(2, k), truncate(1, s)")
     twin.append(*({"k": k, "s": s} for k in range(4) for s in ("ax", "ay", None)))
@@ -126,6 +128,7 @@ def test_global_deletes_of_an_unpartitioned_spec_reach_every_spec(way: Way) -> N
     assert twin.tags() == [1, 3, 6]
 
 
+@pytest.mark.variant
 def test_partition_scoped_deletes_reach_their_partition_and_spec_only(way: Way) -> None:
     twin = way.create("tag int, k int, p int, q int", partitioned_by="p")
     twin.append(*({"k": 1, "p": p, "q": 1} for p in (1, 2, 3, None)), {"k": 2, "p": None, "q": 1})
@@ -167,6 +170,7 @@ def test_v1_table_upgraded_twice_keeps_its_rows(way: Way) -> None:
     assert twin.tags() == [4, 5, 7, 8]
 
 
+@pytest.mark.variant
 def test_v2_position_deletes_of_an_upgraded_table_join_the_deletion_vector(way: Way) -> None:
     twin = way.create(version=2)
     twin.append(*({"k": k} for k in range(6)))
@@ -180,6 +184,7 @@ def test_v2_position_deletes_of_an_upgraded_table_join_the_deletion_vector(way: 
     assert twin.tags() == [6, 7]
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("kind", ["orc", "avro"])
 def test_file_formats_read_as_parquet_does(way: Way, kind: str) -> None:
     formats = {"write.format.default": kind, "write.delete.format.default": kind}

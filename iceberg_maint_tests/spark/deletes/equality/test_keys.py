@@ -15,6 +15,7 @@ from iceberg_maint_tests.support.spark.equality.reference import Add, Delete
 pytestmark = [pytest.mark.spark, pytest.mark.drawn(1)]
 
 
+@pytest.mark.variant
 def test_composite_keys_delete_only_where_all_columns_are_equal(way: Way) -> None:
     twin = way.create()
     twin.append({"k": 1, "s": "a"}, {"k": 1, "s": "b"}, {"k": 2, "s": "a"}, {"k": 2, "s": "b"})
@@ -25,6 +26,7 @@ def test_composite_keys_delete_only_where_all_columns_are_equal(way: Way) -> Non
     assert twin.tags() == [2, 3, 5]
 
 
+@pytest.mark.variant
 def test_null_keys_equal_null_and_nothing_else(way: Way) -> None:
     twin = way.create()
     twin.append({"k": None, "s": "a"}, {"k": 0, "s": ""}, {"k": None, "s": None}, {"k": 1, "s": None})
@@ -35,6 +37,7 @@ def test_null_keys_equal_null_and_nothing_else(way: Way) -> None:
     assert twin.tags() == [4, 6, 7]
 
 
+@pytest.mark.variant
 def test_deletes_apply_to_older_rows_and_never_to_those_of_their_own_commit(way: Way) -> None:
     twin = way.create()
     twin.append({"k": 1, "s": "old"}, {"k": 2, "s": "old"})
@@ -48,6 +51,7 @@ def test_deletes_apply_to_older_rows_and_never_to_those_of_their_own_commit(way:
     assert twin.tags() == [2, 4, 5]
 
 
+@pytest.mark.variant
 def test_duplicates_of_a_key_are_deleted_up_to_the_last_delete_of_it(way: Way) -> None:
     twin = way.create()
     twin.append({"k": 1}, {"k": 1}, {"k": 2}, {"k": 1})
@@ -60,6 +64,7 @@ def test_duplicates_of_a_key_are_deleted_up_to_the_last_delete_of_it(way: Way) -
     assert twin.tags() == [3, 6, 9, 11]
 
 
+@pytest.mark.variant
 def test_deletes_of_several_schemas_each_delete_by_their_own_columns(way: Way) -> None:
     twin = way.create("tag int, k int, s string, z int")
     twin.append(*({"k": k, "s": s, "z": k} for k in (1, 2, 3) for s in ("a", "b")))
@@ -72,6 +77,7 @@ def test_deletes_of_several_schemas_each_delete_by_their_own_columns(way: Way) -
     assert twin.tags() == [7]
 
 
+@pytest.mark.variant
 def test_all_rows_of_a_file_deleted_leaves_the_others(way: Way) -> None:
     twin = way.create()
     twin.append({"k": 1}, {"k": 2})
@@ -91,6 +97,7 @@ def test_all_rows_of_the_table_deleted_leaves_an_empty_table(way: Way) -> None:
     twin.check()
 
 
+@pytest.mark.variant
 def test_deletes_that_match_nothing_go_and_delete_nothing(way: Way) -> None:
     twin = way.create()
     twin.append({"k": 1, "s": "a"}, {"k": 9, "s": "b"})

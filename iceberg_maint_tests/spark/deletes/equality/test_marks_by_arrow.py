@@ -49,6 +49,7 @@ def test_keys_with_a_partition_value_are_compared_by_arrow(way: Way) -> None:
     assert twin.tags() == [2, 3]
 
 
+@pytest.mark.variant
 def test_files_that_are_not_parquet_are_left_to_the_join(maintainer: Maintainer) -> None:
     way = Way(maintainer, 3, Route.CONVERT, RewriteStrategy.COLUMNAR)
     twin = way.create(**{"write.format.default": "avro"})
@@ -59,6 +60,7 @@ def test_files_that_are_not_parquet_are_left_to_the_join(maintainer: Maintainer)
     assert twin.tags() == [2]
 
 
+@pytest.mark.variant
 def test_rows_that_positions_delete_already_are_marked_once(maintainer: Maintainer, version: int) -> None:
     way = Way(maintainer, version, Route.CONVERT, RewriteStrategy.COLUMNAR)
     twin = way.create()

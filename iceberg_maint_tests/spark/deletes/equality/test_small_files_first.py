@@ -79,6 +79,7 @@ def test_small_files_first_and_the_rest_is_converted(maintainer: Maintainer, ver
     assert marked == healthy
 
 
+@pytest.mark.variant
 def test_small_files_first_then_nothing_is_due(maintainer: Maintainer, version: int) -> None:
     twin = worn(maintainer, version)
     kept = policy(twin)
@@ -86,6 +87,7 @@ def test_small_files_first_then_nothing_is_due(maintainer: Maintainer, version: 
     assert steps(maintainer.heal(twin, kept)) == []
 
 
+@pytest.mark.variant
 def test_small_files_first_cycle_after_cycle(maintainer: Maintainer, version: int) -> None:
     """The positions of earlier cycles are taken over."""
     twin = worn(maintainer, version, ("a",))
@@ -114,6 +116,7 @@ def test_small_files_first_under_deletes_of_an_unpartitioned_spec(
     assert twin.live_equality_deletes() == {}
 
 
+@pytest.mark.variant
 def test_small_files_first_with_older_position_deletes(maintainer: Maintainer, version: int) -> None:
     twin = worn(maintainer, version, ("a",))
     twin.delete_rows(11, 12, HEALTHY_ROWS + 3)
@@ -123,6 +126,7 @@ def test_small_files_first_with_older_position_deletes(maintainer: Maintainer, v
     assert twin.live_equality_deletes() == {}
 
 
+@pytest.mark.variant
 def test_native_converts_all_files_first(maintainer: Maintainer, version: int) -> None:
     """No delete applies to the last small file of a partition."""
     twin = worn(maintainer, version)
@@ -166,6 +170,7 @@ def test_writer_between_the_steps_loses_nothing(
     assert twin.live_equality_deletes() == {}
 
 
+@pytest.mark.variant
 def test_conversion_that_is_asked_for_alone_takes_all_files(maintainer: Maintainer, version: int) -> None:
     twin = worn(maintainer, version)
     kept = policy(twin)

@@ -45,6 +45,7 @@ def test_rows_deleted_by_uuid_stay_deleted_where_icebergs_scan_leaves_the_delete
     assert verified.status is VerificationStatus.PROVED, verified
 
 
+@pytest.mark.variant
 def test_rows_deleted_by_uuid_everywhere_stay_deleted_once_the_spec_has_evolved(way: Way) -> None:
     twin = way.create("tag int, p int")
     twin.add_column("u", "uuid")
