@@ -18,8 +18,14 @@ from iceberg_maint.ledger.database import Database, among, chunks, in_chunks
 from iceberg_maint.ledger.health_days import StoredPartitions, UnpackedPartitions, pack, packed_keys
 from iceberg_maint.ledger.histories import Histories
 from iceberg_maint.ledger.leases import owner_of
-from iceberg_maint.ledger.schema import db_now_ms, health, partition_missing
-from iceberg_maint.ports.stored import HealthDay, KnownTable, StoredMeasurement, unmeasured_uuid
+from iceberg_maint.ledger.schema import db_now_ms, health, partition_history, partition_missing
+from iceberg_maint.ports.stored import (
+    HealthDay,
+    KnownTable,
+    StoredMeasurement,
+    unmeasured_prefix,
+    unmeasured_uuid,
+)
 
 RETIRED_AFTER_MISSES = 2
 _SAME_OBSERVATION_MS = 10_000
@@ -254,6 +260,19 @@ class SqlHealth(Histories):
             uuid = conn.scalar(select(health.c.table_uuid).where(health.c.table_name == str(table)))
             if uuid is not None:
                 _drop(conn, uuid)
+                histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
+
+    def forget_unread(self, catalog: str, listed: Collection[TableId]) -> None:
+        """Deletes how tables of the catalog that were never measured failed to be read, except of those that it lists."""
+        column = partition_history.c.table_uuid
+        query = select(column).where(
+            partition_history.c.operation == READING, column.startswith(unmeasured_prefix(catalog))
+        )
+        with self._read() as conn:
+            gone = set(conn.scalars(query)) - {unmeasured_uuid(t) for t in listed}
+        for uuid in sorted(gone):
+            with self._write(uuid) as conn:
+                histories.write(conn, uuid, READING, {WHOLE_TABLE: PartitionHistory()})
 
     def mark_governed(self, table: TableId) -> None:
         """Replaces the stored health of a table with read restrictions by a mark without values. Partition keys are

@@ -264,6 +264,9 @@ class HealthStore(Protocol):
     def forget_table(self, table: TableId) -> None:
         """Deletes the stored health of a table that no longer exists. History and records stay."""
 
+    def forget_unread(self, catalog: str, listed: Collection[TableId]) -> None:
+        """Deletes how tables of the catalog that were never measured failed to be read, except of those that it lists."""
+
     def mark_governed(self, table: TableId) -> None:
         """Deletes the stored health of a table with read restrictions. Its records are returned without partition
         keys, paths and messages until new health is stored."""

@@ -17,8 +17,14 @@ from iceberg_maint.ports.engine import WrittenFile
 
 
 def unmeasured_uuid(table: TableId) -> str:
-    """Returns what stands for the UUID of a table that was never measured: nothing has read it."""
-    return digest(str(table))
+    """Returns what stands for the UUID of a table that was never measured: nothing has read it. Those of one catalog begin
+    with `unmeasured_prefix`."""
+    return f"{unmeasured_prefix(table.catalog)}{digest(str(table))[:40]}"
+
+
+def unmeasured_prefix(catalog: str) -> str:
+    """Returns how the UUIDs of a catalog's tables that were never measured begin."""
+    return f"{digest(catalog)[:16]}-"
 
 
 KEPT_DAYS = 90

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy import update
+from sqlalchemy import func, select, update
 
-from iceberg_maint.ledger.schema import batch, outcome, record
+from iceberg_maint.core.model.ids import READING
+from iceberg_maint.errors import UnreadableTableError
+from iceberg_maint.ledger.schema import batch, outcome, partition_history, record
 from iceberg_maint.loop.fleet.known_tables import list_and_forget, prune_dropped_tables
+from iceberg_maint.loop.read_table import note_unreadable
 from iceberg_maint_tests.support.loop.world import POLICY, TABLE, Process, World
 
 DAY_MS = 86_400_000
@@ -48,3 +51,25 @@ def test_nothing_of_a_dropped_table_goes_while_clocks_disagree() -> None:
     world.ledger_clock = replace(world.clock, ms=world.clock.ms - 2 * 3_600_000)
     list_and_forget(world.context(Process()))
     assert len(world.ledger.records.dropped_tables()) == 1
+
+
+def test_failure_to_read_a_table_goes_with_the_listing_that_lacks_the_table() -> None:
+    world = World("a")
+    world.run()
+    other, elsewhere = replace(TABLE, name="other"), replace(TABLE, catalog="elsewhere")
+    error = UnreadableTableError("ICM-101", "garbage", "restore it.")
+    context = world.context(Process())
+    for table in (TABLE, other, elsewhere):
+        note_unreadable(table, error, context)
+    list_and_forget(context)
+    assert unread(world) == 2
+    world.catalog.content.clear()
+    list_and_forget(context)
+    # Another installation may have the other catalog.
+    assert unread(world) == 1
+
+
+def unread(world: World) -> int:
+    with world.ledger.work._database.read() as conn:
+        rows = select(func.count()).where(partition_history.c.operation == READING)
+        return conn.scalar(rows) or 0

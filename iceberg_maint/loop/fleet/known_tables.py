@@ -223,7 +223,7 @@ def ask_catalogs(context: Context) -> TableListing:
 
 
 def list_and_forget(context: Context) -> TableListing:
-    """Lists every catalog, and deletes the stored health of tables that a catalog which answers does not list. Else a
+    """Lists every catalog, and deletes the stored health, and the failures to read them, of tables that a catalog which answers does not list. Else a
     dropped table would stay in reports and have the alert `not_observed` without end. Old work of dropped tables is
     deleted from the ledger."""
     known = context.ledger.health.known_tables()
@@ -232,5 +232,7 @@ def list_and_forget(context: Context) -> TableListing:
     for stored in known:
         if stored.table.catalog in answered and stored.table not in listed:
             context.ledger.health.forget_table(stored.table)
+    for catalog in sorted(answered):
+        context.ledger.health.forget_unread(catalog, [t for t in listed if t.catalog == catalog])
     prune_dropped_tables(context)
     return listing
